@@ -72,9 +72,8 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::PolicyWithoutHolds`] if the policy has no [holds](Policy::with_holds). [`ConfigError::ZeroHold`]
-    /// if `cost` is 0. [`ConfigError::HoldBesideCharge`] if the check has a plain charge of the same key and policy.
-    /// Otherwise as [`and`](Self::and).
+    /// [`ConfigError`] if the policy has no [holds](Policy::with_holds), if `cost` is 0, or if the check has a plain
+    /// charge of the same key and policy. Otherwise as [`and`](Self::and).
     pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         let charge = Charge::held(key.into(), policy.clone(), cost)?;
         self.push_another(charge)?;
@@ -85,9 +84,9 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::DuplicatePolicy`] if the key is charged under another policy of the same name, because the two
-    /// policies would share their counts. [`ConfigError::HoldBesideCharge`] if the check holds units of the same key
-    /// and policy. [`ConfigError::TooManyCharges`] if the check has [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
+    /// [`ConfigError`] if the key is charged under another policy of the same name, because the two policies would
+    /// share their counts, if the check holds units of the same key and policy, or if it has
+    /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
         self.push(key.into(), policy.clone(), cost)?;
         Ok(self)
@@ -132,11 +131,7 @@ impl Check {
     pub(crate) fn refuse_holds(&self) -> Result<(), ConfigError> {
         let needs_handle = |charge: &&Charge| charge.hold.is_some() || charge.policy.is_concurrent() && charge.cost > 0;
         let Some(charge) = self.charges.iter().find(needs_handle) else { return Ok(()) };
-        let policy = charge.policy.name().to_owned();
-        Err(match charge.hold {
-            Some(_) => ConfigError::HoldsNeedHandle { policy },
-            None => ConfigError::ConcurrencyNeedsHold { policy },
-        })
+        Err(charge.needs_handle())
     }
 
     /// Whether all charges go to the store as they are, without shards and leases.
@@ -190,15 +185,19 @@ impl Check {
     /// Adds a charge or a hold.
     pub(crate) fn push_another(&mut self, added: Charge) -> Result<(), ConfigError> {
         let full = self.charges.len() == Self::MAX_CHARGES;
-        let policy_name = || added.policy.name().to_owned();
         match self.namesake(&added.key, &added.policy) {
-            None if full => return Err(ConfigError::TooManyCharges { most: Self::MAX_CHARGES }),
+            None if full => return Err(ConfigError::too_many_charges(Self::MAX_CHARGES)),
             None => self.charges.push(added),
             Some(charge) if charge.policy != added.policy => {
-                return Err(ConfigError::DuplicatePolicy { policy: policy_name() });
+                return Err(ConfigError::duplicate_policy(added.policy.name()));
             }
             Some(charge) if charge.hold.is_some() != added.hold.is_some() => {
-                return Err(ConfigError::HoldBesideCharge { policy: policy_name() });
+                let name = added.policy.name();
+                let message = format!(
+                    "one check both holds and charges units of one key under policy {name:?}; use two checks, or hold \
+                     all of them"
+                );
+                return Err(ConfigError::new(message).about(name));
             }
             Some(charge) => charge.cost = charge.cost.saturating_add(added.cost),
         }
@@ -210,7 +209,7 @@ impl Check {
     #[inline]
     pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32, held: bool) -> Result<(), ConfigError> {
         if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
-            return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+            return Err(ConfigError::duplicate_policy(policy.name()));
         }
         if held {
             return self.push_another(Charge::held(key, policy, cost)?);
@@ -235,14 +234,28 @@ impl Charge {
 
     /// A hold with a new name.
     pub(crate) fn held(key: Key, policy: Policy, cost: u32) -> Result<Self, ConfigError> {
-        let name = || policy.name().to_owned();
         if policy.holds().is_none() {
-            return Err(ConfigError::PolicyWithoutHolds { policy: name() });
+            return Err(ConfigError::policy_without_holds(policy.name()));
         }
         if cost == 0 {
-            return Err(ConfigError::ZeroHold { policy: name() });
+            let message = "a hold of 0 units would hold nothing; use 1 or more, the least that the work can cost";
+            return Err(ConfigError::of_policy(policy.name(), message));
         }
         Ok(Self { key, policy, cost, hold: Some(HoldId::random()) })
+    }
+
+    /// The error of a hold, or of a charge under a concurrency limit, where no handle is returned.
+    #[cold]
+    fn needs_handle(&self) -> ConfigError {
+        let name = self.policy.name();
+        if self.hold.is_none() {
+            return ConfigError::concurrency_needs_hold(name);
+        }
+        let message = format!(
+            "the check holds units under policy {name:?}, and they could never be settled; call `Limiter::hold_all`, \
+             which returns a handle"
+        );
+        ConfigError::new(message).about(name)
     }
 
     /// The hold that the charge makes if it passes; `None` for a plain charge.

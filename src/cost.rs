@@ -46,7 +46,7 @@ pub trait IntoCost {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::NegativeCost`] for a negative number.
+    /// [`ConfigError`] for a negative number.
     fn into_cost(self) -> Result<Cost, ConfigError>;
 }
 
@@ -153,7 +153,7 @@ impl IntoCost for u32 {
 impl IntoCost for i32 {
     /// For integer literals, whose default type is `i32`.
     fn into_cost(self) -> Result<Cost, ConfigError> {
-        u32::try_from(self).map_err(|_| ConfigError::NegativeCost { cost: self })?.into_cost()
+        u32::try_from(self).map_err(|_| ConfigError::negative_cost(self))?.into_cost()
     }
 }
 

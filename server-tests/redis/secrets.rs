@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Request, request::Parts};
 use tollgate::{
-    ApiKey, Check, ConfigError, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
+    ApiKey, Check, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
     headers::{PartitionKeys, Writer},
     http, redis,
     store::RedisStoreBuilder,
@@ -147,8 +147,7 @@ async fn several_keys_in_a_check_have_separate_counts() {
 fn a_short_secret_is_an_error_that_does_not_show_it() {
     for length in [0, 15] {
         let error = RedisStore::builder().key_secret("x".repeat(length)).unwrap_err();
-        assert_eq!(error, ConfigError::SecretTooShort { length, least: 16 });
-        assert!(error.to_string().contains(&length.to_string()), "{error}");
+        assert_eq!(error.to_string(), format!("a secret of {length} bytes could be guessed; use at least 16"));
     }
     let builder = RedisStore::builder().key_secret(SECRET).unwrap();
     let shown = format!("{builder:?} {:?}", builder.clone().connect("redis://127.0.0.1:1").unwrap());

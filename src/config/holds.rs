@@ -7,10 +7,7 @@ use super::{
     tree::Tree,
     values::{self, shown},
 };
-use crate::{
-    error::ConfigError,
-    policy::{Holds, Policy, Unsettled},
-};
+use crate::policy::{Holds, Policy, Unsettled};
 
 impl Draft<'_> {
     /// Reads the holds. The settings that exclude them have been read before.
@@ -56,15 +53,12 @@ impl Draft<'_> {
         ] {
             let Some(duration) = settings.read(field, self.mistakes, values::duration).value() else { continue };
             // Compared alone, so that all durations are reported.
-            let plain =
-                Policy::per_second("policy", 1).and_then(|plain| plain.with_holds(with(Holds::new(), duration)));
-            match plain {
-                Ok(_) => holds = with(holds, duration),
-                Err(ConfigError::InvalidHolds { .. }) => {
-                    let advice = format!("{duration:?} is out of range; write \"1ms\" to \"366d\"");
-                    self.mistakes.add(settings.place_of(field), advice);
-                }
-                Err(error) => self.mistakes.add(settings.place_of(field), message(error)),
+            if Policy::per_second("policy", 1).is_ok_and(|plain| plain.with_holds(with(Holds::new(), duration)).is_ok())
+            {
+                holds = with(holds, duration);
+            } else {
+                let advice = format!("{duration:?} is out of range; write \"1ms\" to \"366d\"");
+                self.mistakes.add(settings.place_of(field), advice);
             }
         }
         let word = |_: &Field, value| values::word(&fields::UNSETTLED_WORDS, &value);

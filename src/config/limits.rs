@@ -89,9 +89,9 @@ impl LimitsConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::LocalWithoutFallback`] if the file has `on-store-failure = "local"` and the limiter has no
-    /// [local fallback](Limiter::with_local). [`ConfigError::StoreWithoutHolds`] if it charges a concurrency limit and
-    /// the store has no holds. A checked file has no other error.
+    /// [`ConfigError`] if the file has `on-store-failure = "local"` and the limiter has no [local
+    /// fallback](Limiter::with_local), or if it charges a concurrency limit and the store has no holds. A checked file
+    /// has no other error.
     pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
         let listener = limiter.listener().map(|listener| (listener, self.unreported_warnings()));
         listener.into_iter().for_each(|(listener, warnings)| warnings.iter().for_each(|w| listener.on_warning(w)));
@@ -158,8 +158,11 @@ impl LimitsConfig {
     #[cfg(feature = "plans")]
     pub(crate) fn require(&self, name: &str) -> Result<&Policy, ConfigError> {
         self.policy(name).ok_or_else(|| {
-            let known = self.policies().map(|policy| policy.name().to_owned()).collect();
-            ConfigError::UnknownPlan { plan: name.to_owned(), known }
+            let known: Vec<&str> = self.policies().map(Policy::name).collect();
+            ConfigError::new(format!(
+                "the limits have no policy {name:?}, which is a plan of `Plans::of_limits`; add it to the limits, or \
+                 write one of {known:?}"
+            ))
         })
     }
 

@@ -8,7 +8,10 @@ use super::{
     section::{Read, Section},
     values,
 };
-use crate::{error::ConfigError, policy::Policy};
+use crate::{
+    error::ConfigError,
+    policy::{Algorithm, Policy},
+};
 
 /// Reads the policy `name`. `None` if its limit, burst or shards have a mistake, so that no cost can be compared with
 /// them. Other mistakes leave a policy that costs are compared with.
@@ -111,8 +114,16 @@ impl Draft<'_> {
             Read::Absent => {}
             Read::Value(algorithm) => self.policy = self.policy.clone().with_algorithm(algorithm),
         }
-        self.set(&fields::RESOLUTION, resolution, Policy::with_resolution);
-        self.set(&fields::BURST, burst, Policy::with_burst);
+        self.set(&fields::RESOLUTION, resolution, |policy, resolution| match policy.algorithm() {
+            Algorithm::SlidingWindowLog => policy.with_resolution(resolution),
+            _ => Err(ConfigError::new("only the log has a resolution; leave out the resolution or the algorithm")),
+        });
+        self.set(&fields::BURST, burst, |policy, burst| match policy.algorithm() {
+            Algorithm::TokenBucket => policy.with_burst(burst),
+            _ => Err(ConfigError::new(
+                "only a token bucket has a burst; add algorithm = \"token-bucket\", or leave the burst out",
+            )),
+        });
     }
 
     fn set_shards(&mut self) {
@@ -140,11 +151,12 @@ impl Draft<'_> {
             self.mistakes.add(ban.place_of(&fields::FOR), "a ban needs a duration; write for = \"10m\"");
         }
         let (Some(denials), Some(duration)) = (denials.value(), duration.value()) else { return };
+        // A ban that no policy can have is a mistake of its fields.
+        if let Err(error) = Policy::per_second("policy", 1).and_then(|plain| plain.ban_after(denials, duration)) {
+            return self.mistakes.add(ban.place_of(&fields::FOR), message(error));
+        }
         match self.policy.clone().ban_after(denials, duration) {
             Ok(policy) => self.policy = policy,
-            Err(error @ ConfigError::InvalidBan { .. }) => {
-                self.mistakes.add(ban.place_of(&fields::FOR), message(error))
-            }
             Err(error) => self.mistakes.add(ban.place().clone(), message(error)),
         }
     }
@@ -171,17 +183,7 @@ impl Draft<'_> {
 
 /// The message of an error in words of the file. The place names the policy already.
 pub(super) fn message(error: ConfigError) -> String {
-    match &error {
-        ConfigError::BurstWithoutTokenBucket { .. } => {
-            "only a token bucket has a burst; add algorithm = \"token-bucket\", or leave the burst out".to_owned()
-        }
-        ConfigError::ResolutionWithoutLog { .. } => {
-            "only the log has a resolution; leave out the resolution or the algorithm".to_owned()
-        }
-        _ => {
-            let message = error.to_string();
-            let name = message.strip_prefix("policy \"").and_then(|rest| rest.split_once("\": "));
-            name.map_or(message.clone(), |(_, rest)| rest.to_owned())
-        }
-    }
+    let message = error.to_string();
+    let name = message.strip_prefix("policy \"").and_then(|rest| rest.split_once("\": "));
+    name.map_or(message.clone(), |(_, rest)| rest.to_owned())
 }

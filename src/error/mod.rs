@@ -2,7 +2,6 @@
 
 mod check;
 mod config;
-mod config_message;
 mod kind;
 mod one_line;
 

@@ -33,7 +33,7 @@ pub enum FailurePolicy {
     /// Judges by the instance's share of the limit, counted in the process. Needs a limiter
     /// [with a local fallback](crate::Limiter::with_local), whose docs say what is admitted in total.
     ///
-    /// A layer of a limiter without a fallback is a [`ConfigError`](crate::ConfigError::LocalWithoutFallback).
+    /// A layer of a limiter without a fallback is a [`ConfigError`](crate::ConfigError).
     Local,
     /// Lets the request pass, unlimited and without RateLimit fields.
     #[default]

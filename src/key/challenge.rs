@@ -19,5 +19,10 @@ pub(super) fn parse(challenge: &str) -> Result<HeaderValue, ConfigError> {
     let is_token = HeaderName::from_bytes(scheme.as_bytes()).is_ok();
     let is_printable = challenge.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let value = HeaderValue::from_str(challenge).ok().filter(|_| is_token && is_printable);
-    value.ok_or_else(|| ConfigError::InvalidChallenge { challenge: challenge.to_owned() })
+    value.ok_or_else(|| {
+        ConfigError::new(format!(
+            "{challenge:?} is no challenge; write the name of a scheme, then its parameters after a blank, such as \
+             Bearer realm=\"api\""
+        ))
+    })
 }

@@ -35,8 +35,8 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
-    /// `name` is `authorization`, whose value is a credential and has several spellings.
+    /// [`ConfigError`] if `name` is not a valid header name, or if `name` is `authorization`, whose value is a
+    /// credential and has several spellings.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         key_header(name).map(Self)
     }
@@ -123,9 +123,8 @@ impl ApiKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`] if `name` is not a valid header name, [`ConfigError::AuthorizationHeader`] if
-    /// `name` is `authorization`. Use [`bearer`](Self::bearer) for that header, because `Bearer a`, `bearer a` and
-    /// `Bearer  a` are one token.
+    /// [`ConfigError`] if `name` is not a valid header name, or if `name` is `authorization`. Use
+    /// [`bearer`](Self::bearer) for that header, because `Bearer a`, `bearer a` and `Bearer  a` are one token.
     ///
     /// # Examples
     ///
@@ -152,8 +151,7 @@ impl ApiKey {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidChallenge`] if `challenge` does not begin with the name of a scheme, or cannot be the
-    /// value of a header.
+    /// [`ConfigError`] if `challenge` does not begin with the name of a scheme, or cannot be the value of a header.
     ///
     /// # Examples
     ///
@@ -218,14 +216,19 @@ impl KeyExtractor for ApiKey {
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ConfigError> {
-    HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::InvalidHeaderName { name: name.to_owned() })
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+        ConfigError::new(format!("{name:?} is not a header name; write one without blanks, such as x-api-key"))
+    })
 }
 
 /// Parses the name of a header whose whole value is a key.
 fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
     let header = header_name(name)?;
     if header == AUTHORIZATION {
-        return Err(ConfigError::AuthorizationHeader { name: name.to_owned() });
+        return Err(ConfigError::new(format!(
+            "the value of {name:?} begins with a scheme that has several spellings; use `ApiKey::bearer()`, which \
+             reads the token alone"
+        )));
     }
     Ok(header)
 }

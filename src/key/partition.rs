@@ -53,7 +53,7 @@ impl PartitionKeys {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] if `secret` is shorter than [`SHORTEST_SECRET`](Self::SHORTEST_SECRET).
+    /// [`ConfigError`] if `secret` is shorter than [`SHORTEST_SECRET`](Self::SHORTEST_SECRET).
     pub fn hmac(secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
         let secret = Secret::new(secret.as_ref())?.with_prefix(Self::DOMAIN);
         Ok(Self(Arc::new(Labelling::Hmac(secret))))

@@ -23,10 +23,11 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] if `secret` is shorter than [`SHORTEST`](Self::SHORTEST).
+    /// [`ConfigError`] if `secret` is shorter than [`SHORTEST`](Self::SHORTEST).
     pub(crate) fn new(secret: &[u8]) -> Result<Self, ConfigError> {
         if secret.len() < Self::SHORTEST {
-            return Err(ConfigError::SecretTooShort { length: secret.len(), least: Self::SHORTEST });
+            let (length, least) = (secret.len(), Self::SHORTEST);
+            return Err(ConfigError::new(format!("a secret of {length} bytes could be guessed; use at least {least}")));
         }
         Ok(Self::unchecked(secret))
     }

@@ -37,9 +37,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidBanDuration`](crate::ConfigError::InvalidBanDuration) if `duration` is shorter than 1 µs
-    /// or longer than [`Policy::MAX_WINDOW`], in an error of kind [`Config`](crate::ErrorKind::Config). An [`Error`] if
-    /// the store does not answer within its deadline, or cannot ban. Whether the key is banned is then unknown.
+    /// An error of kind [`Config`](crate::ErrorKind::Config) if `duration` is shorter than 1 µs or longer than
+    /// [`Policy::MAX_WINDOW`]. An [`Error`] if the store does not answer within its deadline, or cannot
+    /// ban. Whether the key is banned is then unknown.
     ///
     /// # Cancel safety
     ///
@@ -98,11 +98,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if `units` is 0
-    /// ([`ConfigError::ZeroUnits`](crate::ConfigError::ZeroUnits)), under a policy with [shards](Policy::with_shards)
-    /// ([`ConfigError::UnitsOfShards`](crate::ConfigError::UnitsOfShards)), and under a [concurrency
-    /// limit](Policy::concurrent), whose units only a hold takes. An [`Error`] if the store does not answer within its
-    /// deadline; [`Error::may_have_charged`] says whether the units may have been charged.
+    /// An error of kind [`Config`](crate::ErrorKind::Config) if `units` is 0, under a policy with
+    /// [shards](Policy::with_shards), and under a [concurrency limit](Policy::concurrent), whose units only a hold
+    /// takes. An [`Error`] if the store does not answer within its deadline; [`Error::may_have_charged`] says whether
+    /// the units may have been charged.
     ///
     /// # Cancel safety
     ///

@@ -92,7 +92,7 @@ impl CheckFuture {
     pub fn fail_local(mut self) -> Self {
         match self.state {
             CheckState::Unsent if self.core.fallback.is_none() => {
-                self.state = CheckState::Failed(ConfigError::LocalWithoutFallback.into());
+                self.state = CheckState::Failed(ConfigError::local_without_fallback().into());
             }
             _ => self.purpose = self.purpose.with_fallback(),
         }

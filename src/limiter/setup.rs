@@ -143,7 +143,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroInstances`] if `instances` is 0.
+    /// [`ConfigError`] if `instances` is 0.
     ///
     /// # Examples
     ///
@@ -164,7 +164,7 @@ impl Limiter {
     /// ```
     pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
         if instances == 0 {
-            return Err(ConfigError::ZeroInstances);
+            return Err(ConfigError::new("0 instances would leave no share; use at least 1, the instance itself"));
         }
         Ok(self.with_fallback(memory, Instances::Given(instances)))
     }

@@ -77,7 +77,7 @@ impl Limiter {
                 Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),
                 Asked::Judged(Err(error)) => core.on_error(&check, error, purpose, span),
                 // Nothing has been charged: the store has denied the check, or has not been asked.
-                Asked::Waiting(_) => core.on_error(&check, ConfigError::StoreMustBeAwaited.into(), purpose, span),
+                Asked::Waiting(_) => core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span),
             };
         }
         match core.store.check(&check) {
@@ -85,7 +85,7 @@ impl Limiter {
             Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),
             Answer::Ready(Err(error)) => core.on_error(&check, error, purpose, span),
             // Nothing has been sent, because the answer has not been polled.
-            Answer::Pending(_) => core.on_error(&check, ConfigError::StoreMustBeAwaited.into(), purpose, span),
+            Answer::Pending(_) => core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span),
         }
     }
 }

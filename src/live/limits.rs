@@ -97,8 +97,8 @@ impl LiveLimits {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::LocalWithoutFallback`] if the limits contain `on-store-failure = "local"` and the limiter has no
-    /// [local fallback](Limiter::with_local).
+    /// [`ConfigError`] if the limits contain `on-store-failure = "local"` and the limiter has no [local
+    /// fallback](Limiter::with_local).
     ///
     /// # Examples
     ///

@@ -46,10 +46,15 @@ impl Holding<'_> {
             return Ok(None);
         }
         if !self.limiter.has_holds() {
-            return Err(ConfigError::StoreWithoutHolds);
+            return Err(ConfigError::store_without_holds());
         }
         if !(self.can_hold)() {
-            return Err(ConfigError::BodyCannotHold { policy: policy.name().to_owned() });
+            let name = policy.name();
+            let message = format!(
+                "policy {name:?} holds slots until the response body has ended, and the bodies of this service are \
+                 not those of axum; call `.settle(|_| Settle::AtEnd)` on the layer, which wraps them"
+            );
+            return Err(ConfigError::new(message).about(name));
         }
         Ok(Some(units))
     }
@@ -72,7 +77,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub(super) fn add(&mut self, key: Key, policies: &[Policy]) -> Result<(), Refusal> {
         let Some((last, others)) = policies.split_last() else {
-            return Err(misconfigured(ConfigError::NoPolicy));
+            return Err(misconfigured(ConfigError::no_policy()));
         };
         for policy in others {
             self.add_one(key.clone(), policy)?;

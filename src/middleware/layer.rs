@@ -139,7 +139,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), ConfigError> {
     /// let policy = Policy::per_minute("all", 60)?;
     /// let twice = RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy.clone(), policy], GlobalKey);
-    /// assert!(matches!(twice.validated(), Err(ConfigError::DuplicatePolicy { .. })));
+    /// assert_eq!(twice.validated().unwrap_err().policy_name(), Some("all"));
     /// # Ok(())
     /// # }
     /// ```

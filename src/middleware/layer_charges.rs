@@ -17,8 +17,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::CostAboveLimit`] if a fixed cost could never pass, [`ConfigError::NegativeCost`] if it is
-    /// negative.
+    /// [`ConfigError`] if a fixed cost could never pass or is negative.
     ///
     /// # Examples
     ///
@@ -51,8 +50,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::UnknownPolicy`] if all policies are fixed and none has the name, [`ConfigError::CostAboveLimit`]
-    /// if a fixed cost could never pass that policy, [`ConfigError::NegativeCost`] if it is negative.
+    /// [`ConfigError`] if all policies are fixed and none has the name, or if a fixed cost could never pass that
+    /// policy or is negative.
     ///
     /// # Examples
     ///
@@ -137,8 +136,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::DuplicatePolicy`] if the layer has a policy of the same name, [`ConfigError::CostAboveLimit`] if
-    /// the fixed cost of the layer or a route could never pass one of `policies`.
+    /// [`ConfigError`] if the layer has a policy of the same name, or if the fixed cost of the layer or a route could
+    /// never pass one of `policies`.
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
         self.change(|config| {
             config.others.push(OtherKey::new(key, policies));
@@ -197,9 +196,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidRoute`] if the route is not valid in axum 0.8; the message says what to write.
-    /// [`ConfigError::DuplicateRoute`] if the layer has settings for the route already. The errors of
-    /// [`with_cost`](Self::with_cost) and [`and`](Self::and).
+    /// [`ConfigError`] if the route is not valid in axum 0.8, or if the layer has settings for the route already. The
+    /// message says what to write. The errors of [`with_cost`](Self::with_cost) and [`and`](Self::and).
     ///
     /// # Examples
     ///

@@ -52,9 +52,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::PolicyWithoutHolds`] if all policies are fixed and none has holds: the layer would settle
-    /// nothing. The layer does not add holds by itself, because checks elsewhere would not see them. Set the policies
-    /// first. [`ConfigError::StoreWithoutHolds`] if the store has no holds.
+    /// [`ConfigError`] if the store has no holds, or if all policies are fixed and none has holds: the layer would
+    /// settle nothing. The layer does not add holds by itself, because checks elsewhere would not see them. Set the
+    /// policies first.
     ///
     /// # Examples
     ///

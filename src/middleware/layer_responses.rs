@@ -53,8 +53,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::LocalWithoutFallback`] unless the limiter has
-    /// [a local fallback](crate::Limiter::with_local).
+    /// [`ConfigError`] unless the limiter has [a local fallback](crate::Limiter::with_local).
     ///
     /// # Examples
     ///

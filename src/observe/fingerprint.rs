@@ -47,8 +47,8 @@ impl Fingerprint {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] below 16 bytes. [`ConfigError::FingerprintsMade`] if the process has made
-    /// fingerprints under another secret. The same secret may be set again.
+    /// [`ConfigError`] if the secret is shorter than 16 bytes, or if the process has made fingerprints under
+    /// another secret. The same secret may be set again.
     ///
     /// # Examples
     ///
@@ -76,7 +76,10 @@ impl Fingerprint {
         match SECRET.set(secret) {
             Ok(()) => Ok(()),
             Err(secret) if SECRET.get().is_some_and(|known| known.is_equal(&secret)) => Ok(()),
-            Err(_) => Err(ConfigError::FingerprintsMade),
+            Err(_) => Err(ConfigError::new(
+                "this process has made fingerprints under another secret; call `Fingerprint::set_secret` once, before \
+                 the first request",
+            )),
         }
     }
 
@@ -99,13 +102,18 @@ impl From<Fingerprint> for Key {
 ///
 /// # Errors
 ///
-/// [`ConfigError::InvalidFingerprint`] if the text is not the 22 characters of a fingerprint.
+/// [`ConfigError`] if the text is not the 22 characters of a fingerprint.
 impl FromStr for Fingerprint {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or(ConfigError::InvalidFingerprint)
+        bytes.map(Self).ok_or_else(|| {
+            ConfigError::new(
+                "this is no fingerprint; write the 22 characters of `key` in a log line, or those behind `$` in a \
+                 Redis key",
+            )
+        })
     }
 }
 
@@ -137,18 +145,18 @@ mod tests {
         let alice = Fingerprint::of(&Key::from("alice"));
         assert_eq!(alice.to_string().parse(), Ok(alice));
         for text in ["", "alice", "0123456789abcdef", "_YV7qj_yBCJkNRv0uWtufg==", "$_YV7qj_yBCJkNRv0uWtuf"] {
-            assert_eq!(text.parse::<Fingerprint>(), Err(ConfigError::InvalidFingerprint), "{text}");
+            let error = text.parse::<Fingerprint>().unwrap_err().to_string();
+            assert!(error.starts_with("this is no fingerprint; write the 22 characters "), "{text}: {error}");
         }
     }
 
     #[test]
     fn a_secret_after_the_first_fingerprint_is_an_error() {
         let alice = Fingerprint::of(&Key::from("alice"));
-        assert_eq!(Fingerprint::set_secret("an example of a secret"), Err(ConfigError::FingerprintsMade));
-        assert_eq!(
-            Fingerprint::set_secret("too short"),
-            Err(ConfigError::SecretTooShort { length: 9, least: Secret::SHORTEST })
-        );
+        let late = Fingerprint::set_secret("an example of a secret").unwrap_err().to_string();
+        assert!(late.starts_with("this process has made fingerprints under another secret; "), "{late}");
+        let short = Fingerprint::set_secret("too short").unwrap_err().to_string();
+        assert_eq!(short, "a secret of 9 bytes could be guessed; use at least 16");
         assert_eq!(Fingerprint::of(&Key::from("alice")), alice);
     }
 

@@ -27,7 +27,7 @@ impl Answer {
             #[cfg(feature = "serde")]
             Self::Source(Ok(Some(plan @ Plan(Form::Named(_))))) => match default.0 {
                 Form::Named(_) => (PlanOutcome::Found, Some(plan), None),
-                Form::Policies(_) => (PlanOutcome::Invalid, None, Some(ConfigError::PlansWithoutLimits.to_string())),
+                Form::Policies(_) => (PlanOutcome::Invalid, None, Some(without_limits().to_string())),
             },
             Self::Source(Err(error)) => (PlanOutcome::Failed, None, Some(error)),
             Self::Cancelled => (PlanOutcome::Cancelled, None, None),
@@ -37,6 +37,15 @@ impl Answer {
     }
 }
 
+/// The error of a plan with a name, where no limits have policies with names.
+#[cfg(feature = "serde")]
+pub(super) fn without_limits() -> ConfigError {
+    ConfigError::new(
+        "the plan is the name of a policy, and these plans have no limits to find it in; create them with \
+         `Plans::of_limits`, or return the policy",
+    )
+}
+
 /// Returns the policies of a plan if a request can be charged under them.
 ///
 /// # Errors
@@ -44,14 +53,14 @@ impl Answer {
 /// No policy, two policies of one name, or more policies than a check has charges.
 pub(super) fn usable(plan: Policies) -> Result<Policies, ConfigError> {
     if plan.0.is_empty() {
-        return Err(ConfigError::NoPolicy);
+        return Err(ConfigError::no_policy());
     }
     if plan.0.len() > Check::MAX_CHARGES {
-        return Err(ConfigError::TooManyCharges { most: Check::MAX_CHARGES });
+        return Err(ConfigError::too_many_charges(Check::MAX_CHARGES));
     }
     for (index, policy) in plan.0.iter().enumerate() {
         if plan.0[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-            return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+            return Err(ConfigError::duplicate_policy(policy.name()));
         }
     }
     Ok(plan)

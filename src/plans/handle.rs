@@ -4,8 +4,6 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
-#[cfg(feature = "serde")]
-use super::names::Names;
 use super::{
     answer::usable,
     core::{Core, Known},
@@ -13,6 +11,8 @@ use super::{
     settings::Settings,
     source::PlanSource,
 };
+#[cfg(feature = "serde")]
+use super::{answer::without_limits, names::Names};
 use crate::{
     check::Check,
     error::ConfigError,
@@ -157,7 +157,7 @@ impl Plans {
             Some(Plan(Form::Policies(policies))) => Plan::of(usable(policies)?),
             #[cfg(feature = "serde")]
             Some(Plan(Form::Named(name))) => {
-                self.core.names.as_ref().ok_or(ConfigError::PlansWithoutLimits)?.require(&name)?;
+                self.core.names.as_ref().ok_or_else(without_limits)?.require(&name)?;
                 Plan(Form::Named(name))
             }
         };

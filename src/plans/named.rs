@@ -22,7 +22,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::UnknownPlan`] if the limits have no policy with the name of the default plan.
+    /// [`ConfigError`] if the limits have no policy with the name of the default plan.
     ///
     /// # Examples
     ///
@@ -62,7 +62,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidPolicyName`] as for a policy.
+    /// [`ConfigError`] if the name cannot be the name of a policy.
     ///
     /// # Examples
     ///

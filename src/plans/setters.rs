@@ -15,7 +15,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroPlanSetting`] for a time of zero.
+    /// [`ConfigError`] for a time of zero.
     pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
         not_zero("Plans::with_ttl", ttl.is_zero())?;
         self.settings().lifetimes.ttl = ttl;
@@ -38,8 +38,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroPlanSetting`] for a time of zero, with which every request of a key would ask a source that
-    /// is down.
+    /// [`ConfigError`] for a time of zero, with which every request of a key would ask a source that is down.
     pub fn with_failure_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
         not_zero("Plans::with_failure_ttl", ttl.is_zero())?;
         self.settings().lifetimes.failure_ttl = Some(ttl);
@@ -51,7 +50,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroPlanSetting`] for a time of zero.
+    /// [`ConfigError`] for a time of zero.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, ConfigError> {
         not_zero("Plans::with_timeout", timeout.is_zero())?;
         self.settings().timeout = timeout;
@@ -71,7 +70,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroPlanSetting`] for 0.
+    /// [`ConfigError`] for 0.
     pub fn with_max_lookups(mut self, lookups: usize) -> Result<Self, ConfigError> {
         not_zero("Plans::with_max_lookups", lookups == 0)?;
         self.settings().max_lookups = lookups;
@@ -87,7 +86,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroPlanSetting`] for 0.
+    /// [`ConfigError`] for 0.
     pub fn with_capacity(mut self, keys: usize) -> Result<Self, ConfigError> {
         not_zero("Plans::with_capacity", keys == 0)?;
         self.core_mut().known = Arc::new(Known::with_capacity(keys));
@@ -158,5 +157,10 @@ impl Plans {
 }
 
 fn not_zero(setting: &'static str, is_zero: bool) -> Result<(), ConfigError> {
-    if is_zero { Err(ConfigError::ZeroPlanSetting { setting }) } else { Ok(()) }
+    match is_zero {
+        true => Err(ConfigError::new(format!(
+            "`{setting}` with 0 would leave every key with the default plan; use a larger value"
+        ))),
+        false => Ok(()),
+    }
 }

@@ -27,9 +27,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::BanWithShards`] if the policy has [shards](Self::with_shards). [`ConfigError::ExcludesHolds`] if
-    /// it has [holds](Self::with_holds). [`ConfigError::InvalidBan`] if `denials` is 0, or the duration is shorter than
-    /// 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError`] if the policy has [shards](Self::with_shards) or [holds](Self::with_holds), or if
+    /// `denials` is 0, or the duration is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -46,10 +45,14 @@ impl Policy {
     #[doc(alias = "penalty")]
     pub fn ban_after(self, denials: u32, duration: Duration) -> Result<Self, ConfigError> {
         if denials == 0 || !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
-            return Err(ConfigError::InvalidBan { policy: self.name().to_owned(), denials, duration });
+            let message = format!(
+                "a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial and 1 µs to 366 \
+                 days"
+            );
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         if self.shards() > 1 {
-            return Err(ConfigError::BanWithShards { policy: self.name().to_owned() });
+            return Err(ConfigError::ban_with_shards(self.name()));
         }
         if self.holds().is_some() {
             return Err(self.excludes_holds("ban_after"));

@@ -19,9 +19,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ExcludesHolds`] if the policy has a ban or shards or counts rejections.
-    /// [`ConfigError::InvalidHolds`] if the time-to-live, the typical duration or the longest age is shorter than 1 µs
-    /// or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError`] if the policy has a ban or shards or counts rejections, or if the time-to-live, the typical
+    /// duration or the longest age is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -32,7 +31,9 @@ impl Policy {
             [("with_ttl", holds.ttl()), ("with_typical", holds.typical())].into_iter().chain(longest)
         {
             if !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
-                return Err(ConfigError::InvalidHolds { policy: self.name().to_owned(), setting, duration });
+                let message =
+                    format!("`{setting}` of its holds is {duration:?}, which is out of range; use 1 µs to 366 days");
+                return Err(ConfigError::of_policy(self.name(), message));
             }
         }
         let excludes = [
@@ -59,8 +60,12 @@ impl Policy {
     /// The error of a setting that a policy with holds, or with a lease, cannot have.
     pub(super) fn excludes_holds(&self, setting: &'static str) -> ConfigError {
         if self.lease().is_some() {
-            return ConfigError::ExcludesLease { policy: self.name().to_owned(), setting };
+            return ConfigError::excludes_lease(self.name(), setting);
         }
-        ConfigError::ExcludesHolds { policy: self.name().to_owned(), setting }
+        let message = format!(
+            "`{setting}` and holds exclude each other; leave out `{setting}`, or what makes the holds: `with_holds` or \
+             `Policy::concurrent`"
+        );
+        ConfigError::of_policy(self.name(), message)
     }
 }

@@ -51,9 +51,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidLease`] if `units` is 0 or above the policy's [capacity](Self::capacity).
-    /// [`ConfigError::ExcludesLease`] if the policy has a ban or shards, counts rejections, or has holds that are
-    /// [released](Unsettled::Release) when they expire.
+    /// [`ConfigError`] if `units` is 0 or above the policy's [capacity](Self::capacity), or if the policy has a ban or
+    /// shards, counts rejections, or has holds that are [released](Unsettled::Release) when they expire.
     ///
     /// # Examples
     ///
@@ -74,8 +73,11 @@ impl Policy {
     /// ```
     pub fn with_lease(self, units: u32) -> Result<Self, ConfigError> {
         if !(1..=self.capacity()).contains(&units) {
-            let (policy, most) = (self.name().to_owned(), self.capacity());
-            return Err(ConfigError::InvalidLease { policy, units, most });
+            let most = self.capacity();
+            let message = format!(
+                "a lease of {units} units is out of range; use 1 to {most}, what is spent in some milliseconds"
+            );
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         let is_released = self.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release);
         let excludes = [
@@ -85,7 +87,7 @@ impl Policy {
             (is_released, "Unsettled::Release"),
         ];
         if let Some((_, setting)) = excludes.into_iter().find(|(is_set, _)| *is_set) {
-            return Err(ConfigError::ExcludesLease { policy: self.name().to_owned(), setting });
+            return Err(ConfigError::excludes_lease(self.name(), setting));
         }
         Ok(self.change(|d| {
             d.lease = Some(units);
@@ -113,12 +115,12 @@ mod tests {
 
     #[test]
     fn a_block_is_at_least_one_unit_and_at_most_the_capacity() {
-        for (policy, units) in [(policy(), 0), (policy(), 101)] {
-            let error = policy.with_lease(units).unwrap_err();
-            assert_eq!(error, ConfigError::InvalidLease { policy: "p".into(), units, most: 100 });
-        }
         let bucket = policy().with_algorithm(Algorithm::TokenBucket).with_burst(10).unwrap();
-        assert!(matches!(bucket.with_lease(11), Err(ConfigError::InvalidLease { most: 10, .. })));
+        for (policy, units, most) in [(policy(), 0, 100), (policy(), 101, 100), (bucket, 11, 10)] {
+            let error = policy.with_lease(units).unwrap_err().to_string();
+            let expected = format!("policy \"p\": a lease of {units} units is out of range; use 1 to {most}, ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
         let leased = policy().with_lease(100).unwrap();
         assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new())));
         assert_eq!(policy().lease(), None);
@@ -131,7 +133,7 @@ mod tests {
         let last = policy().with_lease(10).unwrap().with_holds(holds).unwrap();
         assert_eq!((&first, first.lease(), first.holds()), (&last, Some(10), Some(&holds)));
 
-        let excludes = |setting| ConfigError::ExcludesLease { policy: "p".into(), setting };
+        let excludes = |setting| ConfigError::excludes_lease("p", setting);
         let ban = Duration::from_secs(60);
         assert_eq!(policy().with_lease(10).unwrap().ban_after(1, ban).unwrap_err(), excludes("ban_after"));
         assert_eq!(policy().ban_after(1, ban).unwrap().with_lease(10).unwrap_err(), excludes("ban_after"));

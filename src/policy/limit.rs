@@ -105,16 +105,17 @@ impl Policy {
     pub fn new(name: impl Into<String>, limit: u32, window: Duration) -> Result<Self, ConfigError> {
         let policy = name.into();
         if !is_token(&policy) {
-            return Err(ConfigError::InvalidPolicyName { name: policy });
+            return Err(ConfigError::invalid_policy_name(&policy));
         }
         if limit == 0 {
-            return Err(ConfigError::ZeroLimit { policy });
+            return Err(ConfigError::of_policy(&policy, "a limit of 0 lets nothing through; use 1 or more"));
         }
+        let wrong = |how| ConfigError::of_policy(&policy, format!("a window of {window:?} is too {how}"));
         if window < Duration::from_micros(1) {
-            return Err(ConfigError::WindowTooShort { policy, window });
+            return Err(wrong("short; use at least 1 µs"));
         }
         if window > Self::MAX_WINDOW {
-            return Err(ConfigError::WindowTooLong { policy, window });
+            return Err(wrong("long; use at most 366 days"));
         }
         let plain = Definition::plain(policy.into_boxed_str(), limit, micros_up(window));
         Ok(Self::from(Definition { near_limit: Some(NEAR_LIMIT), ..plain }))
@@ -300,8 +301,7 @@ impl Policy {
     /// Returns an error if the cost can never pass.
     pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
         if cost > self.capacity() {
-            let policy = self.name().to_owned();
-            return Err(ConfigError::CostAboveLimit { policy, cost, limit: self.capacity(), shards: self.shards() });
+            return Err(ConfigError::cost_above_limit(self.name(), cost, self.capacity(), self.shards()));
         }
         Ok(())
     }

@@ -56,13 +56,16 @@ impl Policy {
     /// # }
     /// ```
     pub fn with_resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
-        let policy = self.name().to_owned();
         if self.algorithm() != Algorithm::SlidingWindowLog {
-            return Err(ConfigError::ResolutionWithoutLog { policy });
+            let message = "only the sliding window log has a resolution; leave out `.with_resolution(..)` or the other \
+                           algorithm";
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         let window = self.window();
         if resolution < Duration::from_micros(1) || resolution > window {
-            return Err(ConfigError::InvalidResolution { policy, resolution, window });
+            let message =
+                format!("a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}");
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         Ok(self.change(|d| d.resolution_us = micros_up(resolution)))
     }
@@ -88,12 +91,12 @@ impl Policy {
     /// # }
     /// ```
     pub fn with_burst(self, burst: u32) -> Result<Self, ConfigError> {
-        let policy = self.name().to_owned();
         if self.algorithm() != Algorithm::TokenBucket {
-            return Err(ConfigError::BurstWithoutTokenBucket { policy });
+            let message = "only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` first";
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         if burst == 0 {
-            return Err(ConfigError::ZeroBurst { policy });
+            return Err(ConfigError::of_policy(self.name(), "a burst of 0 lets nothing through; use 1 or more"));
         }
         let shards = self.shards();
         self.divide(|d| d.burst = burst, shards)
@@ -137,7 +140,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidUnit`] if the unit is not usable as a Structured Field String and Token (RFC 9651).
+    /// [`ConfigError`] if the unit is not usable as a Structured Field String and Token (RFC 9651).
     ///
     /// # Examples
     ///
@@ -153,7 +156,11 @@ impl Policy {
     pub fn with_unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
         let unit = unit.into();
         if !is_token(&unit) {
-            return Err(ConfigError::InvalidUnit { policy: self.name().to_owned(), unit });
+            let message = format!(
+                "unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" or the \
+                 like, a letter and then letters, digits or dashes"
+            );
+            return Err(ConfigError::of_policy(self.name(), message));
         }
         let unit = (unit != "requests").then(|| unit.into_boxed_str());
         Ok(self.change(|d| d.unit = unit))
@@ -181,42 +188,53 @@ mod tests {
     fn wrong_policies_are_errors_that_contain_the_value() {
         for name in ["", "a b", "café", "1st", "say \"hi\"", &"x".repeat(65)] {
             let error = Policy::per_second(name, 1).unwrap_err();
-            assert_eq!(error, ConfigError::InvalidPolicyName { name: name.into() });
-            assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+            let expected = format!("policy name {name:?} is not usable in a header: ");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+            assert_eq!(error.policy_name(), None);
         }
         for name in ["*all", "*", "a*b:c/d"] {
             assert_eq!(Policy::per_second(name, 1).unwrap().name(), name, "a Token (RFC 9651, section 3.3.4)");
         }
-        assert!(matches!(Policy::per_second("p", 0), Err(ConfigError::ZeroLimit { .. })));
+        let message = |result: Result<Policy, ConfigError>| {
+            let error = result.unwrap_err();
+            assert_eq!(error.policy_name(), Some("p"));
+            error.to_string()
+        };
+        let zero = message(Policy::per_second("p", 0));
+        assert_eq!(zero, "policy \"p\": a limit of 0 lets nothing through; use 1 or more");
         for window in [Duration::ZERO, Duration::from_nanos(999)] {
-            let error = Policy::new("p", 1, window).unwrap_err();
-            assert!(matches!(error, ConfigError::WindowTooShort { window: w, .. } if w == window));
+            let expected = format!("policy \"p\": a window of {window:?} is too short; use at least 1 µs");
+            assert_eq!(message(Policy::new("p", 1, window)), expected);
         }
         for window in [Duration::MAX, Policy::MAX_WINDOW + Duration::from_nanos(1)] {
-            let error = Policy::new("p", 1, window).unwrap_err();
-            assert!(matches!(error, ConfigError::WindowTooLong { window: w, .. } if w == window));
+            let expected = format!("policy \"p\": a window of {window:?} is too long; use at most 366 days");
+            assert_eq!(message(Policy::new("p", 1, window)), expected);
         }
     }
 
     #[test]
     fn resolution_and_burst_belong_to_their_algorithms() {
+        fn says(result: Result<Policy, ConfigError>, expected: &str) {
+            let error = result.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("policy \"p\": {expected}; ")), "{error}");
+        }
         let policy = Policy::per_second("p", 10).unwrap();
         assert_eq!((policy.resolution(), policy.burst()), (Some(Duration::from_micros(1)), None));
         let coarse = policy.clone().with_resolution(Duration::from_millis(20)).unwrap();
         assert_eq!(coarse.resolution(), Some(Duration::from_millis(20)));
-        assert!(matches!(policy.clone().with_burst(5), Err(ConfigError::BurstWithoutTokenBucket { .. })));
+        says(policy.clone().with_burst(5), "only a token bucket has a burst");
         for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
-            let error = policy.clone().with_resolution(resolution).unwrap_err();
-            assert!(matches!(error, ConfigError::InvalidResolution { .. }));
+            let expected = format!("a resolution of {resolution:?} is out of range");
+            says(policy.clone().with_resolution(resolution), &expected);
         }
         let bucket = policy.with_algorithm(Algorithm::TokenBucket);
-        assert!(matches!(bucket.clone().with_burst(0), Err(ConfigError::ZeroBurst { .. })));
+        says(bucket.clone().with_burst(0), "a burst of 0 lets nothing through");
         let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
-        assert!(matches!(yearly.with_burst(2), Err(ConfigError::BurstTooLarge { burst: 2, .. })));
+        says(yearly.with_burst(2), "a burst of 2 takes more than 366 days to refill");
         assert_eq!((bucket.resolution(), bucket.burst()), (None, Some(10)));
         let small = bucket.clone().with_burst(7).unwrap();
         assert_eq!((small.burst(), small.capacity()), (Some(7), 7));
-        let error = bucket.with_resolution(Duration::from_millis(1)).unwrap_err();
-        assert!(matches!(error, ConfigError::ResolutionWithoutLog { .. }));
+        let resolution = bucket.with_resolution(Duration::from_millis(1));
+        says(resolution, "only the sliding window log has a resolution");
     }
 }

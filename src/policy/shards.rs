@@ -56,10 +56,9 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidShards`] if `shards` is 0, above 64, or above the limit or the burst.
-    /// [`ConfigError::BanWithShards`] if the policy has a [ban](Self::ban_after). [`ConfigError::BurstTooLarge`] if the
-    /// bucket of a shard takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW) to fill. [`ConfigError::ExcludesHolds`] if
-    /// the policy has [holds](Self::with_holds).
+    /// [`ConfigError`] if `shards` is 0, above 64, or above the limit or the burst, if the policy has a
+    /// [ban](Self::ban_after) or [holds](Self::with_holds), or if the bucket of a shard takes longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW) to fill.
     ///
     /// # Examples
     ///
@@ -106,13 +105,17 @@ impl Policy {
     pub(super) fn divide(self, change: impl FnOnce(&mut Definition), shards: u32) -> Result<Self, ConfigError> {
         let mut definition = self.definition().clone();
         change(&mut definition);
-        let policy = definition.name.to_string();
+        let policy = &*definition.name;
         let most = MAX_SHARDS.min(definition.limit).min(definition.whole_capacity());
         if !(1..=most).contains(&shards) {
-            return Err(ConfigError::InvalidShards { policy, shards, most });
+            let message = format!(
+                "{shards} shards are out of range; use 1 to {most}, because each shard needs a unit of the limit and of \
+                 the burst"
+            );
+            return Err(ConfigError::of_policy(policy, message));
         }
         if shards > 1 && definition.ban.is_some() {
-            return Err(ConfigError::BanWithShards { policy });
+            return Err(ConfigError::ban_with_shards(policy));
         }
         definition.shards = shards;
         // The remainders of limit and burst differ, so a shard may take longer to fill than the whole bucket.
@@ -120,7 +123,9 @@ impl Policy {
             u128::from(*burst) * u128::from(*window_us) / u128::from(*limit) > Self::MAX_WINDOW.as_micros()
         };
         if (0..shards).any(|number| is_too_slow(&definition.shard_definition(number))) {
-            return Err(ConfigError::BurstTooLarge { policy, burst: definition.burst });
+            let message =
+                format!("a burst of {} takes more than 366 days to refill; use a smaller one", definition.burst);
+            return Err(ConfigError::of_policy(&definition.name, message));
         }
         Ok(Self::from(definition))
     }
@@ -176,9 +181,9 @@ mod tests {
             (bucket(100, 5), 6, 5),
             (bucket(5, 100), 6, 5),
         ] {
-            let error = policy.with_shards(shards).unwrap_err();
-            assert_eq!(error, ConfigError::InvalidShards { policy: "p".into(), shards, most });
-            assert!(error.to_string().contains(&format!("use 1 to {most}")), "{error}");
+            let error = policy.with_shards(shards).unwrap_err().to_string();
+            let expected = format!("policy \"p\": {shards} shards are out of range; use 1 to {most}, ");
+            assert!(error.starts_with(&expected), "{error}");
         }
         assert_eq!(policy(3).with_shards(1).unwrap(), policy(3));
         assert_eq!(policy(9).with_shards(3).unwrap().with_shards(1).unwrap(), policy(9));
@@ -202,7 +207,7 @@ mod tests {
             assert_eq!((one.is_ok(), &one, &one), (is_ok, &two, &three));
         }
         let ban = Duration::from_secs(60);
-        let error = ConfigError::BanWithShards { policy: "p".into() };
+        let error = ConfigError::ban_with_shards("p");
         assert_eq!(policy(9).ban_after(1, ban).unwrap().with_shards(2).unwrap_err(), error);
         assert_eq!(policy(9).with_shards(2).unwrap().ban_after(1, ban).unwrap_err(), error);
         assert!(policy(9).with_shards(1).unwrap().ban_after(1, ban).is_ok());
@@ -216,7 +221,8 @@ mod tests {
     #[test]
     fn a_shard_that_fills_too_slowly_is_an_error() {
         let half = Policy::new("p", 3, Policy::MAX_WINDOW / 2).unwrap().with_algorithm(Algorithm::TokenBucket);
-        let error = ConfigError::BurstTooLarge { policy: "p".into(), burst: 6 };
+        let message = "a burst of 6 takes more than 366 days to refill; use a smaller one";
+        let error = ConfigError::of_policy("p", message);
         assert_eq!(half.clone().with_burst(6).unwrap().with_shards(2).unwrap_err(), error);
         assert_eq!(half.clone().with_shards(2).unwrap().with_burst(6).unwrap_err(), error);
         assert!(half.with_burst(4).unwrap().with_shards(2).is_ok());

@@ -117,7 +117,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to an error, for stores without holds.
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
         let _ = (hold, change);
-        Answer::Ready(Err(ConfigError::StoreWithoutHolds.into()))
+        Answer::Ready(Err(ConfigError::store_without_holds().into()))
     }
 
     /// Changes the count of `key` under `policy` by hand, for [`Limiter::ban`](crate::Limiter::ban) and the methods
@@ -138,7 +138,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to an error, for stores without such changes.
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
         let _ = (key, policy, change);
-        Answer::Ready(Err(ConfigError::StoreWithoutCountChanges.into()))
+        let message = "the store cannot ban a key or change its units by hand; use a `MemoryStore` or a `RedisStore`, \
+                       or implement `Store::change_count`";
+        Answer::Ready(Err(ConfigError::new(message).into()))
     }
 }
 

@@ -33,18 +33,19 @@ impl CountChange {
 
     /// Whether a store can make the change of a count under `policy`.
     pub(crate) fn validate(self, policy: &Policy) -> Result<(), ConfigError> {
-        let name = || policy.name().to_owned();
+        let error = |message: &str| Err(ConfigError::of_policy(policy.name(), message));
         match self {
             Self::Ban(duration) if !(Duration::from_micros(1)..=Policy::MAX_WINDOW).contains(&duration) => {
-                Err(ConfigError::InvalidBanDuration { policy: name(), duration })
+                error(&format!("a ban for {duration:?} is out of range; use 1 µs to 366 days"))
             }
-            Self::Record(0) | Self::Credit(0) => Err(ConfigError::ZeroUnits { policy: name() }),
+            Self::Record(0) | Self::Credit(0) => error("0 units change nothing; charge or give back 1 or more"),
             Self::Record(_) | Self::Credit(_) if policy.is_concurrent() => {
-                Err(ConfigError::ConcurrencyNeedsHold { policy: name() })
+                Err(ConfigError::concurrency_needs_hold(policy.name()))
             }
-            Self::Record(_) | Self::Credit(_) if policy.is_sharded() => {
-                Err(ConfigError::UnitsOfShards { policy: name() })
-            }
+            Self::Record(_) | Self::Credit(_) if policy.is_sharded() => error(
+                "its shards have units of their own, so none can be charged or given back by hand; reset or ban the \
+                 key instead",
+            ),
             _ => Ok(()),
         }
     }

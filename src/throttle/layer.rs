@@ -118,10 +118,10 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # Errors
     ///
-    /// For a fixed cost: [`ConfigError::ZeroCost`], because the layer would throttle nothing,
-    /// [`ConfigError::CostAboveLimit`] if no call could ever be made, [`ConfigError::NegativeCost`].
+    /// [`ConfigError`] for a fixed cost that is 0, because the layer would throttle nothing, that is negative, or with
+    /// which no call could ever be made.
     ///
-    /// [`ConfigError::CostAfterLimits`] after [`and_limit`](Self::and_limit), whose costs would be replaced too.
+    /// [`ConfigError`] after [`and_limit`](Self::and_limit), whose costs would be replaced too.
     ///
     /// # Examples
     ///
@@ -143,7 +143,9 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     {
         let Self { key, cost: _, head, settings } = self;
         if !settings.further.is_empty() {
-            return Err(ConfigError::CostAfterLimits);
+            return Err(ConfigError::new(
+                "the cost would replace those of the further limits; call `with_cost` before `and_limit`",
+            ));
         }
         let cost = Arc::new(cost.into_throttle_cost(&settings.policy)?);
         Ok(ThrottleLayer { key, cost, head, settings })
@@ -159,7 +161,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # Errors
     ///
-    /// As [`with_cost`](Self::with_cost), for this policy. [`ConfigError::ConcurrencyNeedsHold`] for a [concurrency
+    /// As [`with_cost`](Self::with_cost), for this policy. [`ConfigError`] for a [concurrency
     /// limit](Policy::concurrent), which has to be the first policy.
     ///
     /// # Examples
@@ -185,7 +187,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         T: IntoThrottleCost<Form>,
     {
         if policy.is_concurrent() {
-            return Err(ConfigError::ConcurrencyNeedsHold { policy: policy.name().to_owned() });
+            return Err(ConfigError::concurrency_needs_hold(policy.name()));
         }
         let last = cost.into_throttle_cost(&policy)?;
         let Self { key, cost: first, head, settings } = self.change(|settings| settings.further.push(policy));
@@ -293,7 +295,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::LocalWithoutFallback`] if the limiter has no local fallback.
+    /// [`ConfigError`] if the limiter has no local fallback.
     ///
     /// # Examples
     ///
@@ -310,7 +312,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// ```
     pub fn fail_local(self) -> Result<Self, ConfigError> {
         if !self.settings.limiter.has_fallback() {
-            return Err(ConfigError::LocalWithoutFallback);
+            return Err(ConfigError::local_without_fallback());
         }
         Ok(self.change(|settings| settings.failure = FailurePolicy::Local))
     }

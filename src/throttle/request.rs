@@ -135,7 +135,11 @@ impl IntoThrottleCost<()> for u32 {
 
     fn into_throttle_cost(self, policy: &Policy) -> Result<u32, ConfigError> {
         if self == 0 {
-            return Err(ConfigError::ZeroCost { policy: policy.name().to_owned() });
+            return Err(ConfigError::of_policy(
+                policy.name(),
+                "a cost of 0 would throttle nothing; use 1 or more, or a closure that returns 0 for the requests to \
+                 exempt",
+            ));
         }
         policy.check_cost(self)?;
         Ok(self)
@@ -147,7 +151,7 @@ impl IntoThrottleCost<()> for i32 {
 
     /// For integer literals, whose default type is `i32`.
     fn into_throttle_cost(self, policy: &Policy) -> Result<u32, ConfigError> {
-        u32::try_from(self).map_err(|_| ConfigError::NegativeCost { cost: self })?.into_throttle_cost(policy)
+        u32::try_from(self).map_err(|_| ConfigError::negative_cost(self))?.into_throttle_cost(policy)
     }
 }
 

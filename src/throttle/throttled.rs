@@ -42,7 +42,9 @@ pub struct Throttled {
 
 #[derive(Clone, Debug)]
 enum Cause {
-    /// The cost can never pass, or a setting of the layer is wrong.
+    /// The cost can never pass.
+    TooLarge(ConfigError),
+    /// A setting of the layer is wrong.
     Misconfigured(ConfigError),
     /// Boxed, because a decision is large.
     Denied(Box<Decision>),
@@ -55,6 +57,10 @@ enum Cause {
 }
 
 impl Throttled {
+    pub(super) fn too_large(error: ConfigError, max_wait: Duration) -> Self {
+        Self { cause: Cause::TooLarge(error), retry_after: None, pause: None, max_wait }
+    }
+
     pub(super) fn misconfigured(error: ConfigError, max_wait: Duration) -> Self {
         Self { cause: Cause::Misconfigured(error), retry_after: None, pause: None, max_wait }
     }
@@ -99,7 +105,7 @@ impl Throttled {
     pub fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Denied(decision) => Some(decision),
-            Cause::Misconfigured(_) | Cause::NoVerdict(_) | Cause::Paused | Cause::NoPlace => None,
+            _ => None,
         }
     }
 
@@ -107,7 +113,7 @@ impl Throttled {
     pub fn error(&self) -> Option<&Error> {
         match &self.cause {
             Cause::NoVerdict(error) => Some(error),
-            Cause::Misconfigured(_) | Cause::Denied(_) | Cause::Paused | Cause::NoPlace => None,
+            _ => None,
         }
     }
 }
@@ -116,7 +122,7 @@ impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let max_wait = self.max_wait;
         match (&self.cause, self.retry_after) {
-            (Cause::Misconfigured(ConfigError::CostAboveLimit { .. }), _) => {
+            (Cause::TooLarge(_), _) => {
                 f.write_str("the cost of this call can never pass; split the call, or raise the limit")
             }
             (Cause::Misconfigured(_), _) => f.write_str(
@@ -170,7 +176,7 @@ impl fmt::Debug for Throttled {
 impl error::Error for Throttled {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match &self.cause {
-            Cause::Misconfigured(error) => Some(error),
+            Cause::TooLarge(error) | Cause::Misconfigured(error) => Some(error),
             Cause::NoVerdict(error) => Some(error),
             Cause::Denied(_) | Cause::Paused | Cause::NoPlace => None,
         }

@@ -122,11 +122,15 @@ async fn turn(
     let policy = &settings.policy;
     let (is_shadow, holds) = (policy.is_shadow(), holds && policy.holds().is_some());
     if policy.is_concurrent() && !holds {
-        let error = ConfigError::HoldsNeedBody { policy: policy.name().to_owned() };
-        return Err(Throttled::misconfigured(error, max_wait));
+        let name = policy.name();
+        let message = format!(
+            "policy {name:?} limits how many calls are under way at once, and nothing would give a slot back at the \
+             end of a response; call `ThrottleLayer::hold_until_end`"
+        );
+        return Err(Throttled::misconfigured(ConfigError::new(message).about(name), max_wait));
     }
     if !is_shadow {
-        settings.check(&costs).map_err(|error| Throttled::misconfigured(error, max_wait))?;
+        settings.check(&costs).map_err(|error| Throttled::too_large(error, max_wait))?;
     }
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {

@@ -1,11 +1,12 @@
 //! The parameters `qu`, the unit, and `pk`, the partition key.
 
 use axum::Router;
-use tollgate::{ConfigError, HeaderKey, Key, Policy, RateLimitLayer, headers::PartitionKeys};
+use tollgate::{HeaderKey, Key, Policy, RateLimitLayer, headers::PartitionKeys};
 
 use crate::support::{
     app::{app, limiter, per_minute},
     http::get_with,
+    says,
 };
 
 const SECRET: &str = "0123456789abcdef";
@@ -51,8 +52,7 @@ async fn a_policy_that_is_changed_after_a_response_sends_its_own_values() {
 fn a_unit_that_is_not_a_valid_header_value_is_an_error() {
     for unit in ["", "content bytes", "octets\"", "größe", "1st"] {
         let error = per_minute(5).with_unit(unit).unwrap_err();
-        assert_eq!(error, ConfigError::InvalidUnit { policy: "p".into(), unit: unit.into() });
-        assert!(error.to_string().contains(&format!("{unit:?}")), "{error}");
+        says(error, &format!("policy \"p\": unit {unit:?} is not usable in a header; "));
     }
 }
 
@@ -94,7 +94,6 @@ async fn each_policy_sends_its_own_partition_key() {
 #[test]
 fn a_short_secret_is_an_error_and_secrets_are_not_shown() {
     let error = PartitionKeys::hmac("hunter2").unwrap_err();
-    assert_eq!(error, ConfigError::SecretTooShort { length: 7, least: 16 });
-    assert!(!error.to_string().contains("hunter2"));
+    assert_eq!(error.to_string(), "a secret of 7 bytes could be guessed; use at least 16");
     assert!(!format!("{:?}", per_minute(1).with_partition_keys(PartitionKeys::hmac(SECRET).unwrap())).contains(SECRET));
 }

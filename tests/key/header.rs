@@ -5,11 +5,12 @@ use axum::{
     body::Body,
     http::{HeaderValue, Request},
 };
-use tollgate::{ApiKey, ConfigError, HeaderKey};
+use tollgate::{ApiKey, HeaderKey};
 
 use crate::support::{
     app::{app, get_passes_with, layer, passes},
     http::{Http2, get, get_with, serve},
+    says,
 };
 
 fn by_tenant(limit: u32) -> Router {
@@ -150,9 +151,8 @@ fn the_whole_authorization_header_as_a_key_is_an_error() {
 #[test]
 fn an_invalid_header_name_is_an_error() {
     for name in ["", "x tenant", "x-tenant:", "é"] {
-        let invalid = ConfigError::InvalidHeaderName { name: name.into() };
-        assert_eq!(HeaderKey::new(name).unwrap_err(), invalid);
-        assert_eq!(ApiKey::header(name).unwrap_err(), invalid);
-        assert!(invalid.to_string().contains(&format!("{name:?}")), "{invalid}");
+        let invalid = format!("{name:?} is not a header name; ");
+        says(HeaderKey::new(name).unwrap_err(), &invalid);
+        says(ApiKey::header(name).unwrap_err(), &invalid);
     }
 }

@@ -1,6 +1,6 @@
 //! What is probably wrong with limits that are in force.
 
-use tollgate::{ConfigError, GlobalKey, LiveLimits, middleware::Settle, observe::Warning};
+use tollgate::{GlobalKey, LiveLimits, middleware::Settle, observe::Warning};
 use tracing::Level;
 
 use super::files::{limits, only};
@@ -9,6 +9,7 @@ use crate::{
     support::{
         app::{down_limiter, limiter},
         log::Log,
+        says,
     },
 };
 
@@ -50,12 +51,12 @@ fn limits_whose_holds_a_layer_cannot_have_are_refused() {
     let live = LiveLimits::new(only("rate = '60/min'\nholds = true"));
     let settles = live.layer(limiter(), GlobalKey).unwrap().settle(|_| Settle::AtEnd).unwrap();
     let error = live.replace(only("rate = '60/min'")).unwrap_err();
-    assert_eq!(error, ConfigError::PolicyWithoutHolds { policy: "p".to_owned() });
+    says(error, r#"policy "p" has no holds; "#);
     live.replace(only("rate = '30/min'\nholds = { ttl = '5m' }")).unwrap();
     drop(settles);
     live.replace(only("rate = '60/min'")).unwrap();
     let without_holds = down_limiter().quiet();
     let layer = live.layer(without_holds, GlobalKey).unwrap();
-    assert_eq!(live.replace(only("concurrent = 3")).unwrap_err(), ConfigError::StoreWithoutHolds);
+    says(live.replace(only("concurrent = 3")).unwrap_err(), "the store has no holds; ");
     drop(layer);
 }

@@ -25,8 +25,14 @@ fn error<T: std::fmt::Debug>(result: Result<T, ConfigError>, values: &[&str]) ->
     error
 }
 
-fn cost_above_limit(policy: &str, cost: u32, limit: u32) -> ConfigError {
-    ConfigError::CostAboveLimit { policy: policy.into(), cost, limit, shards: 1 }
+/// Asserts that a result is the error of a cost that can never pass.
+#[track_caller]
+fn never_passes<T: std::fmt::Debug>(result: Result<T, ConfigError>, policy: &str, cost: u32, limit: u32) {
+    let expected = format!(
+        "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; raise the limit \
+         or lower the cost"
+    );
+    assert_eq!(error(result, &[&expected]).policy_name(), Some(policy));
 }
 
 #[test]
@@ -34,8 +40,7 @@ fn a_route_that_is_not_a_path_is_an_error() {
     for route in
         ["", "search", "GET", "GET search", "GET  /search", " /search", "/a b", "G(T /search", "GET /a\tb", "/a\n"]
     {
-        let invalid = error(limit().route(route, Route::exempt()), &[&format!("{route:?}")]);
-        assert!(matches!(invalid, ConfigError::InvalidRoute { .. }), "{invalid:?}");
+        error(limit().route(route, Route::exempt()), &[&format!("route {route:?} is not understood: ")]);
     }
 }
 
@@ -62,8 +67,7 @@ fn a_route_that_axum_does_not_accept_is_an_error_that_says_what_to_write() {
         ("/search?q=1", r#"write "/search""#),
         ("/search#top", r#"write "/search""#),
     ] {
-        let invalid = error(limit().route(route, Route::exempt()), &[&format!("{route:?}"), advice]);
-        assert!(matches!(invalid, ConfigError::InvalidRoute { .. }), "{invalid:?}");
+        error(limit().route(route, Route::exempt()), &[&format!("route {route:?} is not understood: "), advice]);
     }
     for route in ["/v1/jobs:cancel", "/user_{id}", "/{{id}}", "/{*rest}", "CONNECT /ws", "TRACE /"] {
         let _ = limit().route(route, Route::exempt()).unwrap();
@@ -80,7 +84,7 @@ fn two_routes_that_match_the_same_paths_are_an_error() {
         ("/", "//"),
     ] {
         let twice = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt());
-        assert_eq!(error(twice, &[second]), ConfigError::DuplicateRoute { route: second.into() });
+        error(twice, &[&format!("route {second:?} is in the table already ")]);
     }
     for (first, second) in [("/mcp", "/mcp/{*rest}"), ("/users/{id}", "/users/u{id}"), ("/{a}/b", "/{a}/{b}")] {
         let _ = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt()).unwrap();
@@ -91,7 +95,7 @@ fn two_routes_that_match_the_same_paths_are_an_error() {
 fn a_route_given_twice_is_an_error() {
     for route in ["/search", "GET /search"] {
         let twice = limit().route(route, Route::cost(2)).unwrap().route(route, Route::exempt());
-        assert_eq!(error(twice, &[route]), ConfigError::DuplicateRoute { route: route.into() });
+        error(twice, &[&format!("route {route:?} is in the table already ")]);
     }
     let separate = limit().route("/search", Route::cost(2)).unwrap().route("GET /search", Route::cost(3)).unwrap();
     let _ = separate.route("POST /search", Route::cost(4)).unwrap();
@@ -99,17 +103,17 @@ fn a_route_given_twice_is_an_error() {
 
 #[test]
 fn a_cost_that_can_never_pass_is_an_error() {
-    assert_eq!(error(limit().with_cost(11), &["11", "\"p\"", "10"]), cost_above_limit("p", 11, 10));
-    assert_eq!(error(limit().route("/a", Route::cost(12)), &["12"]), cost_above_limit("p", 12, 10));
+    never_passes(limit().with_cost(11), "p", 11, 10);
+    never_passes(limit().route("/a", Route::cost(12)), "p", 12, 10);
     let own = Route::policy(policy("login", 5)).with_cost(6);
-    assert_eq!(error(limit().route("/a", own), &["\"login\""]), cost_above_limit("login", 6, 5));
+    never_passes(limit().route("/a", own), "login", 6, 5);
     let layers_cost = limit().with_cost(10).unwrap();
     let too_small = layers_cost.clone().route("/a", Route::policy(policy("login", 5)));
-    assert_eq!(error(too_small, &["10", "\"login\"", "5"]), cost_above_limit("login", 10, 5));
+    never_passes(too_small, "login", 10, 5);
     let other = layers_cost.and(policy("other", 9), GlobalKey);
-    assert_eq!(error(other, &["10", "\"other\"", "9"]), cost_above_limit("other", 10, 9));
+    never_passes(other, "other", 10, 9);
     let of_route = limit().route("/a", Route::cost(8)).unwrap().and(policy("other", 7), GlobalKey);
-    assert_eq!(error(of_route, &["8", "\"other\"", "7"]), cost_above_limit("other", 8, 7));
+    never_passes(of_route, "other", 8, 7);
     let _ = limit().with_cost(10).unwrap().route("/a", Route::exempt().with_cost(100)).unwrap();
 }
 
@@ -118,29 +122,27 @@ fn a_cost_that_can_never_pass_is_an_error() {
 fn a_cost_above_the_burst_can_never_pass() {
     let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
     let limit = limit().with_policy(bucket);
-    assert_eq!(error(limit.clone().with_cost(5), &["5", "4"]), cost_above_limit("p", 5, 4));
+    never_passes(limit.clone().with_cost(5), "p", 5, 4);
     let _ = limit.with_cost(4).unwrap();
 }
 
 #[test]
 fn a_negative_cost_is_an_error() {
-    assert_eq!(error(limit().with_cost(-1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
-    let route = limit().route("/a", Route::cost(i32::MIN));
-    assert_eq!(error(route, &["-2147483648"]), ConfigError::NegativeCost { cost: i32::MIN });
+    error(limit().with_cost(-1), &["a cost of -1 would refund units; use 0 or more"]);
+    error(limit().route("/a", Route::cost(i32::MIN)), &["a cost of -2147483648 would refund units; "]);
     let _ = limit().with_cost(0).unwrap();
 }
 
 #[test]
 fn a_cost_of_an_unknown_policy_is_an_error() {
-    let unknown = |policy: &str, known: &[&str]| ConfigError::UnknownPolicy {
-        policy: policy.into(),
-        known: known.iter().map(|&name| name.into()).collect(),
+    let unknown = |policy: &str, known: &[&str]| {
+        format!("no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")
     };
     let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
     let misspelt = limit.clone().with_cost_of("tokns", 5);
-    assert_eq!(error(misspelt, &["\"tokns\"", "\"p\"", "\"tokens\""]), unknown("tokns", &["p", "tokens"]));
+    error(misspelt, &[&unknown("tokns", &["p", "tokens"])]);
     let own = Route::policy(policy("login", 5)).with_cost_of("p", 2);
-    assert_eq!(error(limit.clone().route("/a", own), &["\"p\""]), unknown("p", &["login", "tokens"]));
+    error(limit.clone().route("/a", own), &[&unknown("p", &["login", "tokens"])]);
     let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).unwrap();
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
     let _ = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost_of("any", 1).unwrap();
@@ -149,32 +151,32 @@ fn a_cost_of_an_unknown_policy_is_an_error() {
 #[test]
 fn a_cost_of_a_policy_is_compared_with_that_policy_only() {
     let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
-    assert_eq!(error(limit.clone().with_cost_of("tokens", 51), &["51"]), cost_above_limit("tokens", 51, 50));
-    assert_eq!(error(limit.clone().with_cost_of("tokens", -1), &["-1"]), ConfigError::NegativeCost { cost: -1 });
+    never_passes(limit.clone().with_cost_of("tokens", 51), "tokens", 51, 50);
+    error(limit.clone().with_cost_of("tokens", -1), &["a cost of -1 would refund units; "]);
     let route = Route::cost(2).with_cost_of("tokens", 52);
-    assert_eq!(error(limit.clone().route("/a", route), &["52"]), cost_above_limit("tokens", 52, 50));
+    never_passes(limit.clone().route("/a", route), "tokens", 52, 50);
     // 20 is above the limit of `p`, but `p` has its own cost.
     let _ = limit.with_cost_of("p", 1).unwrap().with_cost(20).unwrap().with_cost_of("tokens", 50).unwrap();
 }
 
 #[test]
 fn two_policies_with_one_name_are_an_error() {
-    let duplicate = |policy: &str| ConfigError::DuplicatePolicy { policy: policy.into() };
+    let duplicate = |policy: &str| format!("two policies of one check are called {policy:?} ");
     let tenant = || HeaderKey::new("x-tenant").unwrap();
-    assert_eq!(error(limit().and(policy("p", 5), tenant()), &["\"p\""]), duplicate("p"));
+    error(limit().and(policy("p", 5), tenant()), &[&duplicate("p")]);
     let other = limit().and(policy("tenant", 5), tenant()).unwrap();
-    assert_eq!(error(other.clone().and(policy("tenant", 5), GlobalKey), &["\"tenant\""]), duplicate("tenant"));
+    error(other.clone().and(policy("tenant", 5), GlobalKey), &[&duplicate("tenant")]);
     let route = Route::policy(policy("tenant", 3));
-    assert_eq!(error(other.route("/a", route), &["\"tenant\""]), duplicate("tenant"));
+    error(other.route("/a", route), &[&duplicate("tenant")]);
     let route = Route::new().fail_open().with_policies([policy("a", 1), policy("a", 2)]);
-    assert_eq!(error(limit().route("/a", route), &["\"a\""]), duplicate("a"));
+    error(limit().route("/a", route), &[&duplicate("a")]);
 }
 
 #[test]
 fn a_route_without_a_policy_is_an_error() {
-    assert_eq!(
-        error(limit().route("/a", Route::new().fail_open().with_policies([])), &["policy"]),
-        ConfigError::NoPolicy
+    error(
+        limit().route("/a", Route::new().fail_open().with_policies([])),
+        &["no policy, so nothing would be limited; "],
     );
 }
 
@@ -191,8 +193,8 @@ fn invalid_bans_are_errors_that_contain_the_values() {
     let minute = Duration::from_secs(60);
     for (denials, duration) in [(0, minute), (1, Duration::ZERO), (1, Policy::MAX_WINDOW + minute)] {
         let error = Policy::per_minute("p", 2).unwrap().ban_after(denials, duration).unwrap_err();
-        assert_eq!(error, ConfigError::InvalidBan { policy: "p".to_owned(), denials, duration });
-        assert!(error.to_string().contains(&format!("{denials} denials for {duration:?}")), "{error}");
+        let expected = format!("policy \"p\": a ban after {denials} denials for {duration:?} is out of range; ");
+        assert!(error.to_string().starts_with(&expected), "{error}");
     }
     let policy = Policy::per_minute("p", 2).unwrap();
     for duration in [Duration::from_micros(1), Policy::MAX_WINDOW] {

@@ -2,12 +2,12 @@
 
 use axum::{Router, routing::get};
 use tokio::time::{Instant, sleep};
-use tollgate::{ConfigError, GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
+use tollgate::{GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
 
 use super::{Answer, DEFAULT, Events, SECOND, Source, limit, plan, settle};
 use crate::support::{
     app::{app, get_passes, limiter},
-    per_minute,
+    per_minute, says,
 };
 
 /// A router whose requests share one key and the plan of that key.
@@ -140,10 +140,11 @@ async fn a_cost_above_the_limit_of_the_plan_is_refused_and_not_admitted() {
 fn default_plans_and_settings_that_cannot_work_are_errors() {
     let source = || Source::new(Answer::NoPlan);
     let none: [Policy; 0] = [];
-    assert_eq!(Plans::new(source(), none).unwrap_err(), ConfigError::NoPolicy);
+    says(Plans::new(source(), none).unwrap_err(), "no policy, so nothing would be limited; ");
     let twice = [per_minute("p", 1), per_minute("p", 2)];
     let error = Plans::new(source(), twice.clone()).unwrap_err();
-    assert!(matches!(error, ConfigError::DuplicatePolicy { policy } if policy == "p"));
+    says(&error, r#"two policies of one check are called "p" "#);
+    assert_eq!(error.policy_name(), Some("p"));
 
     let plans = Plans::new(source(), per_minute("p", 1)).unwrap();
     assert!(plans.insert("k", twice).is_err());
@@ -155,6 +156,6 @@ fn default_plans_and_settings_that_cannot_work_are_errors() {
         (plans.clone().with_max_lookups(0), "Plans::with_max_lookups"),
         (plans.clone().with_capacity(0), "Plans::with_capacity"),
     ] {
-        assert_eq!(result.unwrap_err(), ConfigError::ZeroPlanSetting { setting });
+        says(result.unwrap_err(), &format!("`{setting}` with 0 would leave every key with the default plan; "));
     }
 }

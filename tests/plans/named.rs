@@ -17,7 +17,7 @@ use crate::{
         app::{app, limiter},
         http::get,
         log::Log,
-        per_minute,
+        per_minute, says,
     },
 };
 
@@ -108,11 +108,11 @@ fn limits_always_have_the_default_plan() {
     let live = LiveLimits::new(with_paid(100));
     let source = |_: Key| async { Ok::<_, &str>("paid") };
     let error = Plans::of_limits(&live, source, "basic").unwrap_err();
-    let known = vec!["free".to_owned(), "paid".to_owned()];
-    assert_eq!(error, ConfigError::UnknownPlan { plan: "basic".to_owned(), known });
+    says(&error, r#"the limits have no policy "basic", which is a plan of `Plans::of_limits`; "#);
+    says(&error, r#"write one of ["free", "paid"]"#);
     let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan").unwrap();
     let without = || limits("policies.paid.rate = '9/min'\ndefault.policies = ['paid']");
-    assert!(matches!(live.replace(without()), Err(ConfigError::UnknownPlan { plan, .. }) if plan == "free"));
+    says(live.replace(without()).unwrap_err(), r#"the limits have no policy "free", which is a plan"#);
     assert_eq!(live.version(), 1);
     drop(plans);
     live.replace(without()).unwrap();
@@ -152,7 +152,7 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
     }
     plans.insert("19", "PAID").unwrap();
     assert_eq!(limit(&plans, "19"), 100);
-    assert!(matches!(plans.insert("19", "gold"), Err(ConfigError::UnknownPlan { .. })));
+    says(plans.insert("19", "gold").unwrap_err(), r#"the limits have no policy "gold", which is a plan"#);
     plans.insert("19", None::<String>).unwrap();
     assert_eq!(limit(&plans, "19"), 3);
 }
@@ -165,5 +165,5 @@ async fn names_without_limits_are_failed_look_ups() {
     let plans = plans.with_observer(events.clone());
     look_up(&plans, "17").await;
     assert_eq!((limit(&plans, "17"), events.lookups()), (3, vec!["invalid"]));
-    assert_eq!(plans.insert("17", "paid"), Err(ConfigError::PlansWithoutLimits));
+    says(plans.insert("17", "paid").unwrap_err(), "these plans have no limits to find it in");
 }

@@ -8,7 +8,7 @@ use std::{
 use axum::{Extension, Router, extract::connect_info::MockConnectInfo, routing::get};
 use http::request::Parts;
 use tollgate::{
-    ClientIp, ConfigError, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
+    ClientIp, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
     observe::{Observer, Refused, Warning},
 };
 
@@ -87,9 +87,9 @@ async fn a_trusted_proxy_that_does_not_send_the_header_warns_once() {
 #[tokio::test]
 async fn the_same_policy_twice_is_an_error_and_never_charged_twice() {
     let twice = || RateLimitLayer::new(limiter(), [policy(9), policy(9)], GlobalKey);
-    let duplicate = ConfigError::DuplicatePolicy { policy: "p".to_owned() };
-    assert_eq!(twice().validated().unwrap_err(), duplicate);
-    assert_eq!(twice().with_cost(2).unwrap_err(), duplicate);
+    let duplicate = r#"two policies of one check are called "p" and would share their counts; rename one"#;
+    assert_eq!(twice().validated().unwrap_err().to_string(), duplicate);
+    assert_eq!(twice().with_cost(2).unwrap_err().to_string(), duplicate);
     // Policies that are chosen for each request are checked with the request.
     let dynamic = RateLimitLayer::new(limiter(), |_: &Parts, _: &Key| vec![policy(9), policy(9)], GlobalKey);
     let router = || Router::new().route("/", get(|| async {}));

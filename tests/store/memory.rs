@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Check, ConfigError, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore};
 
-use crate::support::ALGORITHMS;
+use crate::support::{ALGORITHMS, says};
 
 #[tokio::test]
 async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
@@ -26,7 +26,7 @@ async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
     }
     // Idle keys are dropped although there is room.
     assert!(store.len() < 900, "{}", store.len());
-    assert_eq!(MemoryStore::with_capacity(0).unwrap_err(), ConfigError::ZeroCapacity);
+    says(MemoryStore::with_capacity(0).unwrap_err(), "a memory store with room for 0 keys can count nothing; ");
 }
 
 #[tokio::test]
@@ -130,9 +130,9 @@ fn a_check_has_at_most_64_charges_and_no_two_policies_of_one_name_for_a_key() {
     let first = Check::new("k", &policy("p0".into()), 1);
     let many = |count: u32| (1..count).try_fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
     assert_eq!(many(64).unwrap().charges().len(), 64);
-    assert_eq!(many(65).unwrap_err(), ConfigError::TooManyCharges { most: 64 });
+    says(many(65).unwrap_err(), "a check may have at most 64 charges; ");
     let namesake = Policy::per_hour("p0", 10).unwrap();
-    assert_eq!(first.and("k", &namesake, 1).unwrap_err(), ConfigError::DuplicatePolicy { policy: "p0".into() });
+    says(first.and("k", &namesake, 1).unwrap_err(), r#"two policies of one check are called "p0" "#);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ pub mod stopwatch;
 pub mod unhealthy_store;
 
 use std::{
+    fmt::Display,
     sync::{Arc, Mutex},
     time::{Duration, UNIX_EPOCH},
 };
@@ -22,6 +23,13 @@ use tollgate::{
     Algorithm, Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
     store::{Answer, Store, Verdict},
 };
+
+/// Asserts that the message of an error contains `text`.
+#[track_caller]
+pub fn says(error: impl Display, text: &str) {
+    let message = error.to_string();
+    assert!(message.contains(text), "{text:?} is not in: {message}");
+}
 
 /// All algorithms.
 pub const ALGORITHMS: [Algorithm; 4] =

@@ -102,7 +102,7 @@ impl ClientIp {
     /// Creates the extractor of the address at place `hops` from the right, for any peer.
     pub(super) fn with_hops(source: AddressSource, hops: usize) -> Result<Self, ConfigError> {
         if !(1..=Resolver::MAX_HOPS).contains(&hops) {
-            return Err(ConfigError::InvalidHops { hops });
+            return Err(ConfigError::new(format!("{hops} hops are out of range; use 1 to 64")));
         }
         let client = Self::new(source, PrefixList::dangerously_everybody());
         Ok(client.with_resolver(|resolver| resolver.hops = Some(hops)))
@@ -200,7 +200,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    /// [`ConfigError`] unless `length` is 32 to 128.
     pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
@@ -218,7 +218,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidNat64Prefix`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// [`ConfigError`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
@@ -317,7 +317,14 @@ impl ClientIp {
 /// Converts the trusted proxies into a list, which must not be empty.
 pub(super) fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
     let trusted = trusted.into_prefixes()?;
-    if trusted.is_empty() { Err(ConfigError::NoTrustedProxy) } else { Ok(trusted) }
+    if trusted.is_empty() {
+        return Err(ConfigError::new(
+            "the list of trusted proxies is empty, so the header would be ignored and each proxy would be charged \
+             for all its clients; list the addresses of your proxies, or use `ClientIp::peer()` without a proxy, \
+             `ClientIp::behind_unix_socket()` for a proxy on a unix socket",
+        ));
+    }
+    Ok(trusted)
 }
 
 impl KeyExtractor for ClientIp {

@@ -21,7 +21,12 @@ const RESERVED: u128 = 0xff << 56;
 
 impl Nat64 {
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
-        let invalid = || ConfigError::InvalidNat64Prefix { prefix: text.to_owned() };
+        let invalid = || {
+            ConfigError::new(format!(
+                "{text:?} is not a NAT64 prefix (RFC 6052); write 2001:db8:122::/96 or another one of length 32, 40, \
+                 48, 56, 64 or 96 whose bits 64 to 71 are 0"
+            ))
+        };
         let net = text.trim().parse::<Ipv6Net>().map_err(|_| invalid())?.trunc();
         let prefix = net.network().to_bits();
         if !matches!(net.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) || prefix & RESERVED != 0 {
@@ -148,7 +153,8 @@ mod tests {
             "2001:db8:122:344:ff00::/96",
             "nat64",
         ] {
-            assert_eq!(Nat64::parse(prefix).unwrap_err(), ConfigError::InvalidNat64Prefix { prefix: prefix.into() });
+            let error = Nat64::parse(prefix).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{prefix:?} is not a NAT64 prefix (RFC 6052); write ")), "{error}");
         }
     }
 }

@@ -33,7 +33,9 @@ pub(super) struct Address {
 impl Grouping {
     pub(super) fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
         if !(32..=128).contains(&length) {
-            return Err(ConfigError::InvalidPrefixLength { length });
+            return Err(ConfigError::new(format!(
+                "an IPv6 prefix of /{length} is out of range; use 32 to 128, /64 is the default"
+            )));
         }
         Ok(Self { prefix: length, ..self })
     }
@@ -172,7 +174,8 @@ mod tests {
         assert_eq!(key(whole, "64:ff9b::203.0.113.7"), Key::from("64:ff9b::cb00:7107"));
         assert_eq!(key(whole, "2002:a00:1::1"), Key::from("2002:a00:1::/48"));
         for length in [0, 31, 129] {
-            assert_eq!(whole.with_ipv6_prefix(length).unwrap_err(), ConfigError::InvalidPrefixLength { length });
+            let error = whole.with_ipv6_prefix(length).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("an IPv6 prefix of /{length} is out of range; ")), "{error}");
         }
     }
 

@@ -31,7 +31,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// The errors of [`PrefixList::new`], and [`ConfigError::NoTrustedProxy`] if the list is empty.
+    /// The errors of [`PrefixList::new`], and [`ConfigError`] if the list is empty.
     ///
     /// # Examples
     ///
@@ -56,7 +56,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
+    /// [`ConfigError`] unless `hops` is 1 to 64.
     ///
     /// # Examples
     ///
@@ -102,7 +102,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHops`] unless `hops` is 1 to 64.
+    /// [`ConfigError`] unless `hops` is 1 to 64.
     ///
     /// # Examples
     ///
@@ -193,7 +193,8 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidHeaderName`], and the errors of [`x_forwarded_for`](Self::x_forwarded_for).
+    /// [`ConfigError`] if the name is not a valid header name, and the errors of
+    /// [`x_forwarded_for`](Self::x_forwarded_for).
     ///
     /// # Examples
     ///

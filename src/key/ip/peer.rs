@@ -55,7 +55,7 @@ impl PeerIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidPrefixLength`] unless `length` is 32 to 128.
+    /// [`ConfigError`] unless `length` is 32 to 128.
     ///
     /// # Examples
     ///
@@ -80,7 +80,7 @@ impl PeerIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidNat64Prefix`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// [`ConfigError`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     ///
     /// # Examples
     ///

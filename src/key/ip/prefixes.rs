@@ -49,8 +49,8 @@ impl PrefixList {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidIpPrefix`] if a text is neither an address nor a prefix.
-    /// [`ConfigError::PrefixOfEverybody`] if the set contains all IPv4 or all IPv6 addresses, as `0.0.0.0/0` does.
+    /// [`ConfigError`] if a text is neither an address nor a prefix, or if the set contains all IPv4 or all IPv6
+    /// addresses, as `0.0.0.0/0` does.
     ///
     /// # Examples
     ///
@@ -130,10 +130,14 @@ impl PrefixList {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
             let text = text.to_string();
-            let net = parse(text.trim()).ok_or_else(|| ConfigError::InvalidIpPrefix { prefix: text.clone() })?;
+            let net = parse(text.trim()).ok_or_else(|| {
+                ConfigError::new(format!(
+                    "{text:?} is not an address or a prefix; write 10.0.0.0/8, fd00::/8 or an address"
+                ))
+            })?;
             let embedded = embedded_ipv4(net);
             if net.prefix_len() == 0 || embedded.is_some_and(|net| net.prefix_len() == 0) {
-                return Err(ConfigError::PrefixOfEverybody { prefix: text });
+                return Err(of_everybody(&text));
             }
             v4.extend(embedded);
             match net {
@@ -152,7 +156,7 @@ impl PrefixList {
         // Several prefixes, such as two halves, may aggregate to all addresses.
         let lowest = [list.v4.first().map(|&net| net.into()), list.v6.first().map(|&net| net.into())];
         match lowest.into_iter().flatten().find(|net: &IpNet| net.prefix_len() == 0) {
-            Some(net) => Err(ConfigError::PrefixOfEverybody { prefix: net.to_string() }),
+            Some(net) => Err(of_everybody(&net.to_string())),
             None => Ok(list),
         }
     }
@@ -237,6 +241,14 @@ impl<T: ToString> IntoPrefixes for &[T] {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
         PrefixList::parse_all(self.iter().map(T::to_string))
     }
+}
+
+/// The error of a prefix with which every client would be trusted.
+fn of_everybody(prefix: &str) -> ConfigError {
+    ConfigError::new(format!(
+        "{prefix:?} contains every address, so every client would be trusted; list your proxies, or call \
+         `PrefixList::dangerously_everybody()`"
+    ))
 }
 
 #[cfg(test)]
@@ -324,7 +336,7 @@ mod tests {
             "::/1,8000::/1",
         ] {
             let error = PrefixList::new(prefixes).unwrap_err();
-            assert!(matches!(error, ConfigError::PrefixOfEverybody { .. }), "{prefixes}: {error}");
+            assert!(error.to_string().contains(" contains every address, "), "{prefixes}: {error}");
         }
     }
 
@@ -341,7 +353,8 @@ mod tests {
             "10.0.0.0-10.0.0.9",
             "localhost",
         ] {
-            assert_eq!(PrefixList::new([prefix]).unwrap_err(), ConfigError::InvalidIpPrefix { prefix: prefix.into() });
+            let error = PrefixList::new([prefix]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{prefix:?} is not an address or a prefix; ")), "{error}");
         }
     }
 }

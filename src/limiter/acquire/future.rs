@@ -66,10 +66,10 @@ impl Acquire {
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
         let Self { core, key, policy, cost, further, purpose, shares_pauses, holds } = self;
         if purpose.uses_fallback() && core.fallback.is_none() {
-            return Err(ConfigError::LocalWithoutFallback);
+            return Err(ConfigError::local_without_fallback());
         }
         if holds && !core.store.has_holds() {
-            return Err(ConfigError::StoreWithoutHolds);
+            return Err(ConfigError::store_without_holds());
         }
         let check = match holds {
             true => Check::hold(key.clone(), &policy, cost)?,

@@ -129,7 +129,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroWaiters`] if a bound is 0, because then no caller could wait.
+    /// [`ConfigError`] if a bound is 0, because then no caller could wait.
     ///
     /// # Examples
     ///
@@ -144,7 +144,7 @@ impl Limiter {
     /// ```
     pub fn with_max_waiters(mut self, per_key: usize, in_all: usize) -> Result<Self, ConfigError> {
         if per_key == 0 || in_all == 0 {
-            return Err(ConfigError::ZeroWaiters);
+            return Err(ConfigError::new("no caller could wait with a bound of 0 waiters; use at least 1"));
         }
         Arc::make_mut(&mut self.core).queues = Arc::new(Queues::new(per_key, in_all));
         Ok(self)

@@ -114,7 +114,7 @@ impl Limiter {
     fn hold_named(&self, check: Check) -> HoldFuture {
         let holds = RequestHolds::of(Arc::clone(&self.core), &check);
         if !holds.is_empty() && !self.core.store.has_holds() {
-            return HoldFuture::failed(ConfigError::StoreWithoutHolds);
+            return HoldFuture::failed(ConfigError::store_without_holds());
         }
         HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), holds) }
     }

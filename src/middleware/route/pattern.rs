@@ -42,7 +42,7 @@ const METHODS: [Method; 9] = [
 
 impl<'a> Pattern<'a> {
     pub(super) fn parse(route: &'a str) -> Result<Self, ConfigError> {
-        read(route).map_err(|advice| ConfigError::InvalidRoute { route: route.to_owned(), advice })
+        read(route).map_err(|advice| ConfigError::new(format!("route {route:?} is not understood: {advice}")))
     }
 }
 

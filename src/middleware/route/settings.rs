@@ -216,7 +216,7 @@ impl TryFrom<Route> for Settings {
     fn try_from(route: Route) -> Result<Self, ConfigError> {
         let Route { cost, named_costs: given, failure, policies, exempt } = route;
         if policies.as_ref().and_then(|policies| policies.fixed()).is_some_and(<[_]>::is_empty) {
-            return Err(ConfigError::NoPolicy);
+            return Err(ConfigError::no_policy());
         }
         let mut named_costs = NamedCosts::default();
         for (policy, cost) in given {

@@ -72,7 +72,10 @@ impl RouteTable {
         }
         let rows = &mut self.entries[index].rows;
         if rows.iter().any(|row| row.method == method) {
-            return Err(ConfigError::DuplicateRoute { route: route.to_owned() });
+            return Err(ConfigError::new(format!(
+                "route {route:?} is in the table already (the names of parameters and trailing slashes are ignored); \
+                 leave one of the two out"
+            )));
         }
         rows.push(Row { route: route.to_owned(), path: path.to_owned(), method, settings });
         self.exact.extend([path, written].map(|path| (path.to_owned(), index)));

@@ -69,16 +69,16 @@ impl Rules {
                 continue;
             }
             if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !has_fallback {
-                return Err(ConfigError::LocalWithoutFallback);
+                return Err(ConfigError::local_without_fallback());
             }
             let fixed = || self.sources(settings, others).filter_map(PolicySource::fixed);
             if fixed().any(<[Policy]>::is_empty) {
-                return Err(ConfigError::NoPolicy);
+                return Err(ConfigError::no_policy());
             }
             let policies: Vec<&Policy> = fixed().flatten().collect();
             for (index, policy) in policies.iter().enumerate() {
                 if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-                    return Err(ConfigError::DuplicatePolicy { policy: policy.name().to_owned() });
+                    return Err(ConfigError::duplicate_policy(policy.name()));
                 }
                 if let Some(cost) = self.cost_under(policy, settings).fixed() {
                     policy.check_cost(cost)?;
@@ -116,8 +116,9 @@ impl Rules {
         if known.iter().any(|known| known.eq_ignore_ascii_case(policy)) {
             return Ok(());
         }
-        let known = known.into_iter().map(str::to_owned).collect();
-        Err(ConfigError::UnknownPolicy { policy: policy.to_owned(), known })
+        let message =
+            format!("no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}");
+        Err(ConfigError::new(message).about(policy))
     }
 
     /// Checks what holds need: a policy that has them if the layer settles, and a store that has them.
@@ -131,7 +132,7 @@ impl Rules {
             self.require_holds(others)?;
         }
         let needs_holds = settles || self.has_concurrency(others);
-        if needs_holds && !limiter.has_holds() { Err(ConfigError::StoreWithoutHolds) } else { Ok(()) }
+        if needs_holds && !limiter.has_holds() { Err(ConfigError::store_without_holds()) } else { Ok(()) }
     }
 
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.
@@ -142,7 +143,7 @@ impl Rules {
             return Ok(());
         }
         let first = self.all_sources(others).filter_map(PolicySource::fixed).flatten().next();
-        first.map_or(Ok(()), |policy| Err(ConfigError::PolicyWithoutHolds { policy: policy.name().to_owned() }))
+        first.map_or(Ok(()), |policy| Err(ConfigError::policy_without_holds(policy.name())))
     }
 
     /// The request as events name it.

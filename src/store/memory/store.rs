@@ -77,7 +77,7 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::ZeroCapacity`] if `keys` is 0.
+    /// [`ConfigError`] if `keys` is 0.
     ///
     /// # Examples
     ///
@@ -92,7 +92,7 @@ impl MemoryStore {
     /// ```
     pub fn with_capacity(keys: usize) -> Result<Self, ConfigError> {
         if keys == 0 {
-            return Err(ConfigError::ZeroCapacity);
+            return Err(ConfigError::new("a memory store with room for 0 keys can count nothing; use at least 1"));
         }
         Ok(Self::build(keys))
     }

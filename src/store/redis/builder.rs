@@ -132,7 +132,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SecretTooShort`] below 16 bytes.
+    /// [`ConfigError`] if the secret is shorter than 16 bytes.
     ///
     /// # Examples
     ///

@@ -36,18 +36,18 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidRedisUrl`]. An unavailable Redis is not an error here.
+    /// [`ConfigError`] if the URL cannot be used. An unavailable Redis is not an error here.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ConfigError, RedisStore};
+    /// use tollgate::RedisStore;
     ///
     /// // No connection is made yet.
     /// assert!(RedisStore::connect("redis://127.0.0.1:6379").is_ok());
     ///
     /// let error = RedisStore::connect("127.0.0.1:6379").unwrap_err();
-    /// assert!(matches!(error, ConfigError::InvalidRedisUrl { .. }));
+    /// assert!(error.to_string().contains("it has no scheme; write redis:// in front of it, "));
     /// ```
     pub fn connect(url: &str) -> Result<Self, ConfigError> {
         Self::builder().connect(url)
@@ -98,8 +98,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] as in [`connect`](Self::connect), if there is no sentinel or no name, and
-    /// [`ConfigError::PlaintextMaster`] if the sentinels use TLS and the master does not.
+    /// [`ConfigError`] as in [`connect`](Self::connect), if there is no sentinel or no name, and if the sentinels use
+    /// TLS and the master does not.
     #[cfg(feature = "sentinel")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
     pub fn connect_sentinel(
@@ -225,7 +225,7 @@ impl RedisStoreBuilder {
     /// Builds a store that creates its own pool.
     fn build_with_own_pool(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
         if self.pool_size == 0 {
-            return Err(ConfigError::ZeroPoolSize);
+            return Err(ConfigError::new("a pool of 0 connections can send nothing; use at least 1"));
         }
         self.build(target?)
     }
@@ -248,10 +248,13 @@ impl RedisStoreBuilder {
         let slots = self.slots(&target)?;
         let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
         if deadline.is_zero() {
-            return Err(ConfigError::InvalidDeadline);
+            let message = "a deadline of 0 would refuse every check; use a longer one, the default is 50 ms";
+            return Err(ConfigError::new(message));
         }
         if prefix.contains(['{', '}']) {
-            return Err(ConfigError::InvalidPrefix { prefix });
+            return Err(ConfigError::new(format!(
+                "key prefix {prefix:?} has braces, which mark the hash tag; leave them out"
+            )));
         }
         let is_cluster = target.is_cluster();
         let deny_cache = deny_cache.then(DenyCache::new);

@@ -1,9 +1,12 @@
 //! Waits that are longer than a caller can wait, and too many waiters.
 
-use tollgate::{ConfigError, decision::Source};
+use tollgate::decision::Source;
 
 use super::*;
-use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::support::{
+    says,
+    unhealthy_store::{Health, UnhealthyStore},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_certain_to_be_too_long_is_denied_at_once() {
@@ -93,7 +96,7 @@ async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
     assert!(limiter.acquire("c", &policy, 1).within(60 * SECOND).await.unwrap().is_allowed());
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ended.admitted().len(), 2);
-    assert_eq!(limiter.with_max_waiters(0, 1).unwrap_err(), ConfigError::ZeroWaiters);
+    says(limiter.with_max_waiters(0, 1).unwrap_err(), "no caller could wait with a bound of 0 waiters; ");
 }
 
 /// Nothing is known about the count when the callers join. The first admission shows who cannot pass in time.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use http::request::Parts;
-use tollgate::{Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, RateLimitLayer, Route};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, Limiter, RateLimitLayer, Route};
 use tower::ServiceBuilder;
 
 use super::{limiter, policy};
@@ -11,6 +11,7 @@ use crate::support::{
     app::app,
     counting::{AnswerKind, CountingService, status},
     http::get,
+    says,
 };
 
 #[tokio::test]
@@ -62,8 +63,10 @@ async fn fields_contain_the_whole_limit_and_the_units_left_in_one_shard() {
 async fn a_cost_above_the_smallest_shard_is_an_error_or_400() {
     let layer = || RateLimitLayer::new(limiter().0, policy(43, 4), GlobalKey);
     let error = layer().with_cost(11).unwrap_err();
-    assert_eq!(error, ConfigError::CostAboveLimit { policy: "p".into(), cost: 11, limit: 10, shards: 4 });
-    assert!(error.to_string().contains("smallest of 4 shards lets at most 10"), "{error}");
+    says(
+        error,
+        r#"a cost of 11 can never pass policy "p", whose smallest of 4 shards lets at most 10 through at once; "#,
+    );
     assert!(layer().route("/search", Route::cost(11)).is_err() && layer().with_cost(10).is_ok());
     let app = app(layer().with_cost(|_: &Parts| 11).unwrap());
     let reply = get(&app, "/").await;

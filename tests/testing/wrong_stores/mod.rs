@@ -15,7 +15,7 @@ use std::{
 };
 
 use tollgate::{
-    Check, ConfigError, Key, ManualClock, MemoryStore, Policy,
+    Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy,
     store::{Answer, Charge, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
     testing::{Fixture, TestOutcome, store_suite},
 };
@@ -98,7 +98,10 @@ impl Store for Wrong {
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
         match self.change_count {
             Some(change_count) => Answer::Ready(Ok(change_count(self, key, policy, change))),
-            None => Answer::Ready(Err(ConfigError::StoreWithoutCountChanges.into())),
+            None => Answer::Ready(Err(Error::new(
+                ErrorKind::Config,
+                "the store cannot ban a key or change its units by hand",
+            ))),
         }
     }
 }

@@ -36,7 +36,9 @@ impl HashTags {
     /// The tags of `count` groups.
     pub(crate) fn new(count: u16) -> Result<Self, ConfigError> {
         if !COUNTS.contains(&count) {
-            return Err(ConfigError::InvalidHashTags { tags: count });
+            return Err(ConfigError::new(format!(
+                "{count} hash tags are out of range; use 1 to 1024, about 16 to 32 for each master"
+            )));
         }
         let mut tags = vec![None; usize::from(count)];
         let mut missing = count;
@@ -88,7 +90,8 @@ mod tests {
             }
         }
         for count in [0, 1025, u16::MAX] {
-            assert_eq!(HashTags::new(count).unwrap_err(), ConfigError::InvalidHashTags { tags: count });
+            let error = HashTags::new(count).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{count} hash tags are out of range; use 1 to 1024, ")), "{error}");
         }
     }
 

@@ -62,7 +62,10 @@ impl Security {
     pub(crate) fn check(&self, endpoint: &Endpoint) -> Result<(), ConfigError> {
         match self.certificates.is_empty() || endpoint.is_encrypted() {
             true => Ok(()),
-            false => Err(ConfigError::CertificatesWithoutTls),
+            false => Err(ConfigError::new(
+                "certificates are set, but the URL is without TLS, so a password would be sent in plain text; write \
+                 rediss:// instead of redis://, or leave the certificates out",
+            )),
         }
     }
 }

@@ -58,7 +58,11 @@ impl Sentinels {
             return Err(url::invalid("the master has no name; write \"mymaster\" or redis://mymaster"));
         }
         if !master.is_encrypted() && sentinels.iter().any(Endpoint::is_encrypted) {
-            return Err(ConfigError::PlaintextMaster { master: master.host().to_owned() });
+            let name = master.host();
+            return Err(ConfigError::new(format!(
+                "the sentinels are reached through TLS, but their master {name:?} is not, so a password would be sent \
+                 in plain text; write rediss://{name} for the master"
+            )));
         }
         security.check(&master)?;
         if sentinels.iter().any(|sentinel| matches!(sentinel.info.addr(), ConnectionAddr::Unix(_))) {

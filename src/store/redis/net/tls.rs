@@ -42,7 +42,7 @@ impl Certificates {
         self.roots.is_none() && self.client.is_none()
     }
 
-    fn now(&self) -> Result<Pem, ConfigError> {
+    fn now(&self) -> Result<Pem, Unusable> {
         let failed = |setting| move |error: io::Error| invalid(setting, &format!("the source has failed: {error}"));
         let roots = self.roots.as_ref().map(Source::get).transpose().map_err(failed("root_certificates"))?;
         let client = self.client.as_ref().map(Source::get).transpose().map_err(failed("client_certificate"))?;
@@ -85,7 +85,7 @@ impl Tls {
         };
         let name = ServerName::try_from(host.clone());
         let name = name.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no valid name"))?;
-        let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, plain(error)))?;
+        let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.plain()))?;
         let stream = connect_tcp(host, *port).await?;
         configure(&stream, info.tcp_settings())?;
         progress.is_accepted();
@@ -93,7 +93,7 @@ impl Tls {
     }
 
     /// The connector with the present certificates. While they are the same, sessions are resumed.
-    fn connector(&self) -> Result<TlsConnector, ConfigError> {
+    fn connector(&self) -> Result<TlsConnector, Unusable> {
         let pem = self.certificates.now()?;
         // A panic under the lock leaves valid certificates.
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,22 +105,48 @@ impl Tls {
     }
 }
 
-/// The text of an error without quotes, because texts of dials are cut where they begin to quote.
-fn plain(error: ConfigError) -> String {
-    match error {
-        ConfigError::InvalidCertificate { setting, reason } => format!("{setting}: {reason}"),
-        error => error.to_string(),
+/// Certificates that cannot be used. No error contains them.
+enum Unusable {
+    /// Those of a setting: the method of `RedisStoreBuilder`, and what is wrong.
+    Given(&'static str, String),
+    /// Those that the operating system trusts.
+    Trusted(String),
+}
+
+impl Unusable {
+    /// The text without quotes, because texts of dials are cut where they begin to quote.
+    fn plain(self) -> String {
+        match self {
+            Self::Given(setting, reason) => format!("{setting}: {reason}"),
+            error => ConfigError::from(error).to_string(),
+        }
     }
 }
 
-fn connector(pem: &Pem, system: Option<&Arc<RootCertStore>>) -> Result<TlsConnector, ConfigError> {
+impl From<Unusable> for ConfigError {
+    fn from(error: Unusable) -> Self {
+        Self::new(match error {
+            Unusable::Given(setting, reason) => format!(
+                "`{setting}`: {reason}; give it the content of a PEM file, `std::fs::read(path)?`, which has lines \
+                 like -----BEGIN CERTIFICATE-----"
+            ),
+            Unusable::Trusted(reason) => format!(
+                "the certificates that the operating system trusts: {reason}; correct SSL_CERT_FILE and SSL_CERT_DIR, \
+                 install the package ca-certificates, or name the authority of the server with \
+                 `RedisStoreBuilder::root_certificates`"
+            ),
+        })
+    }
+}
+
+fn connector(pem: &Pem, system: Option<&Arc<RootCertStore>>) -> Result<TlsConnector, Unusable> {
     let roots = match (&pem.roots, system) {
         (None, Some(system)) => Arc::clone(system),
         (pem, _) => Arc::new(own_roots(pem.as_ref().map_or(&[], |pem| pem))?),
     };
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| ConfigError::SystemCertificates { reason: error.to_string() })?;
+    let builder = builder.map_err(|error| Unusable::Trusted(error.to_string()))?;
     let builder = builder.with_root_certificates(roots);
     let config = match pem.client.as_deref() {
         None => builder.with_no_client_auth(),
@@ -145,7 +171,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The certificates that the caller trusts.
-fn own_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
+fn own_roots(pem: &[u8]) -> Result<RootCertStore, Unusable> {
     let mut roots = RootCertStore::empty();
     for certificate in chain(pem).map_err(|reason| invalid("root_certificates", &reason))? {
         roots.add(certificate).map_err(|error| invalid("root_certificates", &error.to_string()))?;
@@ -154,17 +180,17 @@ fn own_roots(pem: &[u8]) -> Result<RootCertStore, ConfigError> {
 }
 
 /// The certificates that the operating system trusts. A file that cannot be read is an error that names it.
-fn system_roots() -> Result<RootCertStore, ConfigError> {
+fn system_roots() -> Result<RootCertStore, Unusable> {
     let found = rustls_native_certs::load_native_certs();
     if let Some(error) = found.errors.first() {
         let file = malformed_system_file().map_or_else(String::new, |file| format!(" ({})", file.display()));
-        return Err(ConfigError::SystemCertificates { reason: format!("{error}{file}") });
+        return Err(Unusable::Trusted(format!("{error}{file}")));
     }
     let mut roots = RootCertStore::empty();
     // Systems carry a few old certificates that rustls does not accept.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     match added {
-        0 => Err(ConfigError::SystemCertificates { reason: "there are none".to_owned() }),
+        0 => Err(Unusable::Trusted("there are none".to_owned())),
         _ => Ok(roots),
     }
 }
@@ -187,8 +213,8 @@ fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if certificates.is_empty() { Err("there is no certificate".to_owned()) } else { Ok(certificates) }
 }
 
-fn invalid(setting: &'static str, reason: &str) -> ConfigError {
-    ConfigError::InvalidCertificate { setting, reason: reason.to_owned() }
+fn invalid(setting: &'static str, reason: &str) -> Unusable {
+    Unusable::Given(setting, reason.to_owned())
 }
 
 /// Connects to the address of `host` that accepts first. All are tried at the same time, because one of them may not

@@ -2,7 +2,7 @@
 //!
 //! No message shows a part of a URL: in a mistaken URL any part may belong to the password.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use redis::{
     IntoConnectionInfo, ProtocolVersion, RedisError,
@@ -37,8 +37,8 @@ pub(crate) fn read_any(url: &str, security: &Security) -> Result<Endpoint, Confi
 }
 
 /// The error of a URL that cannot be used. `reason` says what to write instead.
-pub(crate) fn invalid(reason: impl Into<String>) -> ConfigError {
-    ConfigError::InvalidRedisUrl { reason: reason.into() }
+pub(crate) fn invalid(reason: impl fmt::Display) -> ConfigError {
+    ConfigError::new(format!("the Redis URL (not shown, it may hold a password) cannot be used: {reason}"))
 }
 
 /// The client's error about a URL, without its details, which may be a part of the URL.
