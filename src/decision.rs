@@ -99,7 +99,7 @@
 //! }
 //!
 //! let (limiter, policy) = (Limiter::new(MemoryStore::new()), Policy::per_minute("per-client", 60)?);
-//! limiter.check(Key::hashed("s3cret"), &policy, 10).await?;
+//! let _ = limiter.check(Key::hashed("s3cret"), &policy, 10).await?;
 //! let app = Router::new().route("/quota", get(quota)).with_state((limiter, policy));
 //!
 //! let request = Request::get("/quota").header("x-api-key", "s3cret").body(Body::empty())?;
@@ -148,8 +148,7 @@ use crate::{
 ///
 /// # Extractor
 ///
-/// With feature `axum`, handlers take the decision as an argument. A handler that also serves unlimited requests takes
-/// an `Option<Decision>`.
+/// With feature `axum`, handlers take the decision as an argument; `Option<Decision>` if some requests are unlimited.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {
@@ -172,6 +171,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
+#[must_use = "a denial is a decision too: call `is_allowed()` or `into_result()?`"]
 pub struct Decision {
     allowed: bool,
     source: Source,

@@ -12,7 +12,7 @@ const LIMIT: u32 = 80;
 /// Sends a little traffic through one instance after another, so that they register one after another too.
 async fn send_traffic(limiters: &[Limiter], policy: &Policy) {
     for limiter in limiters {
-        limiter.peek("k", policy).await.unwrap();
+        let _ = limiter.peek("k", policy).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

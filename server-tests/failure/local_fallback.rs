@@ -155,7 +155,7 @@ async fn instances_discover_each_other_and_have_no_share_before() {
     let late = instance();
     for _ in 0..10 {
         for limiter in &limiters {
-            limiter.peek("k", &policy).await.unwrap();
+            let _ = limiter.peek("k", &policy).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -176,7 +176,7 @@ async fn instances_discover_each_other_and_have_no_share_before() {
 async fn instances_are_not_counted_without_discovery() {
     let server = RedisServer::start();
     let limiter = Limiter::new(with_long_deadline(&server)).with_local(MemoryStore::new(), 2).unwrap();
-    limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
+    let _ = limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(server.command("EXISTS tollgate:instances").starts_with(":0"));
 }

@@ -145,7 +145,7 @@ async fn law_6_a_key_of_the_log_expires_a_quarter_of_a_window_after_its_last_rec
             resolution => policy.with_resolution(Duration::from_millis(resolution)).unwrap(),
         };
         for _ in 0..10 {
-            limiter.check("k", &policy, 1).await.unwrap();
+            let _ = limiter.check("k", &policy, 1).await.unwrap();
         }
         let ttl: u64 = redis::cmd("PTTL").arg(store.redis_key("k", &policy)).query(&mut connection).unwrap();
         let range = window_ms..=window_ms * 5 / 4 + resolution_ms + 1_001;

@@ -12,11 +12,11 @@ async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
     for (builder, warnings) in stores {
         let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
         // A check before the observer is set.
-        limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
+        let _ = limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         let recorder = Recorder::default();
         let limiter = limiter.with_observer(recorder.clone());
         for _ in 0..3 {
-            limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
+            let _ = limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         }
         assert_eq!(recorder.take().warnings, vec![Warning::GuessableKeys; warnings]);
     }
@@ -24,6 +24,6 @@ async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
     let limiter = Limiter::new(patient().plain_keys().connect(&server.url()).unwrap());
     let recorder = Recorder::default();
     let limiter = limiter.with_observer(recorder.clone());
-    limiter.check(tollgate::Key::hashed("sk-live-x7q2"), &per_minute("wide", 1_000_000), 1).await.unwrap();
+    let _ = limiter.check(tollgate::Key::hashed("sk-live-x7q2"), &per_minute("wide", 1_000_000), 1).await.unwrap();
     assert_eq!(recorder.take().warnings, [Warning::GuessableKeys]);
 }

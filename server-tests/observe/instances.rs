@@ -22,7 +22,7 @@ async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_t
     let mut warnings = Vec::new();
     // The first registrations are a few hundred milliseconds apart, so several are refused.
     while start.elapsed() < Duration::from_millis(800) {
-        limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap();
+        let _ = limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap();
         warnings.extend(recorder.take().warnings);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -20,7 +20,7 @@ async fn batches_and_the_deny_cache_are_counted() {
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store).with_observer(Metrics::new());
     for _ in 0..10 {
-        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+        let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     }
     assert_shows(
         &handle,

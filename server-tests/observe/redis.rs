@@ -23,7 +23,7 @@ async fn a_flood_of_denied_checks_is_reported_as_from_the_deny_cache() {
         ("denied", Source::DenyCache, 0),
         ("denied", Source::DenyCache, 0),
     ] {
-        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+        let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
         let seen = recorder.take();
         let [decision] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
         assert_eq!((decision.outcome, decision.source, seen.batches.len()), (outcome, source, batches));
@@ -54,7 +54,7 @@ async fn without_batching_each_check_is_a_batch_of_its_own() {
     let server = RedisServer::start();
     let (limiter, recorder) = recorded(&server, false);
     for _ in 0..3 {
-        limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+        let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     }
     assert_eq!(recorder.take().batches.iter().map(|batch| batch.checks).collect::<Vec<_>>(), [1, 1, 1]);
 }
@@ -65,7 +65,7 @@ async fn an_outage_and_a_missed_deadline_are_reported() {
     let recorder = Recorder::default();
     let builder = RedisStore::builder().deadline(Duration::from_millis(500));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
-    limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+    let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
 
     server.pause(Duration::from_secs(2));
@@ -85,7 +85,7 @@ async fn a_call_without_a_reply_is_reported_as_unanswered() {
     let recorder = Recorder::default();
     let builder = RedisStore::builder().batching(false).deadline(Duration::from_millis(500));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
-    limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+    let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
     server.pause(Duration::from_secs(2));
     limiter.check("k", &per_minute("p", 9), 1).await.unwrap_err();

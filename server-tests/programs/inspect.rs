@@ -206,9 +206,9 @@ async fn inspect_shows_and_lifts_a_ban_and_leaves_other_clients_and_policies_alo
     let limiter = &service.limiter;
     for client in ["alice", "bob"] {
         for _ in 0..3 {
-            limiter.check(client, &login, 1).await.unwrap();
+            let _ = limiter.check(client, &login, 1).await.unwrap();
         }
-        limiter.check(client, &bucket, 5).await.unwrap();
+        let _ = limiter.check(client, &bucket, 5).await.unwrap();
     }
     let policies =
         ["--policy", "login=1/hour,ban-after=2/10m", "--policy", "api=100/hour,algorithm=token-bucket,burst=20"];
@@ -238,7 +238,7 @@ async fn inspect_takes_the_policies_from_the_limits_file_of_the_service() {
          [default]\npolicies = [\"per-client\", \"daily\"]\n",
     );
     let daily = Policy::per_day("daily", 9_500).unwrap().with_algorithm(Algorithm::SlidingWindowCounter);
-    service.limiter.check("alice", &daily, 500).await.unwrap();
+    let _ = service.limiter.check("alice", &daily, 500).await.unwrap();
 
     let all = service.inspect("peek", &["--config", &limits, "text:alice"]);
     assert_eq!(all.cells("daily")[..4], ["daily", "9500/1d", "500", "9000"]);
@@ -265,7 +265,7 @@ async fn inspect_takes_secrets_from_files_and_from_the_environment() {
     let url = format!("redis://:hunter22@127.0.0.1:{}", server.port());
     let service = Service::new(&[], |builder| builder.connect(&url).unwrap());
     let policy = Policy::per_hour("p", 10).unwrap();
-    service.limiter.check("alice", &policy, 4).await.unwrap();
+    let _ = service.limiter.check("alice", &policy, 4).await.unwrap();
 
     let url_file = format!("@{}", service.files.write("url", format!("{url}\n")));
     let arguments = ["peek", "--prefix", "shop:", "--policy", "p=10/hour", "text:alice"];

@@ -163,7 +163,7 @@ async fn inspect_bans_under_every_policy_of_the_limits_file_and_takes_and_gives_
          [default]\npolicies = [\"per-client\", \"login\"]\n",
     );
     let file = ["--config", &limits, "text:alice"];
-    service.limiter.check("alice", &Policy::per_minute("per-client", 60).unwrap(), 1).await.unwrap();
+    let _ = service.limiter.check("alice", &Policy::per_minute("per-client", 60).unwrap(), 1).await.unwrap();
 
     let banned = service.inspect("ban", &[&file[..], &["90s"]].concat());
     for policy in ["per-client", "login"] {
@@ -233,7 +233,7 @@ async fn inspect_says_that_nothing_was_counted_for_the_key_before_it_is_banned()
     assert!(unknown.stderr.contains("ip/56:2001:db8::1"), "{unknown:?}");
 
     let policy = Policy::per_minute("p", 60).unwrap();
-    service.limiter.check("alice", &policy, 1).await.unwrap();
+    let _ = service.limiter.check("alice", &policy, 1).await.unwrap();
     let known = service.inspect("ban", &["--policy", "p=60/min", "text:alice", "10m"]);
     assert!(!known.stderr.contains("nothing was counted"), "{known:?}");
 

@@ -64,7 +64,7 @@ impl Service {
     async fn sees_and_resets_holds(&self) {
         let (tokens, streams) = (tokens(), Policy::concurrent("streams", 4).unwrap());
         let limiter = &self.limiter;
-        limiter.check("alice", &tokens, 500).await.unwrap();
+        let _ = limiter.check("alice", &tokens, 500).await.unwrap();
         let mut open = Vec::new();
         for (policy, cost) in [(&tokens, 30_000), (&tokens, 50_000), (&streams, 1), (&streams, 1), (&streams, 1)] {
             open.push(limiter.hold("alice", policy, cost).await.unwrap().into_hold().unwrap());
@@ -217,7 +217,7 @@ async fn inspect_needs_no_permission_for_holds_under_a_plain_limit() {
     command.query::<()>(&mut server.connection()).unwrap();
     let url = format!("redis://gate:password@127.0.0.1:{}", server.port());
     let service = Service::new(&["--redis", &url], |builder| builder.connect(&url).unwrap());
-    service.limiter.check("alice", &Policy::per_minute("p", 60).unwrap(), 4).await.unwrap();
+    let _ = service.limiter.check("alice", &Policy::per_minute("p", 60).unwrap(), 4).await.unwrap();
 
     for (command, titles) in [("peek", "56"), ("reset", "4 of 60 units")] {
         let ran = service.inspect(command, &["--policy", "p=60/min", "text:alice"]);

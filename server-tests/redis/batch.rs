@@ -22,7 +22,7 @@ async fn a_single_check_is_one_call_and_concurrent_checks_share_calls() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     for _ in 0..20 {
-        limiter.check("k", &policy(), 1).await.unwrap();
+        let _ = limiter.check("k", &policy(), 1).await.unwrap();
     }
     assert_eq!(calls(&server, "evalsha"), 20);
     let mut checks = JoinSet::new();
@@ -47,7 +47,7 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
     let proxy = Proxy::to(server.port());
     let builder = RedisStore::builder().deadline(Duration::from_secs(10));
     let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
-    limiter.check("warm", &policy(), 1).await.unwrap();
+    let _ = limiter.check("warm", &policy(), 1).await.unwrap();
 
     proxy.set(Fault::Latency(Duration::from_millis(50)));
     abandoned(&limiter, "k").await;
@@ -56,7 +56,7 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 
     // The denial of a check whose caller has gone away is remembered.
-    limiter.check("l", &policy(), 100_000).await.unwrap();
+    let _ = limiter.check("l", &policy(), 100_000).await.unwrap();
     abandoned(&limiter, "l").await;
     // The time of a round trip, and some more for a busy machine.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -69,7 +69,7 @@ async fn without_batching_every_check_is_a_call() {
     let server = RedisServer::start();
     let store = RedisStore::builder().batching(false).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
-    limiter.check("warm", &policy(), 1).await.unwrap();
+    let _ = limiter.check("warm", &policy(), 1).await.unwrap();
     let mut checks = JoinSet::new();
     for _ in 0..100 {
         let limiter = limiter.clone();
@@ -131,7 +131,7 @@ async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
 async fn law_14_a_full_queue_refuses_further_checks_of_its_own_lane_only() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
-    limiter.check("k", &policy(), 1).await.unwrap();
+    let _ = limiter.check("k", &policy(), 1).await.unwrap();
     server.pause(Duration::from_millis(300));
     let refused = Arc::new(AtomicU32::new(0));
     let mut checks = JoinSet::new();
@@ -172,7 +172,7 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
     // Redis executes the calls of a connection in their order.
     let builder = RedisStore::builder().pool_size(1).deadline(Duration::from_secs(30));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
-    limiter.check("k", &policy(), 1).await.unwrap();
+    let _ = limiter.check("k", &policy(), 1).await.unwrap();
     // Redis executes no script before all checks are queued. Scripts may write.
     server.command("CLIENT PAUSE 60000 WRITE");
     let executed = |key: String| {
@@ -207,7 +207,7 @@ async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
     let policy = Policy::per_hour("p", u32::MAX).unwrap();
     for cost in [1, 1_000] {
         for _ in 0..1_000 {
-            limiter.check(u64::from(cost), &policy, cost).await.unwrap();
+            let _ = limiter.check(u64::from(cost), &policy, cost).await.unwrap();
         }
         let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l5:1h SAMPLES 0"));
         let bytes: u32 = reply.trim().trim_start_matches(':').parse().unwrap();

@@ -19,8 +19,8 @@ async fn a_flood_of_denied_checks_costs_redis_one_call_a_second() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     let before = calls(&server, "evalsha");
     // Twenty checks at the same time, ten times a second: the first of each second asks Redis again.
     for step in 1..=300_u32 {
@@ -42,8 +42,8 @@ async fn of_many_concurrent_checks_one_asks_again() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     for _ in 0..20 {
         clock.advance(Duration::from_secs(1));
         // Denials of other keys, which are remembered meanwhile, do not answer the check that asks.
@@ -74,7 +74,7 @@ async fn a_reset_is_visible_at_once_locally_and_within_a_second_on_other_instanc
     let (local, remote) = (with_clock(&server, &clock, true), with_clock(&server, &clock, true));
     let plain = with_clock(&server, &clock, false);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    local.check("k", &policy, 1).await.unwrap();
+    let _ = local.check("k", &policy, 1).await.unwrap();
     for limiter in [&local, &remote, &plain] {
         assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
@@ -120,13 +120,13 @@ async fn a_denial_that_is_not_repeated_is_forgotten() {
     // After the reset, the other instance leaves room for the check that asks again, or a unit that it does not fit.
     for spent in [0, 4] {
         local.reset("k", &policy).await.unwrap();
-        local.check("k", &policy, 5).await.unwrap();
+        let _ = local.check("k", &policy, 5).await.unwrap();
         clock.advance(Duration::from_secs(1));
         for source in [Source::Store, Source::DenyCache] {
             assert_eq!(remote.check("k", &policy, 2).await.unwrap().source(), source);
         }
         local.reset("k", &policy).await.unwrap();
-        local.check("k", &policy, spent).await.unwrap();
+        let _ = local.check("k", &policy, spent).await.unwrap();
         clock.advance(Duration::from_secs(1));
         for _ in 0..3 {
             assert_eq!(remote.check("k", &policy, 2).await.unwrap().source(), Source::Store);
@@ -141,7 +141,7 @@ async fn a_denial_that_redis_cannot_repeat_still_holds_for_ten_seconds() {
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     limiter.ready().await.unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     server.signal("STOP");
     for _ in 0..2 {
@@ -183,8 +183,8 @@ async fn denials_that_other_requests_can_change_are_not_cached() {
     let limiter = with_clock(&server, &clock, true);
     let counting = Policy::new("counting", 1, MINUTE).unwrap().with_count_rejected(true);
     let roomy = Policy::new("roomy", 10, MINUTE).unwrap();
-    limiter.check("k", &counting, 1).await.unwrap();
-    limiter.check("k", &roomy, 5).await.unwrap();
+    let _ = limiter.check("k", &counting, 1).await.unwrap();
+    let _ = limiter.check("k", &roomy, 5).await.unwrap();
     for _ in 0..5 {
         // Redis must count every rejection.
         assert_eq!(limiter.check("k", &counting, 1).await.unwrap().source(), Source::Store);
@@ -206,7 +206,7 @@ fn check_of(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
 async fn a_flood_under_a_spent_burst_and_a_daily_limit_with_room_costs_redis_one_call_a_second() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
+    let _ = limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
     let before = calls(&server, "evalsha");
     for _ in 0..500 {
         let decision = limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
@@ -226,7 +226,7 @@ async fn law_5_a_cached_denial_of_several_policies_equals_the_denial_of_redis() 
         clock.advance(Duration::from_millis(wait));
         assert!(limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap().is_allowed());
     }
-    limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
+    let _ = limiter.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
     let mut cached = 0;
     loop {
         clock.advance(Duration::from_millis(50));
@@ -268,7 +268,7 @@ async fn law_5_the_retry_after_of_a_cached_denial_follows_a_shared_policy_within
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, [burst, tenant]) = (with_clock(&server, &clock, true), burst_and_daily());
     let check = || check_of(&[burst.clone(), tenant.clone()], ["user", "tenant"], 1);
-    limiter.check("user", &burst, 5).await.unwrap();
+    let _ = limiter.check("user", &burst, 5).await.unwrap();
     let second = Duration::from_secs(1);
     for wait in [Duration::ZERO, second] {
         clock.advance(wait);
@@ -276,7 +276,7 @@ async fn law_5_the_retry_after_of_a_cached_denial_follows_a_shared_policy_within
         assert_eq!(limiter.check_all(check()).await.unwrap().source(), Source::DenyCache);
     }
     // Another user spends the tenant's limit; one second later Retry-After is that of the tenant's policy.
-    limiter.check("tenant", &tenant, 1_000).await.unwrap();
+    let _ = limiter.check("tenant", &tenant, 1_000).await.unwrap();
     clock.advance(second);
     let text = limiter.check_all(check()).await.unwrap();
     assert_eq!((text.source(), text.violated().count()), (Source::Store, 2));
@@ -287,8 +287,8 @@ async fn law_5_the_retry_after_of_a_cached_denial_follows_a_shared_policy_within
 async fn law_5_a_denial_by_a_policy_with_units_left_is_cached_for_at_most_a_second() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let (limiter, policies) = (with_clock(&server, &clock, true), burst_and_daily());
-    limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
-    limiter.check("k", &policies[1], 994).await.unwrap();
+    let _ = limiter.check_all(check_of(&policies, ["k", "k"], 5)).await.unwrap();
+    let _ = limiter.check("k", &policies[1], 994).await.unwrap();
     for wait in [0, 1] {
         clock.advance(Duration::from_secs(wait));
         for source in [Source::Store, Source::DenyCache] {
@@ -303,7 +303,7 @@ async fn every_denial_before_a_ban_is_counted_and_denials_after_it_are_cached() 
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let instances = [with_clock(&server, &clock, true), with_clock(&server, &clock, true)];
     let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(10, 2 * MINUTE).unwrap();
-    instances[0].check("k", &policy, 1).await.unwrap();
+    let _ = instances[0].check("k", &policy, 1).await.unwrap();
     for denial in 1..=10 {
         let decision = instances[denial % 2].check("k", &policy, 1).await.unwrap();
         assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Store), "denial {denial}");
@@ -338,7 +338,7 @@ async fn law_6_a_ban_has_a_ttl() {
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(2, MINUTE).unwrap();
     for _ in 0..4 {
-        limiter.check("k", &policy, 1).await.unwrap();
+        let _ = limiter.check("k", &policy, 1).await.unwrap();
     }
     let mut connection = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*(ban)*").query(&mut connection).unwrap();
@@ -353,8 +353,8 @@ async fn denials_are_cached_on_the_servers_clock_too() {
     let builder = RedisStore::builder().deadline(Duration::from_secs(10));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     let before = calls(&server, "evalsha");
     let start = Instant::now();
     for _ in 0..10_000 {
@@ -370,7 +370,7 @@ async fn cached_denials_are_not_used_while_redis_is_down() {
     let mut server = RedisServer::start();
     let limiter = Limiter::new(connect(&server.url()));
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     server.kill();
     assert!(limiter.check("another", &policy, 1).await.is_err());
@@ -416,7 +416,7 @@ async fn a_reset_removes_cached_denials_of_its_own_key_only() {
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     for key in 0..100_u64 {
-        limiter.check(key, &policy, 1).await.unwrap();
+        let _ = limiter.check(key, &policy, 1).await.unwrap();
         assert!(!limiter.check(key, &policy, 1).await.unwrap().is_allowed());
     }
     let (mut cached, mut all) = (0, 0);

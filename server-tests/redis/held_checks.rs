@@ -42,7 +42,7 @@ fn on_cluster(runtime: &Runtime, cluster: &Cluster, deadline: Duration) -> Limit
     let _entered = runtime.enter();
     let limiter = Limiter::new(builder.connect_cluster(urls.iter().map(String::as_str)).unwrap());
     for key in ["bar", "foo", "hello"] {
-        runtime.block_on(limiter.check(key, &policy(), 1)).unwrap();
+        let _ = runtime.block_on(limiter.check(key, &policy(), 1)).unwrap();
     }
     limiter
 }
@@ -53,7 +53,7 @@ fn a_check_that_leaves_the_runtime_gets_its_verdict_if_the_script_has_to_be_load
     let (server, runtime) = (RedisServer::start(), runtime());
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5));
     let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
-    runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
+    let _ = runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
     server.command("SCRIPT FLUSH");
     let mut check = limiter.check("k", &policy(), 1);
     poll_once(&runtime, &mut check);
@@ -87,7 +87,7 @@ fn the_slot_map_is_refreshed_after_a_check_was_polled_on_a_runtime_that_is_idle_
     let mut check = limiter.check("bar", &policy(), 1);
     poll_once(&runtime, &mut check);
     let idle = Builder::new_current_thread().enable_all().build().unwrap();
-    idle.block_on(check).unwrap();
+    let _ = idle.block_on(check).unwrap();
     // A replica takes over, which only a refresh of the slot map finds.
     cluster.nodes[next].kill();
     let start = Instant::now();
@@ -126,7 +126,7 @@ fn late_calls_do_not_wait_for_a_call_that_waits_for_the_slot_map() {
         let limiter = limiter.clone();
         runtime.spawn(async move {
             let start = Instant::now();
-            limiter.check("bar", &policy(), 1).await.unwrap();
+            let _ = limiter.check("bar", &policy(), 1).await.unwrap();
             start.elapsed()
         })
     };
@@ -148,7 +148,7 @@ fn a_check_that_is_polled_once_during_a_dial_delays_no_other() {
     let proxy = Proxy::to(server.port());
     let builder = RedisStore::builder().plain_keys().pool_size(1).deadline(Duration::from_secs(3));
     let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
-    runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
+    let _ = runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
     std::thread::sleep(Duration::from_millis(1_500));
     proxy.set(Fault::Reset);
     std::thread::sleep(Duration::from_millis(100));
@@ -167,7 +167,7 @@ fn denials_are_forgotten_when_a_dial_exceeds_the_deadline_also_if_the_caller_has
     let builder = RedisStore::builder().deadline(Duration::from_millis(500));
     let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
     runtime.block_on(async { while limiter.check("warm", &policy(), 1).await.is_err() {} });
-    runtime.block_on(limiter.check("k", &policy(), 100_000)).unwrap();
+    let _ = runtime.block_on(limiter.check("k", &policy(), 100_000)).unwrap();
     let check = || runtime.block_on(limiter.check("k", &policy(), 1)).unwrap();
     assert_eq!((check().source(), check().source()), (Source::Store, Source::DenyCache));
     std::thread::sleep(Duration::from_millis(1_500));

@@ -59,7 +59,7 @@ async fn a_slot_that_has_moved_to_a_master_without_the_script_is_followed() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    limiter.check("foo", &policy(), 1).await.unwrap();
+    let _ = limiter.check("foo", &policy(), 1).await.unwrap();
     cluster.move_slot(slot(&cluster), 2, 0);
     assert_followed(&limiter, &cluster.nodes[2], 1).await;
 }
@@ -69,7 +69,7 @@ async fn a_replica_without_the_script_that_is_made_the_master_is_followed() {
     let cluster = Cluster::start_with_replicas();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    limiter.check("foo", &policy(), 1).await.unwrap();
+    let _ = limiter.check("foo", &policy(), 1).await.unwrap();
     let (old, new) = (&cluster.nodes[2], &cluster.nodes[5]);
     assert!(old.command("WAIT 1 5000").starts_with(":1"));
     new.command("CLUSTER FAILOVER");

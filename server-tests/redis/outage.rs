@@ -93,7 +93,7 @@ async fn law_8_no_check_waits_longer_than_the_deadline_for_a_silent_server() {
 async fn a_foreign_value_fails_only_its_own_key() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
-    limiter.check("mine", &policy(), 1).await.unwrap();
+    let _ = limiter.check("mine", &policy(), 1).await.unwrap();
     server.command("SADD tollgate:{theirs}:p:l5:1h x");
     let error = limiter.check("theirs", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadKey, "{error}");
@@ -117,7 +117,7 @@ async fn a_server_out_of_memory_still_denies_and_peeks() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
     let policy = Policy::per_hour("p", 2).unwrap();
-    limiter.check("k", &policy, 2).await.unwrap();
+    let _ = limiter.check("k", &policy, 2).await.unwrap();
     server.command("CONFIG SET maxmemory 1");
     assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(0));

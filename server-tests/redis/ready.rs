@@ -130,7 +130,7 @@ async fn law_6_a_revoked_permission_leaves_no_key_without_a_ttl() {
         let server = RedisServer::start();
         let policy = Policy::per_hour("p", 10).unwrap().with_algorithm(algorithm);
         let limiter = Limiter::new(RedisStore::builder().deadline(IMMEDIATE).connect(&server.url()).unwrap());
-        limiter.check("old", &policy, 1).await.unwrap();
+        let _ = limiter.check("old", &policy, 1).await.unwrap();
         server.command("ACL SETUSER default -pexpire");
         let error = limiter.check("new", &policy, 1).await.unwrap_err();
         assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, true), "{error}");

@@ -232,7 +232,7 @@ async fn sentinels_and_their_master_have_logins_of_their_own_that_can_be_replace
         let builder = builder.login_from(move || Ok(Login::new("gate", master)));
         Limiter::new(builder.connect_sentinel(&urls, Trio::NAME).unwrap()).quiet()
     };
-    connect("of-sentinels", "of-master").check("k", &policy(), 1).await.unwrap();
+    let _ = connect("of-sentinels", "of-master").check("k", &policy(), 1).await.unwrap();
     for (sentinel, master) in [("of-master", "of-master"), ("of-sentinels", "of-sentinels")] {
         let error = connect(sentinel, master).check("k", &policy(), 1).await.unwrap_err();
         assert!(error.to_string().contains("WRONGPASS") && !error.to_string().contains("of-"), "{error}");

@@ -38,7 +38,7 @@ async fn concurrent_checks_without_the_script_load_it_once_and_charge_once_each(
     let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     // The store is connected, and the script cache is empty.
-    limiter.check("warm", &policy(), 1).await.unwrap();
+    let _ = limiter.check("warm", &policy(), 1).await.unwrap();
     server.command("SCRIPT FLUSH");
     let before = loads(&server);
     let mut checks = JoinSet::new();

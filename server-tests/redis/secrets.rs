@@ -57,11 +57,11 @@ async fn law_10_no_raw_key_in_redis_or_in_its_commands() {
         server.command("CONFIG SET slowlog-max-len 1000");
         let limiter = Limiter::new(store(&server, builder));
         for subject in subjects() {
-            limiter.check(&subject, &policy(), 1).await.unwrap();
-            limiter.peek(&subject, &policy()).await.unwrap();
+            let _ = limiter.check(&subject, &policy(), 1).await.unwrap();
+            let _ = limiter.peek(&subject, &policy()).await.unwrap();
             limiter.reset(&subject, &policy()).await.unwrap();
-            limiter.check(&subject, &policy(), 11).await.unwrap();
-            limiter.check(&subject, &policy(), 1).await.unwrap();
+            let _ = limiter.check(&subject, &policy(), 11).await.unwrap();
+            let _ = limiter.check(&subject, &policy(), 1).await.unwrap();
         }
         let log = redis::cmd("SLOWLOG").arg("GET").arg(1_000).query(&mut server.connection()).unwrap();
         let sent = format!("{:?} {}", keys(&server), text(&log));
@@ -103,7 +103,7 @@ async fn with_plain_keys_identities_can_be_read_and_credentials_cannot() {
     let limiter = Limiter::new(store.clone());
     let api_key = Key::hashed(API_KEY);
     for subject in [&Key::from(USER), &api_key, &Key::join([Key::from(USER), api_key.clone()])] {
-        limiter.check(subject, &policy(), 1).await.unwrap();
+        let _ = limiter.check(subject, &policy(), 1).await.unwrap();
         assert!(keys(&server).contains(&store.redis_key(subject, &policy())));
     }
     let keys = keys(&server);
@@ -136,7 +136,7 @@ async fn several_keys_in_a_check_have_separate_counts() {
     let q = Policy::per_hour("q", 10).unwrap();
     for _ in 0..2 {
         let check = Check::new("a", &policy(), 1).and("a", &q, 2).unwrap().and("b", &policy(), 3).unwrap();
-        limiter.check_all(check).await.unwrap();
+        let _ = limiter.check_all(check).await.unwrap();
     }
     for (key, policy, left) in [("a", policy(), 8), ("a", q, 6), ("b", policy(), 4)] {
         assert_eq!(limiter.peek(key, &policy).await.unwrap().available(), Some(left), "{key}");

@@ -195,7 +195,7 @@ async fn concurrent_checks_in_one_slot_share_calls_and_a_single_check_is_one_cal
     connected(&limiter).await;
     let before = evalsha_calls(&cluster);
     for _ in 0..20 {
-        limiter.check(FIRST, &policy(), 1).await.unwrap();
+        let _ = limiter.check(FIRST, &policy(), 1).await.unwrap();
     }
     assert_eq!(evalsha_calls(&cluster) - before, 20);
     let mut burst = JoinSet::new();

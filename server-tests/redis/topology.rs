@@ -60,7 +60,7 @@ async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_i
     connected(&limiter).await;
     let key = (0..100_u64).find(|key| cluster.slot_of(&plain_key(*key, &policy())).1 == 1).unwrap();
     for key in 0..100_u64 {
-        limiter.check(key, &policy(), 1).await.unwrap();
+        let _ = limiter.check(key, &policy(), 1).await.unwrap();
     }
     cluster.nodes[0].signal("STOP");
     cluster.nodes[1].kill();
@@ -154,7 +154,7 @@ async fn keys_on_both_sides_of_a_migration_get_verdicts_from_shared_calls() {
     connected(&limiter).await;
     let keys = keys_in_the_slot(&cluster, 40);
     for known in &keys[..20] {
-        limiter.check(known.as_str(), &policy(), 1).await.unwrap();
+        let _ = limiter.check(known.as_str(), &policy(), 1).await.unwrap();
     }
     cluster.begin_move(slot_of(&cluster, "foo"), 2, 0);
     let mut load = JoinSet::new();
@@ -162,7 +162,7 @@ async fn keys_on_both_sides_of_a_migration_get_verdicts_from_shared_calls() {
         let limiter = limiter.clone();
         load.spawn(async move {
             for _ in 0..50 {
-                limiter.check(key.as_str(), &policy(), 1).await.unwrap();
+                let _ = limiter.check(key.as_str(), &policy(), 1).await.unwrap();
             }
         });
     }
@@ -182,7 +182,7 @@ async fn a_migrating_slot_gives_verdicts_and_opens_no_breaker() {
         assert!(decision.is_allowed(), "{decision:?}");
     }
     assert!(!limiter.is_breaker_open());
-    limiter.check("foo", &a, 1).await.unwrap();
+    let _ = limiter.check("foo", &a, 1).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,10 +22,10 @@ async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
             let policy = Policy::new("p", 5, window).unwrap().with_algorithm(algorithm);
             let key = format!("{algorithm:?} {window:?}");
             for cost in [1, 2] {
-                limiter.check(&key, &policy, cost).await.unwrap();
+                let _ = limiter.check(&key, &policy, cost).await.unwrap();
             }
             let policy = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(algorithm);
-            limiter.check("denied", &policy, 1).await.unwrap();
+            let _ = limiter.check("denied", &policy, 1).await.unwrap();
             let before = changes();
             for _ in 0..5 {
                 assert!(!limiter.check("denied", &policy, 1).await.unwrap().is_allowed());
@@ -50,10 +50,10 @@ async fn law_6_denied_traffic_takes_no_more_memory_than_the_highest_limit_on_the
     let (store, mut connection) = (store.unwrap(), server.connection());
     let limiter = Limiter::new(store.clone());
     let policy = |limit| Policy::per_hour("p", limit).unwrap().with_count_rejected(true);
-    limiter.check("k", &policy(100), 1).await.unwrap();
+    let _ = limiter.check("k", &policy(100), 1).await.unwrap();
     for _ in 0..2_000 {
         clock.advance(Duration::from_micros(1));
-        limiter.check("k", &policy(10), 1).await.unwrap();
+        let _ = limiter.check("k", &policy(10), 1).await.unwrap();
     }
     let bytes: usize = redis::cmd("STRLEN").arg(store.redis_key("k", &policy(100))).query(&mut connection).unwrap();
     // A ring of 128 records.

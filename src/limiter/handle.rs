@@ -153,6 +153,17 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// A denial is a decision too. Code that drops it limits nothing, and the compiler warns:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # use tollgate::{Error, Limiter, Policy};
+    /// # async fn send(limiter: &Limiter, emails: &Policy) -> Result<(), Error> {
+    /// limiter.check("user:17", emails, 1).await?; // `.into_result()?` is missing
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> CheckFuture {
         self.check_all(Check::new(key, policy, cost))
     }
@@ -205,7 +216,7 @@ impl Limiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let exports = Policy::per_day("exports", 1)?;
-    /// limiter.check("alice", &exports, 1).await?;
+    /// let _ = limiter.check("alice", &exports, 1).await?;
     ///
     /// // For a page that shows what is left.
     /// let decision = limiter.peek("alice", &exports).await?;
@@ -247,7 +258,7 @@ impl Limiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let login = Policy::per_minute("login", 5)?;
-    /// limiter.check("alice", &login, 5).await?;
+    /// let _ = limiter.check("alice", &login, 5).await?;
     /// assert!(limiter.reset("alice", &login).await?);
     /// assert!(!limiter.reset("Alice", &login).await?, "another key, or nothing spent");
     /// # Ok(())

@@ -162,7 +162,7 @@ impl LiveLimits {
     /// async fn run(live: &LiveLimits, limiter: &Limiter) -> Result<(), Box<dyn std::error::Error>> {
     ///     // Looked up for each check, so that a job that runs for days follows the limits too.
     ///     let policy = live.policy("exports").ok_or("the limits have no policy `exports`")?;
-    ///     limiter.check("tenant:3", &policy, 1).await?;
+    ///     let _ = limiter.check("tenant:3", &policy, 1).await?;
     ///     Ok(())
     /// }
     /// ```

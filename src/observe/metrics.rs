@@ -52,7 +52,7 @@ use crate::{
 ///     .install_recorder()?;
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
 ///
-/// limiter.check("key", &Policy::per_minute("per-client", 60)?, 1).await?;
+/// let _ = limiter.check("key", &Policy::per_minute("per-client", 60)?, 1).await?;
 /// assert!(handle.render().contains(r#"tollgate_decisions_total{policy="per-client",outcome="allowed"} 1"#));
 /// # Ok(())
 /// # }

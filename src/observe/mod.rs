@@ -70,8 +70,8 @@
 //! let denials = Arc::new(Denials::default());
 //! let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&denials));
 //! let policy = Policy::per_minute("p", 1)?;
-//! limiter.check("key", &policy, 1).await?;
-//! limiter.check("key", &policy, 1).await?;
+//! let _ = limiter.check("key", &policy, 1).await?;
+//! let _ = limiter.check("key", &policy, 1).await?;
 //! assert_eq!(denials.0.load(Ordering::Relaxed), 1);
 //! # Ok(())
 //! # }

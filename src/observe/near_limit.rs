@@ -29,7 +29,7 @@ use crate::{key::Key, observe::fingerprint::Fingerprint, policy::Policy};
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&warnings));
 /// let daily = Policy::per_day("daily", 10)?;
 /// for _ in 0..10 {
-///     limiter.check("alice", &daily, 1).await?;
+///     let _ = limiter.check("alice", &daily, 1).await?;
 /// }
 /// assert_eq!(*warnings.0.lock().unwrap(), ["daily: 8 of 10"]);
 /// # Ok(())

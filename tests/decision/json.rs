@@ -17,7 +17,7 @@ use crate::support::{
 async fn every_field_of_an_allowed_check_is_as_documented() {
     let (limiter, clock) = limiter_and_clock();
     let policy = Policy::new("per-client", 10, Duration::from_millis(1_500)).unwrap();
-    limiter.check("k", &policy, 3).await.unwrap();
+    let _ = limiter.check("k", &policy, 3).await.unwrap();
     clock.advance(Duration::from_micros(400_001));
     let decision = limiter.check("k", &policy, 2).await.unwrap();
     let expected = json!({
@@ -55,7 +55,7 @@ async fn every_field_of_an_allowed_check_is_as_documented() {
 async fn waits_are_whole_seconds_rounded_up_and_exact_microseconds() {
     let (limiter, clock) = limiter_and_clock();
     let policy = per_minute(1).ban_after(1, Duration::from_secs(600)).unwrap();
-    limiter.check("k", &policy, 1).await.unwrap();
+    let _ = limiter.check("k", &policy, 1).await.unwrap();
     clock.advance(Duration::from_micros(1));
     let banned = to_value(limiter.check("k", &policy, 1).await.unwrap()).unwrap();
     clock.advance(Duration::from_micros(1));

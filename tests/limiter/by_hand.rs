@@ -130,7 +130,7 @@ async fn slots_are_refused_during_a_ban_and_come_back_when_they_are_released() {
 async fn a_waiter_is_served_after_an_unban_and_after_a_credit() {
     let (limiter, _) = limiter();
     let policy = policy();
-    limiter.check("k", &policy, 10).await.unwrap();
+    let _ = limiter.check("k", &policy, 10).await.unwrap();
     assert_eq!(limiter.credit("k", &policy, 4).await.unwrap(), 4);
     assert!(limiter.acquire("k", &policy, 4).within(Duration::ZERO).await.unwrap().is_allowed());
     limiter.ban("k", &policy, BAN).await.unwrap();

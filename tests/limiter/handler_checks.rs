@@ -55,12 +55,12 @@ async fn a_handlers_denial_is_the_same_response_as_the_layers() {
 #[tokio::test]
 async fn a_denial_is_an_error_that_names_the_policy_and_the_wait() {
     async fn job(limiter: &Limiter, cost: u32) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
+        let _ = limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
         Ok(())
     }
     async fn handler(limiter: &Limiter) -> Result<(), Denial> {
         let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1)?;
-        limiter.check_all(twice).await?.into_result()?;
+        let _ = limiter.check_all(twice).await?.into_result()?;
         Ok(())
     }
     let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
@@ -119,7 +119,7 @@ async fn a_handlers_denial_replaces_the_decision_of_the_layer_around_it() {
 async fn a_denial_is_rendered_with_any_rejection_and_header_style() {
     let policy = per_minute(1);
     let limiter = limiter();
-    limiter.check("key", &policy, 1).await.unwrap();
+    let _ = limiter.check("key", &policy, 1).await.unwrap();
     let denial = limiter.check("key", &policy, 1).await.unwrap().into_result().unwrap_err();
     assert!(matches!(denial.reason(), Reason::QuotaExceeded(_)));
     assert_eq!(denial.retry_after(), Some(Duration::from_secs(60)));

@@ -93,7 +93,7 @@ async fn neither_debits_nor_caution_are_reported_as_decisions_or_failures() {
     store.set_health(Health::Healthy);
     tokio::time::sleep(Duration::from_millis(600)).await;
     // The breaker closes with a peek and the debts are settled. Checks during the caution find the share spent.
-    limiter.peek("k", &policy()).await.unwrap();
+    let _ = limiter.peek("k", &policy()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(10)).await;
     let outage = recorder.take();
     assert_eq!((outage.failures.len(), outage.decisions.len()), (12, 12), "{:?}", outage.decisions);

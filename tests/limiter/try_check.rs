@@ -46,8 +46,8 @@ fn law_3_a_check_of_several_charges_is_all_or_nothing_without_a_future() {
 fn without_a_future_observers_get_the_same_events() {
     let recorder = Recorder::default();
     let limiter = Limiter::new(MemoryStore::new()).with_observer(recorder.clone());
-    limiter.try_check("k", &per_minute("p", 1), 1).unwrap();
-    limiter.try_check("k", &per_minute("p", 1), 1).unwrap();
+    let _ = limiter.try_check("k", &per_minute("p", 1), 1).unwrap();
+    let _ = limiter.try_check("k", &per_minute("p", 1), 1).unwrap();
     assert_eq!(recorder.outcomes(), [("allowed", Source::Store), ("denied", Source::Store)]);
     let limiter = Limiter::new(DownStore).with_observer(recorder.clone());
     assert_eq!(limiter.try_check("k", &per_minute("p", 1), 1).unwrap_err().kind(), ErrorKind::Unavailable);

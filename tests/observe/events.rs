@@ -15,8 +15,8 @@ async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
     let (limiter, recorder) = recorded();
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 100));
     let check = || Check::new("a", &narrow, 2).and("b", &wide, 3).unwrap();
-    limiter.check_all(check()).await.unwrap();
-    limiter.check_all(check()).await.unwrap();
+    let _ = limiter.check_all(check()).await.unwrap();
+    let _ = limiter.check_all(check()).await.unwrap();
     let seen = recorder.take();
     let [allowed, denied] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
     let charges = |violated| vec![("narrow".to_owned(), 2, violated), ("wide".to_owned(), 3, false)];
@@ -36,7 +36,7 @@ async fn decisions_of_a_pending_store_are_reported() {
     let store = PendingStore(MemoryStore::new().with_clock(ManualClock::default()));
     let limiter = Limiter::new(store).with_observer(recorder.clone());
     for outcome in ["allowed", "denied"] {
-        limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+        let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
         assert_eq!(recorder.outcomes(), [(outcome, Source::Store)]);
     }
 }
@@ -44,10 +44,10 @@ async fn decisions_of_a_pending_store_are_reported() {
 #[tokio::test]
 async fn a_peek_and_a_future_that_was_not_polled_are_not_reported() {
     let (limiter, recorder) = recorded();
-    limiter.peek("k", &per_minute("p", 1)).await.unwrap();
+    let _ = limiter.peek("k", &per_minute("p", 1)).await.unwrap();
     drop(limiter.check("k", &per_minute("p", 1), 1));
     assert_eq!(recorder.outcomes(), []);
-    limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+    let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     recorder.take();
     assert!(!limiter.peek("k", &per_minute("p", 1)).await.unwrap().is_allowed());
     assert_eq!(recorder.outcomes(), [], "a peek at a spent key is not a denial");
@@ -105,9 +105,9 @@ async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_ear
     let (before, first) = recorded();
     let second = Recorder::default();
     let limiter = before.clone().with_observer(second.clone());
-    limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+    let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 1));
-    before.check("k", &per_minute("p", 9), 1).await.unwrap();
+    let _ = before.check("k", &per_minute("p", 9), 1).await.unwrap();
     assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 0));
 }
 

@@ -21,7 +21,7 @@ async fn denials_are_debug_events_with_a_fingerprint() {
     let limiter = Limiter::new(store).with_observer(Tracing::new());
     let (narrow, wide) = (per_minute("narrow", 1), per_minute("wide", 9));
     for _ in 0..2 {
-        limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
+        let _ = limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
     }
     let lines = log.take();
     let [near, denied] = &lines[..] else { panic!("{lines:?}") };
@@ -91,7 +91,7 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
     let policy = per_minute("p", 100);
     let check = || limiter.check("k", &policy, 1);
-    check().await.unwrap();
+    let _ = check().await.unwrap();
     assert!(log.take().is_empty());
     flaky.fail(Some(Error::new(ErrorKind::Unavailable, "gone")));
     for _ in 0..30 {
@@ -101,7 +101,7 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     assert_eq!(log.take().len(), 3);
     flaky.fail(None);
     for _ in 0..3 {
-        check().await.unwrap();
+        let _ = check().await.unwrap();
     }
     let recovered = "INFO tollgate::store: the store answers again; without it: 30 returned as errors to callers of the \
                      limiter outage_ms=3000 failed=30";

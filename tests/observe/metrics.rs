@@ -25,7 +25,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
     let limiter = Limiter::new(store).with_observer(Metrics::new());
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 9));
     for _ in 0..5 {
-        limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
+        let _ = limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
     }
     assert_shows(
         &handle,
@@ -165,7 +165,7 @@ async fn named_limiters_have_separate_series() {
         let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
         let down = Limiter::new(DownStore).with_observer(metrics);
         for _ in 0..times {
-            limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
+            let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
             down.check("k", &per_minute("p", 9), 1).await.unwrap_err();
         }
     }

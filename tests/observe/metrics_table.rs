@@ -135,12 +135,12 @@ async fn cause_every_event() {
 
     let limiter = observed(Limiter::new(MemoryStore::with_capacity(1).unwrap()));
     for key in ["k", "k", "another key"] {
-        limiter.check(key, &policy, 1).await.unwrap();
+        let _ = limiter.check(key, &policy, 1).await.unwrap();
     }
     limiter.reset("k", &policy).await.unwrap();
     limiter.record("recorded", &policy, 1).await.unwrap();
     drop(limiter.hold("k", &policy.clone().with_holds(Holds::new()).unwrap(), 1).await.unwrap());
-    observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
+    let _ = observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
 
     let silent = observed(Limiter::new(SilentStore));
     tokio::time::timeout(Duration::from_millis(1), silent.check("k", &policy, 1)).await.unwrap_err();

@@ -38,19 +38,19 @@ async fn a_key_is_reported_once_a_window_when_it_reaches_four_fifths_of_the_limi
             let policy = per_minute("p", 10).with_algorithm(algorithm).with_shadow(shadow);
             for key in ["a", "b"] {
                 for _ in 0..7 {
-                    limiter.check(key, &policy, 1).await.unwrap();
+                    let _ = limiter.check(key, &policy, 1).await.unwrap();
                 }
                 assert_eq!(recorder.take().near, [], "{algorithm:?}");
-                limiter.check(key, &policy, 2).await.unwrap();
+                let _ = limiter.check(key, &policy, 2).await.unwrap();
                 assert_eq!(recorder.take().near, [near("p", 9, 10)], "{algorithm:?}");
             }
             // A denial, the last unit, and a peek report nothing more.
-            limiter.check("a", &policy, 2).await.unwrap();
-            limiter.check("a", &policy, 1).await.unwrap();
-            limiter.peek("a", &policy).await.unwrap();
+            let _ = limiter.check("a", &policy, 2).await.unwrap();
+            let _ = limiter.check("a", &policy, 1).await.unwrap();
+            let _ = limiter.peek("a", &policy).await.unwrap();
             assert_eq!(recorder.take().near, [], "{algorithm:?}");
             clock.advance(Duration::from_secs(120));
-            limiter.check("a", &policy, 10).await.unwrap();
+            let _ = limiter.check("a", &policy, 10).await.unwrap();
             assert_eq!(recorder.take().near, [near("p", 10, 10)], "{algorithm:?}: the next window");
         }
     }
@@ -62,7 +62,7 @@ async fn a_log_that_stays_near_its_limit_is_not_reported_again_within_the_window
     let policy = per_minute("p", 10);
     // Ten units a minute, one every six seconds: each unit that comes back is spent at once.
     for _ in 0..30 {
-        limiter.check("k", &policy, 1).await.unwrap();
+        let _ = limiter.check("k", &policy, 1).await.unwrap();
         clock.advance(Duration::from_secs(6));
     }
     let reported = recorder.take().near;
@@ -70,7 +70,7 @@ async fn a_log_that_stays_near_its_limit_is_not_reported_again_within_the_window
     // A clock that is set back does not silence the key.
     clock.set_us(1_000_000);
     limiter.reset("k", &policy).await.unwrap();
-    limiter.check("k", &policy, 9).await.unwrap();
+    let _ = limiter.check("k", &policy, 9).await.unwrap();
     assert_eq!(recorder.take().near, [near("p", 9, 10)]);
 }
 
@@ -81,7 +81,7 @@ async fn a_key_is_reported_again_in_the_next_fixed_window() {
     // A second before the end of a window, and a second after it.
     clock.set_us(1_767_225_600_000_000 + 59_000_000);
     for _ in 0..2 {
-        limiter.check("k", &policy, 9).await.unwrap();
+        let _ = limiter.check("k", &policy, 9).await.unwrap();
         assert_eq!(recorder.take().near, [near("p", 9, 10)]);
         clock.advance(Duration::from_secs(2));
     }
@@ -95,14 +95,14 @@ async fn the_share_is_the_policys_and_may_be_off() {
     let off = per_minute("off", 10).without_near_limit();
     for cost in [4, 1, 5] {
         let check = Check::new("k", &half, cost).and("k", &full, cost).unwrap().and("k", &off, cost).unwrap();
-        limiter.check_all(check).await.unwrap();
+        let _ = limiter.check_all(check).await.unwrap();
     }
     assert_eq!(recorder.take().near, [near("half", 5, 10), near("full", 10, 10)]);
     let single = per_minute("single", 1);
-    limiter.check("k", &single, 1).await.unwrap();
+    let _ = limiter.check("k", &single, 1).await.unwrap();
     assert_eq!(recorder.take().near, [near("single", 1, 1)]);
     let largest = per_minute("largest", u32::MAX).without_near_limit();
-    limiter.check("k", &largest, u32::MAX).await.unwrap();
+    let _ = limiter.check("k", &largest, u32::MAX).await.unwrap();
     assert_eq!(recorder.take().near, []);
 }
 
@@ -110,10 +110,10 @@ async fn the_share_is_the_policys_and_may_be_off() {
 async fn a_bucket_is_near_its_burst_and_clones_of_a_limiter_report_once() {
     let (limiter, _, recorder) = observed();
     let bucket = per_minute("p", 100).with_algorithm(Algorithm::TokenBucket).with_burst(5).unwrap();
-    limiter.check("k", &bucket, 4).await.unwrap();
+    let _ = limiter.check("k", &bucket, 4).await.unwrap();
     let clone = limiter.clone();
     limiter.reset("k", &bucket).await.unwrap();
-    clone.check("k", &bucket, 4).await.unwrap();
+    let _ = clone.check("k", &bucket, 4).await.unwrap();
     assert_eq!(recorder.take().near, [near("p", 4, 5)]);
 }
 
@@ -136,7 +136,7 @@ async fn law_10_no_report_contains_the_key() {
     let policies = [per_minute("p", 1), per_minute("s", 1).with_shadow(true)];
     for _ in 0..2 {
         let check = Check::new("SECRET-KEY", &policies[1], 1).and("SECRET-KEY", &policies[0], 1).unwrap();
-        limiter.check_all(check).await.unwrap();
+        let _ = limiter.check_all(check).await.unwrap();
     }
     let events = recorder.take();
     assert!(events.debug.contains("NearLimit") && !events.debug.contains("SECRET-KEY"), "{}", events.debug);
@@ -154,7 +154,7 @@ async fn metrics_count_what_a_shadow_policy_would_deny_and_keys_near_a_limit() {
     let (tried, wide) = (per_minute("tried", 2).with_shadow(true), per_minute("wide", 4));
     let check = || Check::new("k", &wide, 1).and("k", &tried, 1).unwrap();
     for _ in 0..5 {
-        limiter.check_all(check()).await.unwrap();
+        let _ = limiter.check_all(check()).await.unwrap();
     }
     assert_shows(
         &handle,

@@ -93,7 +93,7 @@ async fn law_13_the_first_panic_of_an_observer_is_reported_once() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Panics);
     for _ in 0..3 {
-        limiter.check("k", &tokens(), 1).await.unwrap();
+        let _ = limiter.check("k", &tokens(), 1).await.unwrap();
     }
     let lines = log.take();
     let is_report = |line: &&String| line.contains("An observer panicked");

@@ -107,7 +107,7 @@ async fn a_response_future_that_is_dropped_unpolled_is_not_abandoned() {
 #[tokio::test]
 async fn resets_are_reported_with_their_result() {
     let (limiter, recorder) = recorded();
-    limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
+    let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();
     for found in [true, false] {
         assert_eq!(limiter.reset("k", &per_minute("p", 1)).await.unwrap(), found);
         assert_eq!(recorder.take().resets, [("p".to_owned(), Some(found))]);

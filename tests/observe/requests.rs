@@ -83,7 +83,7 @@ async fn a_request_that_has_waited_for_the_store_names_its_route_and_a_check_wit
     assert_eq!(send(&app, "GET", "/api/users/alice").await, 503);
     assert_eq!(recorder.take().requests, ["GET /api/users/{id}"]);
     let (limiter, recorder) = recorded();
-    limiter.check("alice", &per_minute("p", 1), 1).await.unwrap();
+    let _ = limiter.check("alice", &per_minute("p", 1), 1).await.unwrap();
     let seen = recorder.take();
     assert_eq!((seen.decisions.len(), seen.requests.len()), (1, 0));
 }

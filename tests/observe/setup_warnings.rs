@@ -37,7 +37,7 @@ async fn law_13_a_full_memory_store_of_the_local_fallback_warns() {
             limiter.with_local(memory, 1).unwrap().with_observer(recorder.clone())
         };
         for key in 0..20_u64 {
-            limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();
+            let _ = limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();
         }
         assert_eq!(recorder.take().warnings, [Warning::StoreFull { capacity: 10 }]);
     }

@@ -13,13 +13,13 @@ async fn law_6_the_memory_store_is_bounded_and_drops_idle_keys_first() {
     let limiter = Limiter::new(store.clone());
     let policy = Policy::per_minute("p", 10).unwrap();
     for n in 0..10_000_u64 {
-        limiter.check(n, &policy, 1).await.unwrap();
+        let _ = limiter.check(n, &policy, 1).await.unwrap();
     }
     assert!(store.len() <= 1_000, "{}", store.len());
     // All keys become idle. New keys take their places, and no live count is lost.
     clock.advance(Duration::from_secs(60));
     for n in 0..300_u64 {
-        limiter.check(format!("late {n}"), &policy, 1).await.unwrap();
+        let _ = limiter.check(format!("late {n}"), &policy, 1).await.unwrap();
     }
     for n in 0..300_u64 {
         assert_eq!(limiter.peek(format!("late {n}"), &policy).await.unwrap().available(), Some(9), "{n}");
@@ -40,7 +40,7 @@ async fn a_store_whose_keys_soon_become_idle_stays_small() {
         for n in 0..20_000_u64 {
             clock.advance(Duration::from_micros(100));
             let key = if returns { n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52 } else { n };
-            limiter.check(key, &policy, 10).await.unwrap();
+            let _ = limiter.check(key, &policy, 10).await.unwrap();
             // Nine shards, each with some idle keys and at least a few places.
             assert!(store.len() <= 600, "{algorithm:?}, {n}: {}", store.len());
         }
@@ -54,14 +54,14 @@ async fn token_buckets_in_steady_use_are_kept_between_two_charges() {
     let limiter = Limiter::new(store.clone());
     let policy = Policy::per_second("p", 1_000).unwrap().with_algorithm(Algorithm::TokenBucket);
     for n in 0..1_000_u64 {
-        limiter.check(n % 100, &policy, 1).await.unwrap();
+        let _ = limiter.check(n % 100, &policy, 1).await.unwrap();
         assert_eq!(store.len() as u64, (n + 1).min(100));
         // Every bucket is full again after 1 ms, and charged again after 500 ms.
         clock.advance(Duration::from_millis(5));
     }
     clock.advance(Duration::from_secs(1));
     for key in 100..300_u64 {
-        limiter.check(key, &policy, 1).await.unwrap();
+        let _ = limiter.check(key, &policy, 1).await.unwrap();
     }
     assert_eq!(store.len(), 200, "the first hundred buckets have not been used for the time that fills a bucket");
 }
@@ -85,7 +85,7 @@ async fn a_reset_of_a_count_that_has_left_its_window_finds_nothing() {
     let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
     let policy = Policy::per_minute("p", 10).unwrap();
     for (passed, found) in [(59, true), (60, false)] {
-        limiter.check("k", &policy, 1).await.unwrap();
+        let _ = limiter.check("k", &policy, 1).await.unwrap();
         clock.advance(Duration::from_secs(passed));
         assert_eq!(limiter.reset("k", &policy).await.unwrap(), found);
     }
@@ -113,8 +113,8 @@ async fn law_6_peeks_and_denials_leave_no_key_behind() {
     let limiter = Limiter::new(store.clone());
     for algorithm in ALGORITHMS {
         let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
-        limiter.peek("k", &policy).await.unwrap();
-        limiter.check("k", &policy, 11).await.unwrap();
+        let _ = limiter.peek("k", &policy).await.unwrap();
+        let _ = limiter.check("k", &policy, 11).await.unwrap();
     }
     assert!(store.is_empty());
 }

@@ -40,7 +40,7 @@ fn fields(style: HeaderStyle, decision: &Decision) -> HeaderMap {
 async fn spent_and_denied(check: impl Fn(u32) -> Check) -> [Decision; 2] {
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
-    limiter.check_all(check(1)).await.unwrap();
+    let _ = limiter.check_all(check(1)).await.unwrap();
     clock.advance(Duration::from_millis(20_300));
     let left = limiter.check_all(check(0)).await.unwrap().available().unwrap();
     [limiter.check_all(check(left)).await.unwrap(), limiter.check_all(check(1)).await.unwrap()]

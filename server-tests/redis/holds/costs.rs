@@ -32,7 +32,7 @@ fn expected(commands: &[(&str, u32)]) -> BTreeMap<String, u32> {
 async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = Limiter::new(with_clock(&server, &clock)).quiet();
-    limiter.check("warm", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
+    let _ = limiter.check("warm", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
     for (algorithm, read) in [
         (Algorithm::SlidingWindowLog, "getrange"),
         (Algorithm::SlidingWindowCounter, "get"),
@@ -41,11 +41,11 @@ async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
     ] {
         let plain = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
         commands(&server);
-        limiter.check("a", &plain, 1).await.unwrap();
+        let _ = limiter.check("a", &plain, 1).await.unwrap();
         let first = [("evalsha", 1), (read, 1), ("setrange", 1), ("pexpire", 1)];
         assert_eq!(commands(&server), expected(&first), "{algorithm:?}");
         clock.advance(Duration::from_millis(1));
-        limiter.check("a", &plain, 1).await.unwrap();
+        let _ = limiter.check("a", &plain, 1).await.unwrap();
         assert_eq!(commands(&server), expected(&[("evalsha", 1), (read, 1), ("setrange", 1)]), "{algorithm:?}");
         // Open holds of a policy with the same count change nothing for it.
         let with_holds = plain.clone().with_holds(Holds::new()).unwrap();

@@ -36,7 +36,7 @@ pub(super) async fn a_ban_by_hand_refuses_until_its_end_and_changes_no_count(sto
         let key = format!("{:?}", policy.algorithm());
         // The start of a window.
         start_of_window(&store);
-        store.check(&key, &policy, 2).await?;
+        let _ = store.check(&key, &policy, 2).await?;
         store.change_count(&key, &policy, Ban(BAN)).await?;
         let refused = store.check(&key, &policy, 1).await?;
         let standing = &refused.policies()[0];
@@ -70,7 +70,7 @@ pub(super) async fn a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was(store
         let key = format!("{:?}", policy.algorithm());
         start_of_window(&store);
         ensure_eq!(store.change_count(&key, &policy, Unban).await?, 0, "{key}: a key that is not banned");
-        store.check(&key, &policy, 3).await?;
+        let _ = store.check(&key, &policy, 3).await?;
         store.change_count(&key, &policy, Ban(BAN)).await?;
         // A later ban replaces an earlier one, also if it is shorter.
         for ban in [3 * BAN, 2 * BAN] {
@@ -141,11 +141,11 @@ pub(super) async fn an_unban_ends_a_ban_by_denials(store: TestedStore) -> Tested
     for policy in policies(&store, 1)? {
         let (key, policy) = (format!("{:?}", policy.algorithm()), policy.ban_after(2, Duration::from_secs(600))?);
         for _ in 0..2 {
-            store.check(&key, &policy, 1).await?;
+            let _ = store.check(&key, &policy, 1).await?;
         }
         ensure_eq!(store.change_count(&key, &policy, Unban).await?, 0, "{key}: after one denial of two");
         for _ in 0..2 {
-            store.check(&key, &policy, 1).await?;
+            let _ = store.check(&key, &policy, 1).await?;
         }
         store.clock.advance(Duration::from_secs(120));
         ensure!(!store.check(&key, &policy, 1).await?.is_allowed(), "{key}: two denials do not ban");
@@ -154,7 +154,7 @@ pub(super) async fn an_unban_ends_a_ban_by_denials(store: TestedStore) -> Tested
         // Denials during a ban by hand do not count.
         store.change_count(&key, &policy, Ban(BAN)).await?;
         for _ in 0..5 {
-            store.check(&key, &policy, 1).await?;
+            let _ = store.check(&key, &policy, 1).await?;
         }
         store.clock.advance(BAN);
         ensure_eq!(store.peek(&key, &policy).await?.policies()[0].ban, None, "{key}: ban after denials by the ban");
@@ -193,7 +193,7 @@ pub(super) async fn credited_units_come_back_up_to_what_was_charged(store: Teste
         start_of_window(&store);
         ensure_eq!(store.change_count(&key, &policy, Credit(3)).await?, 0, "{key}: nothing was charged");
         for _ in 0..3 {
-            store.check(&key, &policy, 2).await?;
+            let _ = store.check(&key, &policy, 2).await?;
             store.clock.advance(MICROSECOND);
         }
         ensure!(!store.check(&key, &policy, 1).await?.is_allowed(), "{key}: seven of six were admitted");

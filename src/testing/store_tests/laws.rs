@@ -74,7 +74,7 @@ pub(super) async fn law_3_a_denied_check_changes_no_count(store: TestedStore) ->
     for algorithm in store.algorithms()? {
         let key = format!("{algorithm:?}");
         let policy = Policy::per_minute("p", 10)?.with_algorithm(algorithm);
-        store.check(&key, &policy, 7).await?;
+        let _ = store.check(&key, &policy, 7).await?;
         let before = store.peek(&key, &policy).await?;
         for cost in [4, 10, 11, u32::MAX] {
             ensure!(
@@ -112,7 +112,7 @@ pub(super) async fn law_3_a_check_of_several_keys_is_charged_whole_or_not_charge
         let narrow = Policy::per_minute("narrow", 2)?.with_algorithm(algorithm);
         let check = || Check::new(key("a"), &wide, 1).and(key("b"), &narrow, 1);
         for _ in 0..5 {
-            store.check_all(check()?).await?;
+            let _ = store.check_all(check()?).await?;
         }
         ensure_eq!(store.peek(key("a"), &wide).await?.available(), Some(98), "{algorithm:?}: available of 100");
         let denied = store.check_all(check()?).await?;
@@ -156,9 +156,9 @@ pub(super) async fn law_4_a_peek_reports_whether_a_cost_of_1_would_pass_and_when
         let policy = Policy::per_minute("p", 3)?.with_algorithm(algorithm).with_count_rejected(can_count_rejected);
         store.clock.advance(Duration::from_secs(7));
         ensure!(store.peek(&key, &policy).await?.is_allowed(), "{key}: a peek at a fresh count is denied");
-        store.check(&key, &policy, 2).await?;
+        let _ = store.check(&key, &policy, 2).await?;
         ensure!(store.peek(&key, &policy).await?.is_allowed(), "{key}: a peek at 2 of 3 is denied");
-        store.check(&key, &policy, 1).await?;
+        let _ = store.check(&key, &policy, 1).await?;
         for _ in 0..5 {
             // A peek is not counted as a rejection.
             let peek = store.peek(&key, &policy).await?;

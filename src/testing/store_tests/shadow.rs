@@ -209,7 +209,7 @@ pub(super) async fn a_peek_at_a_spent_shadow_policy_is_allowed_and_says_that_it_
 ) -> Tested {
     store.requires(Feature::Shadow)?;
     let shadow = store.per_minute("p", 1)?.with_shadow(true);
-    store.check("k", &shadow, 1).await?;
+    let _ = store.check("k", &shadow, 1).await?;
     let peek = store.peek("k", &shadow).await?;
     ensure!(peek.is_allowed() && peek.would_deny());
     ensure_eq!(peek.policies()[0].retry_after, Some(Duration::from_secs(60)));

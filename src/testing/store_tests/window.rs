@@ -17,7 +17,7 @@ pub(super) async fn a_charge_leaves_the_window_at_its_end_and_not_earlier(store:
     store.requires(Feature::SlidingWindowLog)?;
     let policy = Policy::new("p", 3, Duration::from_millis(100))?;
     for pause in [0, 1, 40_000] {
-        store.check("k", &policy, 1).await?;
+        let _ = store.check("k", &policy, 1).await?;
         store.clock.advance(Duration::from_micros(pause));
     }
     // The charges are 0, 0 and 1 us old, and 40 ms have passed since the last one.
@@ -46,7 +46,7 @@ pub(super) async fn a_sliding_window_counter_fades_the_previous_window(store: Te
     store.requires(Feature::SlidingWindowCounter)?;
     let policy = Policy::per_minute("p", 60)?.with_algorithm(Algorithm::SlidingWindowCounter);
     store.clock.set_us(1_767_225_645_000_000); // 45 s after a minute began
-    store.check("k", &policy, 60).await?;
+    let _ = store.check("k", &policy, 60).await?;
     // floor(60 * overlap): the whole count until the minute ends, then one unit less each second.
     for (passed, available) in [(14_999_999, 0), (1, 0), (1, 1), (999_999, 1), (1, 2), (29_000_000, 31)] {
         store.clock.advance(Duration::from_micros(passed));
@@ -59,7 +59,7 @@ pub(super) async fn a_sliding_window_counter_fades_the_previous_window(store: Te
 pub(super) async fn a_token_bucket_refills_evenly_up_to_its_burst(store: TestedStore) -> Tested {
     store.requires(Feature::TokenBucket)?;
     let policy = Policy::per_second("p", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(4)?;
-    store.check("k", &policy, 4).await?;
+    let _ = store.check("k", &policy, 4).await?;
     // A unit each 100 ms.
     for (passed, available) in [(99_999, 0), (1, 1), (99_999, 1), (1, 2), (200_000, 4), (60_000_000, 4)] {
         store.clock.advance(Duration::from_micros(passed));
@@ -74,9 +74,9 @@ pub(super) async fn a_resolution_rounds_the_time_of_a_charge_up(store: TestedSto
     store.requires(Feature::Resolution)?;
     let policy = Policy::new("p", 5, Duration::from_millis(100))?.with_resolution(Duration::from_millis(10))?;
     store.clock.set_us(1_767_225_600_003_000);
-    store.check("k", &policy, 2).await?;
+    let _ = store.check("k", &policy, 2).await?;
     store.clock.set_us(1_767_225_600_010_001);
-    store.check("k", &policy, 3).await?;
+    let _ = store.check("k", &policy, 3).await?;
     // The first charge counts from 10 ms, the second one from 20 ms.
     for (at, available) in [(103_000, 0), (109_999, 0), (110_000, 2), (110_001, 2), (119_999, 2), (120_000, 5)] {
         store.clock.set_us(1_767_225_600_000_000 + at);

@@ -220,7 +220,7 @@ fn law_15_a_slot_whose_dispatcher_has_ended_with_its_runtime_is_given_back_with_
     assert!(!is_free(&memory, "k", &policy), "the store has made the hold");
     drop(first);
     let second = current_thread();
-    second.block_on(limiter.peek("other", &policy)).unwrap();
+    let _ = second.block_on(limiter.peek("other", &policy)).unwrap();
     sleep_on(&second, Duration::from_millis(500));
     assert!(is_free(&memory, "k", &policy));
 }

@@ -167,7 +167,7 @@ fn a_block_that_was_on_its_way_when_its_runtime_ended_is_released_with_the_next_
         assert_eq!(remote.calls()[1..], [1, 0], "one block is on its way");
     });
     paused().block_on(async {
-        check(&limiter, &policy, 1).await;
+        assert!(check(&limiter, &policy, 1).await.is_allowed());
         sleep(150 * MS).await;
         let [checks, _, _] = remote.calls();
         assert_eq!(available(&remote, &policy).await, 1_000_000 - u32::try_from(checks).unwrap());

@@ -36,7 +36,7 @@ async fn units_that_have_left_their_window_are_no_debt() {
         clock.advance(WINDOW);
     }
     for _ in 0..4 {
-        check(&limiter, &policy, 1).await;
+        let _ = check(&limiter, &policy, 1).await;
     }
     store.set_health(Health::Healthy);
     settle().await;
@@ -54,7 +54,7 @@ async fn units_that_the_store_has_counted_are_no_debt() {
     clock.advance(10 * WINDOW);
     store.set_health(Health::Healthy);
     settle().await;
-    check(&limiter, &policy, 8).await;
+    let _ = check(&limiter, &policy, 8).await;
     settle().await;
     assert_eq!(spent(&limiter, &policy).await, 8);
 }

@@ -83,7 +83,7 @@ async fn an_unavailable_domain_receives_one_debit_a_second() {
     let before = store.domains[1].sent();
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        limiter.peek(key, &policy()).await.unwrap();
+        let _ = limiter.peek(key, &policy()).await.unwrap();
     }
     let sent = store.domains[1].sent() - before;
     assert!((5..=11).contains(&sent), "{sent} debits in ten seconds");

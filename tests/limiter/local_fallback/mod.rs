@@ -56,6 +56,6 @@ async fn with_little_room(keys: usize, when_full: WhenFull) -> (Limiter, Unhealt
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
     let local = MemoryStore::with_capacity(keys).unwrap().with_clock(clock.clone()).when_full(when_full);
-    Limiter::new(local.clone()).check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
+    let _ = Limiter::new(local.clone()).check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
     (Limiter::new(store.clone()).with_local(local, 8).unwrap(), store, clock)
 }

@@ -104,7 +104,7 @@ async fn law_4_a_decision_by_the_share_leaves_out_what_a_probe_has_taken() {
     let policy = per_minute(80);
     store.set_health(UNAVAILABLE);
     for _ in 0..5 {
-        check(&limiter, &policy, 1).await;
+        let _ = check(&limiter, &policy, 1).await;
     }
     store.set_health(Health::Silent);
     tokio::time::sleep(Duration::from_millis(600)).await;

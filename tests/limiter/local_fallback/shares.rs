@@ -168,7 +168,7 @@ async fn local_answers_at_once_while_the_breaker_is_open() {
     let (limiter, store, _clock) = one_of_eight();
     store.set_health(Health::Silent);
     for _ in 0..3 {
-        check(&limiter, &per_minute(80), 1).await;
+        let _ = check(&limiter, &per_minute(80), 1).await;
     }
     let start = Instant::now();
     assert_eq!(admitted(&limiter, &per_minute(80)).await, 7);

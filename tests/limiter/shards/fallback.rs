@@ -142,14 +142,14 @@ async fn law_1_right_after_an_outage_of_a_shard_its_checks_also_need_room_in_the
     let check = async || limiter.check("k", &policy, 1).fail_local().await.unwrap();
     // The first shard admits more than the share of 50 units.
     for _ in 0..120 {
-        check().await;
+        let _ = check().await;
     }
     store.domains[1].set_health(Health::Healthy);
     let start = Instant::now();
     let mut asked = Vec::new();
     for _ in 0..150 {
         let before = store.domains[1].sent();
-        check().await;
+        let _ = check().await;
         // Also what is sent in the background.
         tokio::time::sleep(Duration::from_millis(20)).await;
         if store.domains[1].sent() > before {

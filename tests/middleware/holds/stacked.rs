@@ -44,7 +44,7 @@ async fn layers_share_the_bill_of_a_request() {
 async fn a_refusal_of_an_inner_layer_is_a_response_of_the_outer_one() {
     let ledger = Ledger::default();
     let spent = Policy::per_minute("spent", 1).unwrap();
-    ledger.limiter().check(super::CLIENT, &spent, 1).await.unwrap();
+    let _ = ledger.limiter().check(super::CLIENT, &spent, 1).await.unwrap();
     let service = ServiceBuilder::new()
         .layer(
             RateLimitLayer::new(ledger.limiter(), tokens(), one_client())

@@ -13,7 +13,7 @@ async fn law_5_a_new_key_that_is_denied_by_a_full_store_passes_at_retry_after() 
         let (limiter, store, clock) = store(4, WhenFull::Deny);
         let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
         for key in 0..4_u64 {
-            limiter.check(key, &policy, 1).await.unwrap();
+            let _ = limiter.check(key, &policy, 1).await.unwrap();
             clock.advance(Duration::from_millis(100));
         }
         let denied = limiter.check("new", &policy, 1).await.unwrap();
@@ -59,7 +59,7 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
         assert_eq!((store.len(), store.evicted()), (2, 0));
     }
     let (limiter, store, _clock) = store(2, WhenFull::Deny);
-    limiter.check("new", &banning, 10).await.unwrap();
+    let _ = limiter.check("new", &banning, 10).await.unwrap();
     let denied = limiter.check("new", &banning, 1).await.unwrap();
     assert_eq!(
         (denied.policies()[0].ban, store.len()),
@@ -77,7 +77,7 @@ async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_pass
             let new = 2 + random.below(9);
             for key in 0..50 - random.below(2) {
                 let window = Duration::from_micros(1 + random.below(60_000_000));
-                limiter.check(key, &Policy::new("p", 1, window).unwrap(), 1).await.unwrap();
+                let _ = limiter.check(key, &Policy::new("p", 1, window).unwrap(), 1).await.unwrap();
             }
             let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().with_algorithm(algorithm), 1);
             for number in 1..new {
@@ -102,7 +102,7 @@ async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_long
         let (limiter, _store, clock) = store(4 + when, WhenFull::Deny);
         let [policy, daily] = ["p", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
         for key in 0..4_u64 {
-            limiter.check(key, &policy, 1).await.unwrap();
+            let _ = limiter.check(key, &policy, 1).await.unwrap();
             clock.advance(Duration::from_secs(1));
         }
         let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();

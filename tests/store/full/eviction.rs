@@ -11,7 +11,7 @@ use crate::support::ALGORITHMS;
 async fn law_14_a_client_that_has_spent_its_limit_stays_denied_through_a_flood_of_made_up_keys() {
     let limiter = Limiter::new(MemoryStore::new());
     let policy = Policy::per_day("p", 10).unwrap();
-    limiter.check("client", &policy, 10).await.unwrap();
+    let _ = limiter.check("client", &policy, 10).await.unwrap();
     flood(&limiter, &policy, "flood", 200_000).await;
     assert!(!limiter.check("client", &policy, 1).await.unwrap().is_allowed());
 }
@@ -21,7 +21,7 @@ async fn law_14_a_spent_limit_of_a_short_window_survives_a_flood_under_a_long_on
     for algorithm in ALGORITHMS {
         let (limiter, store, _clock) = store(1_000, WhenFull::EvictLeastSpent);
         let short = Policy::per_second("short", 5).unwrap().with_algorithm(algorithm);
-        limiter.check("client", &short, 5).await.unwrap();
+        let _ = limiter.check("client", &short, 5).await.unwrap();
         flood(&limiter, &Policy::per_day("long", 10).unwrap(), "flood", 20_000).await;
         assert!(!limiter.check("client", &short, 1).await.unwrap().is_allowed(), "{algorithm:?}");
         assert_eq!(store.evicted(), 19_001);
@@ -33,7 +33,7 @@ async fn law_14_a_new_client_is_limited_although_all_others_have_spent_more() {
     let (limiter, _store, _clock) = store(4, WhenFull::EvictLeastSpent);
     let policy = Policy::per_day("p", 10).unwrap();
     for key in 0..4_u64 {
-        limiter.check(key, &policy, 10).await.unwrap();
+        let _ = limiter.check(key, &policy, 10).await.unwrap();
     }
     for remaining in (0..10).rev() {
         assert_eq!(limiter.check("new", &policy, 1).await.unwrap().available(), Some(remaining));
@@ -50,7 +50,7 @@ async fn law_14_clients_that_spent_their_limits_one_after_the_other_stay_denied_
     let limiter = Limiter::new(store.clone());
     let policy = Policy::per_minute("p", 60).unwrap();
     for key in 0..SPENT {
-        limiter.check(key, &policy, 60).await.unwrap();
+        let _ = limiter.check(key, &policy, 60).await.unwrap();
     }
     flood(&limiter, &policy, "flood", 60_000).await;
     let mut lifted = 0;
@@ -66,7 +66,7 @@ async fn law_14_both_counts_of_a_new_client_are_kept_although_all_others_have_sp
     let (limiter, _store, _clock) = store(2, WhenFull::EvictLeastSpent);
     let [policy, daily] = ["p", "daily"].map(|name| Policy::per_day(name, 10).unwrap());
     for key in 0..2_u64 {
-        limiter.check(key, &policy, 10).await.unwrap();
+        let _ = limiter.check(key, &policy, 10).await.unwrap();
     }
     let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
     for _ in 0..10 {
@@ -113,7 +113,7 @@ async fn bytes_per_key() {
             let limiter = Limiter::new(store.clone());
             for _ in 0..requests {
                 for key in 0..keys / STORES {
-                    limiter.check(address(key), &policy, 1).await.unwrap();
+                    let _ = limiter.check(address(key), &policy, 1).await.unwrap();
                 }
                 clock.advance(Duration::from_micros(1));
             }

@@ -45,7 +45,7 @@ async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own
 async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     let (limiter, _store, _clock) = store(1, WhenFull::ShareOneBucket);
     let policy = Policy::per_day("p", 3).unwrap();
-    limiter.check("kept", &policy, 1).await.unwrap();
+    let _ = limiter.check("kept", &policy, 1).await.unwrap();
     let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost).unwrap();
     assert!(!limiter.check_all(both(2)).await.unwrap().is_allowed());
     assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
@@ -59,8 +59,8 @@ async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
         let (limiter, _store, clock) = store(1, when_full);
         let short = Policy::per_second("short", 1).unwrap();
         let policy = Policy::per_minute("p", 1).unwrap().ban_after(1, 10 * MINUTE).unwrap();
-        limiter.check("kept", &short, 1).await.unwrap();
-        limiter.check("other", &policy, 1).await.unwrap();
+        let _ = limiter.check("kept", &short, 1).await.unwrap();
+        let _ = limiter.check("other", &policy, 1).await.unwrap();
         for _ in 0..5 {
             let denied = limiter.check("client", &policy, 1).await.unwrap();
             assert!(!denied.is_allowed() && denied.policies()[0].ban.is_none());
