@@ -53,12 +53,12 @@ fn keys(c: &mut Criterion) {
     let mut group = c.benchmark_group("key");
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.extensions.insert(SocketAddr::from(([203, 0, 113, 7], 4711)));
-    group.bench_function("from a peer address", |b| b.iter(|| PeerIp::default().extract(black_box(&parts))));
+    group.bench_function("from a peer address", |b| b.iter(|| PeerIp::new().extract(black_box(&parts))));
     group.bench_function("from text", |b| b.iter(|| Key::from(black_box("user:17"))));
     group.bench_function("hashed", |b| b.iter(|| Key::hashed(black_box("a secret of some length"))));
     {
-        let plain = tollgate::RedisStore::builder().plain_keys().connect("redis://127.0.0.1:1").unwrap();
-        let hashed = tollgate::RedisStore::connect("redis://127.0.0.1:1").unwrap();
+        let plain = tollgate::RedisStore::builder().plain_keys().open("redis://127.0.0.1:1").unwrap();
+        let hashed = tollgate::RedisStore::open("redis://127.0.0.1:1").unwrap();
         let policy = policy(1);
         for (name, store) in [("Redis key, plain", plain), ("Redis key, hashed", hashed)] {
             group.bench_function(name, |b| b.iter(|| store.redis_key(black_box("user:17"), &policy)));

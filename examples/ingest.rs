@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failure> {
     let (url, reset) = arguments()?;
     let limiter = match &url {
-        Some(url) => Limiter::new(RedisStore::connect(url)?),
+        Some(url) => Limiter::new(RedisStore::open(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     let quota = Policy::per_day("upstream", 9_500)?;

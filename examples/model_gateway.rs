@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::{net::TcpListener, signal, time::sleep};
 use tollgate::{
     ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, RedisStore,
-    middleware::{Bill, Settle, WrappedBody},
+    middleware::{Bill, Settlement, WrappedBody},
     policy::Holds,
 };
 
@@ -30,7 +30,7 @@ const LARGEST: usize = 64 << 10;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = match env::var("REDIS_URL") {
-        Ok(url) => Limiter::new(RedisStore::connect(&url)?),
+        Ok(url) => Limiter::new(RedisStore::open(&url)?),
         Err(_) => Limiter::new(MemoryStore::new()),
     };
     // The layer that is added last is the outermost one, so a request passes them from the bottom up.
@@ -67,9 +67,9 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
         .with_cost_of("input-tokens", of_prompt(|prompt| prompt.input_tokens))?
         .with_cost_of("output-tokens", of_prompt(|prompt| prompt.max_tokens))?
         .fail_closed()
-        .settle(|response: &response::Parts| match response.status {
-            StatusCode::OK => Settle::AtEnd, // charges what is on the bill when the stream has ended
-            _ => Settle::Release,            // the model has written nothing
+        .with_settlement(|response: &response::Parts| match response.status {
+            StatusCode::OK => Settlement::AtEnd, // charges what is on the bill when the stream has ended
+            _ => Settlement::Nothing,            // the model has written nothing
         })
 }
 

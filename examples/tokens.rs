@@ -9,7 +9,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::Held, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::HoldAnswer, policy::Holds};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -47,7 +47,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Failure> {
     let limiter = match redis_url()? {
-        Some(url) => Limiter::new(RedisStore::connect(&url)?),
+        Some(url) => Limiter::new(RedisStore::open(&url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     // A job that is killed is charged in full after half a minute, because the model may have done its work.
@@ -59,8 +59,8 @@ async fn run() -> Result<(), Failure> {
     let mut charged = 0;
     for job in JOBS {
         let hold = match limiter.hold(TENANT, &tokens, job.estimate).await? {
-            Held::Open(hold) => hold,
-            Held::Denied(decision) => {
+            HoldAnswer::Open(hold) => hold,
+            HoldAnswer::Denied(decision) => {
                 let wait = decision.retry_after().unwrap_or_default();
                 println!(
                     "{:<14} {:>8} denied: {} tokens are left, try again in {wait:.0?}",

@@ -12,8 +12,8 @@ use crate::{error::ConfigError, policy::Policy};
 /// and always passes.
 ///
 /// A closure reads what the client sent. If a value is missing, return the largest cost instead of 0, because a client
-/// can omit any header. A layer that [settles](crate::RateLimitLayer::settle) holds at least one unit for a cost that a
-/// closure has computed, so that no client makes its request free.
+/// can omit any header. A layer that [settles](crate::RateLimitLayer::with_settlement) holds at least one unit for a
+/// cost that a closure has computed, so that no client makes its request free.
 ///
 /// # Examples
 ///

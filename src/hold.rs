@@ -79,7 +79,7 @@ pub enum HoldChange {
 /// The answer to a change of a hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Settlement {
+pub enum SettleAnswer {
     /// The hold was open, and the change was made.
     Settled,
     /// The hold had ended before: it was settled, or its time-to-live had passed. Nothing was changed.

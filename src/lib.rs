@@ -26,8 +26,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::connect("redis://127.0.0.1:6379")?
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 2)?, PeerIp::default());
+//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
+//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 2)?, PeerIp::new());
 //! let app = Router::new()
 //!     .route("/watch", get(|| async { "watching" }))
 //!     .layer(limit)
@@ -52,8 +52,8 @@
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
 //! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
 //! Limits in a file: [`config`]. Limits that change while the service runs: [`live`]. Keys that have to be looked up:
-//! [`resolve`]. Why a request was refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly.
-//! Costs that are known only afterwards: [`Limiter::hold`] and [`RateLimitLayer::settle`]. At most N requests at once:
+//! [`resolve`]. Why a request was refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that
+//! are known only afterwards: [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once:
 //! [`Policy::concurrent`]. [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for
 //! common tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about
 //! operation, proxies and guarantees are in [`guide`].
@@ -73,10 +73,10 @@
 //! ```
 //!
 //! 1. A request is charged once per layer that it passes, before the inner service is called. A later failure is not
-//!    refunded. A layer that [settles](RateLimitLayer::settle) holds the cost instead, and charges what the response
-//!    says. Under [`Policy::concurrent`] a request holds a slot until its response body has ended.
+//!    refunded. A layer that [settles](RateLimitLayer::with_settlement) holds the cost instead, and charges what the
+//!    response says. Under [`Policy::concurrent`] a request holds a slot until its response body has ended.
 //! 2. All charges of a request, one per policy and key, are committed together or none is. A denied request changes no
-//!    count, unless the policy [counts rejections](Policy::with_count_rejected) or [bans](Policy::ban_after).
+//!    count, unless the policy [counts denials](Policy::with_denials_counted) or [bans](Policy::ban_after).
 //! 3. Clones of a layer, and layers derived from a layer, share one budget, because they share the [`Limiter`], the
 //!    policies and the keys. Processes whose [`RedisStore`] has the same prefix share one budget too.
 //! 4. A request without a key is refused with 400, unless the layer sets another [`MissingKey`].
@@ -117,7 +117,7 @@
 //! # Observability
 //!
 //! A limiter reports by default when it does not enforce limits and when its setup looks wrong. The reports are
-//! `tracing` warnings or lines on stderr, see [`observe`]. [`Limiter::quiet`] switches the reports off.
+//! `tracing` warnings or lines on stderr, see [`observe`]. [`Limiter::without_notices`] switches the reports off.
 //!
 //! [`Limiter::with_observer`] adds an [`Observer`](observe::Observer) of every decision, failure, batch and breaker
 //! change: [`observe::Tracing`] logs these events, [`observe::Metrics`] counts them, or write your own observer. No
@@ -171,8 +171,8 @@
 //! * `watch`: `LiveLimits::watch`, limits that follow a file.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
 //!   [`RedisStore`] for logins, databases and unix sockets in URLs.
-//! * `sentinel`: `RedisStoreBuilder::connect_sentinel`, a master found through sentinels.
-//! * `cluster`: `RedisStoreBuilder::connect_cluster`, a Redis Cluster.
+//! * `sentinel`: `RedisStoreBuilder::open_sentinel`, a master found through sentinels.
+//! * `cluster`: `RedisStoreBuilder::open_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping,
 //!   [`store::FailingStore`], for tests of a store that gives no verdict, and [`testing`], the suite for stores of your
 //!   own.

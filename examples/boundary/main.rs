@@ -68,7 +68,7 @@ async fn run() -> Result<(), Failure> {
     let (url, svg) = arguments()?;
     let clock = ManualClock::default();
     let limiter = match &url {
-        Some(url) => Limiter::new(RedisStore::builder().clock(clock.clone()).connect(url)?),
+        Some(url) => Limiter::new(RedisStore::builder().clock(clock.clone()).open(url)?),
         None => Limiter::new(MemoryStore::new().with_clock(clock.clone())),
     };
     // Each run has a new key, so that no earlier run has charged the key.

@@ -118,7 +118,7 @@ async fn run() -> Result<(), Failure> {
     let Options { redis, workers, rate, run_for, upstream } = Options::parse()?;
     let calls = RedisCalls::default();
     let limiter = match redis {
-        Some(url) => Limiter::new(RedisStore::connect(&url)?),
+        Some(url) => Limiter::new(RedisStore::open(&url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     let limiter = limiter.with_observer(calls.clone());

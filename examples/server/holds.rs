@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate::{
     ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
-    middleware::{Bill, Settle},
+    middleware::{Bill, Settlement},
     policy::Holds,
 };
 
@@ -33,14 +33,14 @@ pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, Con
     let holds = Holds::new().with_ttl(options.hold_ttl);
     let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds)?;
     // The estimate is held while the model works. What the handler has put on the bill is charged at the end.
-    let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::default())
+    let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::new())
         .with_cost(|request: &request::Parts| Generate::parse(&request.uri).map_or(0, |generate| generate.estimate))?
         .fail_closed()
         .with_headers(options.headers)
-        .settle(|_: &response::Parts| Settle::AtEnd)?;
+        .with_settlement(|_: &response::Parts| Settlement::AtEnd)?;
     let uploads = Policy::concurrent("uploads", 3)?.with_holds(holds)?;
     let at_once =
-        RateLimitLayer::new(limiter.clone(), uploads, PeerIp::default()).fail_closed().with_headers(options.headers);
+        RateLimitLayer::new(limiter.clone(), uploads, PeerIp::new()).fail_closed().with_headers(options.headers);
     Ok(Router::new().route("/generate", post(generate).layer(per_token)).route("/upload", get(upload).layer(at_once)))
 }
 

@@ -29,8 +29,8 @@ impl Limits {
     /// The limits of the options. `limits.toml` has the same limits as a file.
     pub(crate) fn of(options: &Options, limiter: Limiter) -> Result<Self, ConfigError> {
         let per_client = Policy::new(PER_CLIENT, options.limit, options.window)?.with_algorithm(options.algorithm);
-        let login = Policy::per_minute("login", 5)?.with_count_rejected(true);
-        let layer = RateLimitLayer::new(limiter, per_client.clone(), PeerIp::default())
+        let login = Policy::per_minute("login", 5)?.with_denials_counted(true);
+        let layer = RateLimitLayer::new(limiter, per_client.clone(), PeerIp::new())
             .with_headers(options.headers)
             .route("/search", Route::cost(10).fail_closed())?
             .route("POST /login", Route::policy(login).fail_closed())?
@@ -45,7 +45,7 @@ impl Limits {
     /// old limits stay in force.
     pub(crate) fn watch(file: &str, limiter: Limiter) -> Result<Self, Failure> {
         let live = LiveLimits::watch(file, parse)?.with_observer(Tracing::new()).with_observer(Metrics::new());
-        Ok(Self { layer: live.layer(limiter, PeerIp::default())?, quota: Quota::Live(live) })
+        Ok(Self { layer: live.layer(limiter, PeerIp::new())?, quota: Quota::Live(live) })
     }
 }
 

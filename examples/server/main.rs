@@ -51,7 +51,7 @@ async fn run() -> Result<(), Failure> {
         Fingerprint::set_secret(secret)?;
     }
     let limiter = match &options.redis {
-        Some(url) => Limiter::new(redis.connect(url)?),
+        Some(url) => Limiter::new(redis.open(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     let (limiter, for_operators) = observability::observe(limiter, &options)?;
@@ -90,7 +90,7 @@ async fn run() -> Result<(), Failure> {
 
 /// Reports how much of the quota the caller has left, without a charge.
 async fn quota(State((limiter, quota)): State<(Limiter, Quota)>, parts: Parts) -> Response {
-    let Ok(Some(key)) = PeerIp::default().extract(&parts) else { return StatusCode::BAD_REQUEST.into_response() };
+    let Ok(Some(key)) = PeerIp::new().extract(&parts) else { return StatusCode::BAD_REQUEST.into_response() };
     let Some(policy) = quota.policy() else { return StatusCode::NOT_FOUND.into_response() };
     match limiter.peek(key, &policy).await {
         Ok(decision) => {

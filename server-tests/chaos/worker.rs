@@ -112,13 +112,13 @@ async fn run() {
 fn connect(target: &str) -> RedisStore {
     let (kind, urls) = target.split_once(' ').unwrap();
     let store = match kind {
-        "server" => RedisStore::connect(urls),
+        "server" => RedisStore::open(urls),
         "tls" => {
             let (authority, url) = urls.split_once(' ').unwrap();
-            RedisStore::builder().root_certificates(std::fs::read(authority).unwrap()).connect(url)
+            RedisStore::builder().root_certificates(std::fs::read(authority).unwrap()).open(url)
         }
-        "cluster" => RedisStore::builder().connect_cluster(urls.split(' ')),
-        "sentinels" => RedisStore::builder().connect_sentinel(urls.split(' '), Trio::NAME),
+        "cluster" => RedisStore::builder().open_cluster(urls.split(' ')),
+        "sentinels" => RedisStore::builder().open_sentinel(urls.split(' '), Trio::NAME),
         _ => panic!("{target}"),
     };
     store.unwrap()

@@ -60,8 +60,9 @@ where
     let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(crowd, 2 * crowd).unwrap();
     let slow = Policy::per_minute("slow", 1).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap();
     let ample = Policy::per_second("ample", 1_000_000).unwrap();
-    let noisy = ThrottleLayer::new(limiter.clone(), slow.clone(), "noisy").within(Duration::MAX).layer(inner.clone());
-    let quiet = ThrottleLayer::new(limiter.clone(), ample, "quiet").within(Duration::from_secs(1)).layer(inner);
+    let noisy =
+        ThrottleLayer::new(limiter.clone(), slow.clone(), "noisy").with_max_wait(Duration::MAX).layer(inner.clone());
+    let quiet = ThrottleLayer::new(limiter.clone(), ample, "quiet").with_max_wait(Duration::from_secs(1)).layer(inner);
     let empty = p99(&quiet, &request).await;
     assert!(limiter.check("noisy", &slow, 1).await.unwrap().is_allowed());
     let mut waiting = JoinSet::new();

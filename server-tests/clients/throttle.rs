@@ -128,7 +128,7 @@ async fn a_pause_is_shared_through_redis() {
         let limiter = Limiter::new(connect(&redis.url()));
         ThrottleLayer::new(limiter, Policy::per_second("own", 1_000).unwrap(), "server")
             .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-            .share_pauses()
+            .with_shared_pauses()
             .layer(reqwest::Client::new())
     };
     let (first, second) = (process(), process());

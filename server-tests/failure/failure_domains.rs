@@ -24,7 +24,7 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
     let (first, second) = (cluster.nodes[0].url(), cluster.nodes[1].url());
     let instance = || {
         let builder = RedisStore::builder().deadline(Duration::from_secs(1)).plain_keys();
-        Limiter::new(builder.connect_cluster([first.as_str(), second.as_str()]).unwrap())
+        Limiter::new(builder.open_cluster([first.as_str(), second.as_str()]).unwrap())
     };
     let (limiter, other) = (instance().with_local(MemoryStore::new(), 2).unwrap(), instance());
     let policy = Policy::per_hour("p", 100).unwrap();
@@ -65,7 +65,7 @@ async fn checks_across_slots_are_held_back_after_an_outage_too() {
     let cluster = Cluster::start();
     cluster.allow_partial_coverage();
     let builder = RedisStore::builder().plain_keys();
-    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8).unwrap();
     let policy = Policy::per_hour("p", 80).unwrap();
     // "bar" is in a slot of the first node, "foo" in a slot of the third.

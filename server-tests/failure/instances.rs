@@ -34,7 +34,7 @@ async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     let policy = Policy::per_hour("p", LIMIT).unwrap();
     let instance = || {
         // A long deadline for a busy machine; a dead server refuses connections at once.
-        let store = RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap();
+        let store = RedisStore::builder().deadline(Duration::from_secs(2)).open(&server.url()).unwrap();
         Limiter::new(store).with_local_discovered(MemoryStore::new())
     };
     let limiters: Vec<_> = (0..INSTANCES).map(|_| instance()).collect();

@@ -45,7 +45,7 @@ impl Service {
             instances: JoinSet::new(),
         };
         for _ in 0..INSTANCES {
-            let limiter = limiter(RedisStore::connect(&server.url()).unwrap());
+            let limiter = limiter(RedisStore::open(&server.url()).unwrap());
             let (history, waits) = (Arc::clone(&service.history), Arc::clone(&service.waits));
             let (down, stop) = (Arc::clone(&service.down), Arc::clone(&service.stop));
             service.instances.spawn(async move {
@@ -144,7 +144,7 @@ async fn report(outage: &str, service: Service, start: u64, back: u64, end: u64)
 
 /// A store with a long deadline for a busy machine; a dead server refuses connections at once.
 fn with_long_deadline(server: &RedisServer) -> RedisStore {
-    RedisStore::builder().deadline(Duration::from_secs(2)).connect(&server.url()).unwrap()
+    RedisStore::builder().deadline(Duration::from_secs(2)).open(&server.url()).unwrap()
 }
 
 #[tokio::test]

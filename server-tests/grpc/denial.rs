@@ -48,7 +48,7 @@ async fn a_denied_call_never_reaches_the_service() {
 async fn details_name_the_wait_first_and_then_every_violated_policy() {
     let spent = Policy::new("burst", 1, Duration::from_millis(1_500)).unwrap();
     let (limit, _) = layer_with_clock(per_minute(1));
-    let limit = limit.with_policy(vec![spent, per_minute(1), Policy::per_hour("roomy", 9).unwrap()]);
+    let limit = limit.with_policies(vec![spent, per_minute(1), Policy::per_hour("roomy", 9).unwrap()]);
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
@@ -95,7 +95,7 @@ async fn details_can_be_left_out() {
 #[tokio::test]
 async fn many_violated_policies_do_not_make_the_status_too_large() {
     let policies: Vec<Policy> = (0..64).map(|n| Policy::per_minute(format!("policy-{n}"), 1).unwrap()).collect();
-    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policy(policies)).await;
+    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policies(policies)).await;
     check(&channel).await.unwrap();
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert_eq!(status.get_details_quota_failure().unwrap().violations.len(), 16);

@@ -20,7 +20,7 @@ use crate::support::http::{Connection, Http2, request, serve};
 /// Serves `/watch` and the probe behind one layer; returns the address.
 async fn app(limit: u32, probe: &Probe) -> SocketAddr {
     let limiter = Limiter::new(MemoryStore::new());
-    let layer = RateLimitLayer::new(limiter, per_minute(limit), PeerIp::default());
+    let layer = RateLimitLayer::new(limiter, per_minute(limit), PeerIp::new());
     let layer = layer.with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));
     let calls: Router = Routes::new(probe.server()).into_axum_router();
     serve(calls.route("/watch", get(|| async { "watching" })).layer(layer)).await

@@ -74,7 +74,7 @@ async fn a_call_without_its_key_is_an_invalid_argument_that_names_the_header() {
     assert!(status.details().is_empty());
 
     // A missing peer address is an error of the setup, so the message names it.
-    let by_peer = RateLimitLayer::new(limiter, per_minute(1), PeerIp::default());
+    let by_peer = RateLimitLayer::new(limiter, per_minute(1), PeerIp::new());
     let channel = serve(&Probe::default(), by_peer.with_rejection(GrpcStatus::default())).await;
     let status = refused(check(&channel).await, Code::InvalidArgument);
     assert!(status.message().contains("the peer address is not known"), "{}", status.message());
@@ -82,7 +82,7 @@ async fn a_call_without_its_key_is_an_invalid_argument_that_names_the_header() {
 
 #[tokio::test]
 async fn a_misconfigured_layer_is_internal_with_the_error() {
-    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policy(Vec::<Policy>::new())).await;
+    let channel = serve(&Probe::default(), layer_with_clock(per_minute(1)).0.with_policies(Vec::<Policy>::new())).await;
     let status = refused(check(&channel).await, Code::Internal);
     assert_eq!(status.message(), "no policy, so nothing would be limited; give at least one");
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));

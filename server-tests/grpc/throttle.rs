@@ -20,7 +20,7 @@ fn server_limit(limit: u32, window: Duration) -> RateLimitLayer<GlobalKey, GrpcS
 
 fn throttled(channel: Channel, own: Policy) -> HealthClient<Throttle<Channel>> {
     let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), own, "server");
-    HealthClient::new(throttle.within(Duration::from_secs(5)).layer(channel))
+    HealthClient::new(throttle.with_max_wait(Duration::from_secs(5)).layer(channel))
 }
 
 async fn check(client: &HealthClient<Throttle<Channel>>) -> Result<(), Status> {

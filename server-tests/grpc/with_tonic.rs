@@ -65,7 +65,7 @@ async fn the_peer_address_comes_from_an_extension_that_an_outer_layer_inserts() 
         request
     });
     let limiter = tollgate::Limiter::new(tollgate::MemoryStore::new());
-    let limit = RateLimitLayer::new(limiter, per_minute(1), PeerIp::default()).with_rejection(GrpcStatus::default());
+    let limit = RateLimitLayer::new(limiter, per_minute(1), PeerIp::new()).with_rejection(GrpcStatus::default());
     let incoming = TcpIncoming::from(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let address = incoming.local_addr().unwrap();
     let server = Server::builder().layer(with_address).layer(limit).add_service(Probe::default().server());

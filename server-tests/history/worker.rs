@@ -83,7 +83,7 @@ fn read(path: &Path) -> Vec<Entry> {
 
 async fn run(url: String, [requests, in_flight, seed]: [u64; 3]) -> Vec<Entry> {
     // A long deadline, so that a loaded machine causes no timeouts.
-    let store = RedisStore::builder().deadline(Duration::from_secs(30)).connect(&url).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(30)).open(&url).unwrap();
     let limiter = Limiter::new(store);
     let policy = Policy::new("p", LIMIT, WINDOW).unwrap();
     let mut tasks = JoinSet::new();

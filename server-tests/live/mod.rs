@@ -16,7 +16,7 @@ use crate::support::{exclusively, redis_server::RedisServer};
 
 fn start() -> changes::Fixture {
     let (clock, server) = (ManualClock::default(), RedisServer::start());
-    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).open(&server.url());
     changes::Fixture::new(Limiter::new(store.unwrap()), clock, server)
 }
 
@@ -27,6 +27,6 @@ changes::suite!(start);
 fn law_1_and_2_hold_while_the_file_changes_ten_times_a_second() {
     let server = RedisServer::start();
     // The runtime may be held up by the other tests.
-    let store = || RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = || RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     exclusively(|| load::run("redis", 4, || Limiter::new(store())));
 }

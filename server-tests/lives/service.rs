@@ -27,7 +27,7 @@ use tokio::{
 use tollgate::{
     Decision, Limiter, Policy, RateLimitLayer,
     decision::Source,
-    middleware::{Bill, HoldGuard, Settle},
+    middleware::{Bill, HoldGuard, Settlement},
     policy::{Holds, Unsettled},
 };
 use tonic::{Status, async_trait, codegen::tokio_stream::Stream, service::Routes};
@@ -108,8 +108,8 @@ fn protocol(parts: &request::Parts) -> &'static str {
 
 /// A gRPC call that fails before its handler is free: tonic answers it, as soon as the client has reset the stream in
 /// the middle of the message, and its bill is empty. Without this, it is charged the units that are held.
-fn settlement(response: &response::Parts) -> Settle {
-    if response.headers.contains_key("grpc-status") { Settle::Release } else { Settle::AtEnd }
+fn settlement(response: &response::Parts) -> Settlement {
+    if response.headers.contains_key("grpc-status") { Settlement::Nothing } else { Settlement::AtEnd }
 }
 
 /// The service behind a layer that holds a slot and ten units for each request.
@@ -117,7 +117,7 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
     let limit = RateLimitLayer::new(limiter.clone(), [slots(), units()], |parts: &request::Parts| {
         tollgate::Key::from(protocol(parts))
     });
-    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().settle(settlement).unwrap();
+    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().with_settlement(settlement).unwrap();
     let stream = |protocol: &'static str, kind: &'static str| {
         let ledger = ledger.clone();
         get(

@@ -13,7 +13,7 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore,
     observe::{Abandoned, Batch, BreakerChange, Decided, HoldEnded, Observer, StoreFailure},
-    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 use crate::support::redis_server::RedisServer;
@@ -38,7 +38,7 @@ impl Tested {
     pub(super) fn limiter(&self) -> Limiter {
         let limiter = match self {
             Self::Memory(store) => Limiter::new(store.clone()),
-            Self::Redis(server) => Limiter::new(RedisStore::connect(&server.url()).unwrap()),
+            Self::Redis(server) => Limiter::new(RedisStore::open(&server.url()).unwrap()),
         };
         limiter.with_local(MemoryStore::new(), 1).unwrap()
     }
@@ -85,7 +85,7 @@ impl Store for Flaky {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         self.answer(|store| store.change_hold(hold, change))
     }
 }

@@ -59,7 +59,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 Algorithm::TokenBucket if burst <= 200 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            let policy = policy.with_count_rejected(count_rejected).with_shadow(shadow);
+            let policy = policy.with_denials_counted(count_rejected).with_shadow(shadow);
             match ban {
                 Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
                 None => policy,
@@ -122,7 +122,7 @@ impl Limiters {
         let (server, clock) = (RedisServer::start(), ManualClock::default());
         let redis = |prefix, deny_cache| {
             let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-            Limiter::new(builder.prefix(prefix).deny_cache(deny_cache).connect(&server.url()).unwrap())
+            Limiter::new(builder.prefix(prefix).deny_cache(deny_cache).open(&server.url()).unwrap())
         };
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
@@ -247,7 +247,7 @@ fn law_12_memory_and_redis_agree_on_every_field() {
             // cache holds no denial that counts towards a ban, and takes a thousandth off a wait, so it holds none of
             // 1 us.
             limiters.clock.set_us(latest.get());
-            let policy = policies[0].clone().with_count_rejected(false).with_shadow(false);
+            let policy = policies[0].clone().with_denials_counted(false).with_shadow(false);
             let cached_before = limiters.cached_denials.get();
             let (mut cost, mut wait) = (1, None);
             for step in 0..4 {
@@ -298,8 +298,8 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
         (policy("ones", 500), 1),
         (policy("mixed", 2_000), 9),
         (policy("large", 3_000), 400),
-        (policy("rejected", 300).with_count_rejected(true), 2),
-        (policy("rejected-mixed", 700).with_count_rejected(true), 300),
+        (policy("rejected", 300).with_denials_counted(true), 2),
+        (policy("rejected-mixed", 700).with_denials_counted(true), 300),
         (policy("quantised", 400).with_resolution(Duration::from_millis(50)).unwrap(), 3),
     ];
     let mut random = 7_u64;
@@ -314,7 +314,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
             // Simulates a deployment that changes the limit or `count_rejected` of a live key.
             match below(600) {
                 0 => policy = with_limit(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
-                1 => policy = policy.clone().with_count_rejected(!policy.count_rejected()),
+                1 => policy = policy.clone().with_denials_counted(!policy.denials_counted()),
                 _ => {}
             }
             // Traffic near the limit; rarely a pause, a long pause, or a backward step.
@@ -336,7 +336,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
 
 fn with_limit(policy: &Policy, limit: u32) -> Policy {
     let with_limit =
-        Policy::new(policy.name(), limit, policy.window()).unwrap().with_count_rejected(policy.count_rejected());
+        Policy::new(policy.name(), limit, policy.window()).unwrap().with_denials_counted(policy.denials_counted());
     if policy.name() == "quantised" {
         with_limit.with_resolution(Duration::from_millis(50)).unwrap()
     } else {

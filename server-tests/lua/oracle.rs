@@ -70,7 +70,7 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
                 Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().with_burst(burst).unwrap_or(policy),
                 _ => policy,
             };
-            policy.with_count_rejected(count_rejected).with_shadow(shadow)
+            policy.with_denials_counted(count_rejected).with_shadow(shadow)
         });
         SharedCount { policies: policies.collect(), resolution_us }
     })
@@ -83,7 +83,7 @@ fn logs_with_dropped_rejections() -> impl Strategy<Value = (SharedCount, Vec<Ste
     (limits, prop_oneof![Just(10_000), Just(60_000_000), 8..=31_622_400_000_000_u64]).prop_flat_map(
         |((low, high, more), window)| {
             let policy = |limit| Policy::new("p", limit, Duration::from_micros(window)).unwrap();
-            let policies = vec![policy(low).with_count_rejected(true), policy(high)];
+            let policies = vec![policy(low).with_denials_counted(true), policy(high)];
             let first = |policy| Step { policy, cost: 1, ..Step::default() };
             // `low` charges pass, and more than `low` rejections follow, of which the log keeps `low` at most.
             let mut start = vec![first(0); (2 * low + 1 + more) as usize];
@@ -130,7 +130,7 @@ impl Pair {
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
             memory: Limiter::new(MemoryStore::new().with_clock(clock.clone())),
-            redis: Limiter::new(redis.connect(&server.url()).unwrap()),
+            redis: Limiter::new(redis.open(&server.url()).unwrap()),
             clock,
             _server: server,
         }
@@ -214,7 +214,7 @@ fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -
         // A shadow policy lets the check pass and leaves its own charge out.
         prop_assert!(!state.would_deny || policy.is_shadow() && !state.violated);
         let allowed = passed && !state.would_deny;
-        if (1..=policy.capacity()).contains(&cost) && (allowed || policy.count_rejected()) {
+        if (1..=policy.capacity()).contains(&cost) && (allowed || policy.denials_counted()) {
             naive.charge(policy, now_us, cost, allowed);
         }
         in_part += u32::from(!exact);

@@ -136,7 +136,7 @@ fn law_1_a_key_of_the_log_never_expires_before_its_records_by_the_clock_of_a_cli
 #[tokio::test]
 async fn law_6_a_key_of_the_log_expires_a_quarter_of_a_window_after_its_last_record() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let (limiter, mut connection) = (Limiter::new(store.clone()), server.connection());
     for (window_ms, resolution_ms) in [(1_000, 0), (60_000, 0), (60_000, 600), (86_400_000, 0)] {
         let policy = Policy::new("p", 1_000, Duration::from_millis(window_ms)).unwrap();

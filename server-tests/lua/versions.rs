@@ -27,7 +27,7 @@ fn old_check(connection: &mut Connection, script: &Script) -> (bool, u32) {
 #[tokio::test]
 async fn old_and_new_processes_count_separately_without_errors() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let (limiter, policy) = (Limiter::new(store.clone()), Policy::per_hour("p", LIMIT).unwrap());
     let (mut connection, script) = (server.connection(), Script::new(OLD_SCRIPT));
     assert_ne!(store.redis_key("k", &policy), OLD_KEY);

@@ -56,7 +56,7 @@ fn bursts(round_trips: &[Duration], times: usize) {
                 server.command("SCRIPT FLUSH");
                 // Four thousand checks may take a busy machine longer than the default deadline.
                 let deadline = if asserts_times() { DEADLINE } else { 20 * DEADLINE };
-                let store = RedisStore::builder().deadline(deadline).connect(&link.url());
+                let store = RedisStore::builder().deadline(deadline).open(&link.url());
                 let limiter = Limiter::new(store.unwrap());
                 // A dial with login and the check need more than two round trips within the deadline, so connect first.
                 if round_trip * 4 > DEADLINE {
@@ -168,7 +168,7 @@ impl Drop for End<'_> {
 /// silent for half a deadline: checks of a silent Redis are left to the failure policy. A busy machine takes the
 /// processor from Redis.
 fn flood_busy(link: &Link, witness: &Witness, round_trip: Duration, checks: u64, keys: u64) {
-    let limiter = Limiter::new(RedisStore::builder().deadline(FLOOD_DEADLINE).connect(&link.url()).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().deadline(FLOOD_DEADLINE).open(&link.url()).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(wait_until_connected(&limiter));
     let (mut met, mut time) = (0, 0);

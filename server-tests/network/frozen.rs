@@ -40,7 +40,7 @@ fn a_redis_that_freezes_under_load_is_left_to_the_failure_policy() {
         let server = RedisServer::start();
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         // No check of a healthy Redis takes as long as half of this, also on a busy machine.
-        let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect(&server.url());
+        let store = RedisStore::builder().deadline(Duration::from_secs(1)).open(&server.url());
         let limiter = Limiter::new(store.unwrap());
         runtime.block_on(wait_until_connected(&limiter));
         let errors = runtime.block_on(errors(&limiter, Duration::from_millis(2_500), || server.signal("STOP")));

@@ -20,7 +20,7 @@ fn failed_checks(runtime: &runtime::Runtime, limiter: &Limiter) -> usize {
 }
 
 fn limiter(url: &str) -> Limiter {
-    Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).connect(url).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).open(url).unwrap())
 }
 
 /// A multi-threaded runtime, which also runs while the test thread waits, as in a service.

@@ -89,10 +89,10 @@ pub(crate) fn main() {
     let blocks_for_ms = number("NETWORK_HOLDS_MS");
     let runtime = runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
     runtime.block_on(async {
-        let limiter = Limiter::new(RedisStore::connect(&env::var("NETWORK_REDIS").unwrap()).unwrap());
+        let limiter = Limiter::new(RedisStore::open(&env::var("NETWORK_REDIS").unwrap()).unwrap());
         let limiter = limiter.with_observer(PrintFailures);
         let policy = Policy::per_minute("p", number("NETWORK_LIMIT")).unwrap();
-        let layer = RateLimitLayer::new(limiter, policy, PeerIp::default());
+        let layer = RateLimitLayer::new(limiter, policy, PeerIp::new());
         let layer = if number("NETWORK_FAIL_CLOSED") == 1 { layer.fail_closed() } else { layer.fail_open() };
         let handler = move || async move {
             // Blocks the thread, as a password hash or a file read does.

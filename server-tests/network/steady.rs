@@ -40,7 +40,7 @@ fn steady(per_second: u32, round_trips: &[Duration], time: Duration) {
     for &round_trip in round_trips {
         let server = RedisServer::start();
         let link = Link::to(server.port(), round_trip);
-        let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
+        let limiter = Limiter::new(RedisStore::open(&link.url()).unwrap());
         runtime.block_on(wait_until_connected(&limiter));
         let (checks, unjudged) = runtime.block_on(unjudged(&limiter, per_second, time));
         print_line(&format!(

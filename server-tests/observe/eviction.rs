@@ -13,7 +13,7 @@ use crate::support::{
 /// The warnings after a few checks, and the number of INFO calls.
 async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {
     let recorder = Recorder::default();
-    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).connect(url).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).open(url).unwrap();
     let limiter = Limiter::new(store).with_observer(recorder.clone());
     for _ in 0..20 {
         assert!(limiter.check("k", &per_minute("p", 1_000), 1).await.unwrap().is_allowed());
@@ -65,7 +65,7 @@ async fn the_minimal_acl_permits_checks_and_causes_no_warning() {
 #[tokio::test]
 async fn a_quiet_limiter_without_an_observer_does_not_ask_the_server() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    let limiter = Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap()).quiet();
+    let limiter = Limiter::new(RedisStore::builder().plain_keys().open(&server.url()).unwrap()).without_notices();
     for _ in 0..20 {
         let _ = limiter.check("k", &per_minute("p", 1_000), 1).await;
     }

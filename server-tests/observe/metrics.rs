@@ -17,7 +17,7 @@ async fn batches_and_the_deny_cache_are_counted() {
     let _guard = set_default_local_recorder(&recorder);
     let server = RedisServer::start();
     // A long deadline, so that a loaded machine causes no timeouts.
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store).with_observer(Metrics::new());
     for _ in 0..10 {
         let _ = limiter.check("k", &per_minute("p", 1), 1).await.unwrap();

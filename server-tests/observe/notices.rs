@@ -39,7 +39,7 @@ async fn scenario_process() {
     let url = env::var("TOLLGATE_URL").unwrap();
     // Ten times the default, because a check that a busy machine delays prints a line too.
     let builder = RedisStore::builder().deadline(Duration::from_millis(500));
-    let redis = || Limiter::new(builder.clone().connect(&url).unwrap());
+    let redis = || Limiter::new(builder.clone().open(&url).unwrap());
     let limit = |limiter: Limiter| RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
     let app = match &*scenario {
         "closed" => app(limit(redis()).fail_closed()),
@@ -51,11 +51,11 @@ async fn scenario_process() {
         "memory" => app(limit(Limiter::new(MemoryStore::new()))),
         "metrics" => app(limit(redis().with_observer(Metrics::new()))),
         "no peer" => {
-            app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::default()))
+            app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::new()))
         }
         "open" => app(limit(redis())),
         "open beside a fallback" => app(limit(redis().with_local(MemoryStore::new(), 2).unwrap())),
-        "quiet" => app(limit(redis().quiet())),
+        "quiet" => app(limit(redis().without_notices())),
         "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed()).unwrap()),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
         "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),

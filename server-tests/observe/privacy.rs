@@ -57,7 +57,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     let mut server = RedisServer::start();
     // With plain keys, errors of Redis contain the key. A long deadline, so that a loaded machine causes no timeouts.
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
-    let store = builder.connect(&server.url()).unwrap();
+    let store = builder.open(&server.url()).unwrap();
     let redis = observed(Limiter::new(store), &recorded);
     let memory = observed(Limiter::new(MemoryStore::new()), &recorded);
     let flaky = FlakyStore::default();
@@ -90,7 +90,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
     assert_eq!(redis.check(SECRET, &per_minute("q", 1), 1).await.unwrap_err().kind(), ErrorKind::BadKey);
     // A server that quotes the arguments of an unknown command.
     let quoting = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
-    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(&quoting.url()).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).open(&quoting.url()).unwrap();
     let error = observed(Limiter::new(store), &recorded).check(SECRET, &per_minute("q", 1), 1).await.unwrap_err();
     assert!(error.to_string().ends_with("ERR unknown command 'EVALSHA'"), "{error}");
     server.kill();

@@ -10,7 +10,7 @@ use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
 fn recorded(server: &RedisServer, batching: bool) -> (Limiter, Recorder) {
     let recorder = Recorder::default();
     let builder = RedisStore::builder().deadline(Duration::from_secs(10)).batching(batching);
-    (Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone()), recorder)
+    (Limiter::new(builder.open(&server.url()).unwrap()).with_observer(recorder.clone()), recorder)
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn an_outage_and_a_missed_deadline_are_reported() {
     let mut server = RedisServer::start();
     let recorder = Recorder::default();
     let builder = RedisStore::builder().deadline(Duration::from_millis(500));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap()).with_observer(recorder.clone());
     let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
 
@@ -84,7 +84,7 @@ async fn a_call_without_a_reply_is_reported_as_unanswered() {
     let server = RedisServer::start();
     let recorder = Recorder::default();
     let builder = RedisStore::builder().batching(false).deadline(Duration::from_millis(500));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).with_observer(recorder.clone());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap()).with_observer(recorder.clone());
     let _ = limiter.check("k", &per_minute("p", 9), 1).await.unwrap();
     recorder.take();
     server.pause(Duration::from_secs(2));

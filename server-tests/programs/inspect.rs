@@ -66,7 +66,7 @@ impl Service {
     /// A service on one server.
     pub(crate) fn on(server: &RedisServer) -> Self {
         let url = server.url();
-        Self::new(&["--redis", &url], |builder| builder.connect(&url).unwrap())
+        Self::new(&["--redis", &url], |builder| builder.open(&url).unwrap())
     }
 
     /// Runs the program with the arguments of the service and these.
@@ -118,8 +118,8 @@ impl Service {
     /// Every extractor of the crate.
     async fn sees_and_resets_every_kind_of_key(&self) {
         let token = format!("token:@{}", self.files.path("token"));
-        self.sees_and_resets("peer", PeerIp::default(), &["ip:2001:db8:1:2::99"]).await;
-        let wide = PeerIp::default().with_ipv6_prefix(48).unwrap();
+        self.sees_and_resets("peer", PeerIp::new(), &["ip:2001:db8:1:2::99"]).await;
+        let wide = PeerIp::new().with_ipv6_prefix(48).unwrap();
         self.sees_and_resets("site", wide, &["ip/48:2001:db8:1:ffff::"]).await;
         let client = ClientIp::behind_load_balancer(["10.0.0.0/8"]).unwrap().peer_if_missing();
         self.sees_and_resets("client", client, &["ip:2001:db8:1:2::99"]).await;
@@ -173,7 +173,7 @@ async fn inspect_sees_and_resets_what_the_layer_charged_behind_sentinels() {
     let trio = Trio::start(Duration::from_secs(60));
     let urls: Vec<String> = trio.sentinels.iter().map(RedisServer::url).collect();
     let arguments = ["--sentinel", &urls[0], "--sentinel", &urls[1], "--master", Trio::NAME];
-    let service = Service::new(&arguments, |builder| builder.connect_sentinel(&urls, Trio::NAME).unwrap());
+    let service = Service::new(&arguments, |builder| builder.open_sentinel(&urls, Trio::NAME).unwrap());
     service.sees_and_resets_every_kind_of_key().await;
 }
 
@@ -181,12 +181,12 @@ async fn inspect_sees_and_resets_what_the_layer_charged_behind_sentinels() {
 async fn inspect_sees_and_resets_what_the_layer_charged_on_a_cluster() {
     let cluster = Cluster::start();
     let url = cluster.nodes[1].url();
-    let service = Service::new(&["--cluster", &url], |builder| builder.connect_cluster([&url]).unwrap());
+    let service = Service::new(&["--cluster", &url], |builder| builder.open_cluster([&url]).unwrap());
     service.sees_and_resets_every_kind_of_key().await;
 
     // Another number of hash tags is another count; the right one finds it.
     let arguments = ["--cluster", &url, "--hash-tags", "16"];
-    let tagged = |builder: RedisStoreBuilder| builder.cluster_hash_tags(16).connect_cluster([&url]).unwrap();
+    let tagged = |builder: RedisStoreBuilder| builder.cluster_hash_tags(16).open_cluster([&url]).unwrap();
     Service::new(&arguments, tagged).sees_and_resets("tags", GlobalKey, &["global"]).await;
 
     let sharded = Policy::per_hour("sharded", 80).unwrap().with_shards(8).unwrap();
@@ -263,7 +263,7 @@ async fn inspect_takes_the_policies_from_the_limits_file_of_the_service() {
 async fn inspect_takes_secrets_from_files_and_from_the_environment() {
     let server = RedisServer::start_with(&["--requirepass", "hunter22"]);
     let url = format!("redis://:hunter22@127.0.0.1:{}", server.port());
-    let service = Service::new(&[], |builder| builder.connect(&url).unwrap());
+    let service = Service::new(&[], |builder| builder.open(&url).unwrap());
     let policy = Policy::per_hour("p", 10).unwrap();
     let _ = service.limiter.check("alice", &policy, 4).await.unwrap();
 

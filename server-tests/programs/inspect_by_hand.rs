@@ -46,7 +46,7 @@ fn is_close_to(left: &str, whole: &str, later: &str) -> bool {
 /// Another process of the service, with a store of its own.
 fn other_process(server: &RedisServer) -> Limiter {
     let builder = RedisStore::builder().prefix("shop:").key_secret(SECRET).unwrap();
-    Limiter::new(builder.deadline(Duration::from_secs(5)).connect(&server.url()).unwrap())
+    Limiter::new(builder.deadline(Duration::from_secs(5)).open(&server.url()).unwrap())
 }
 
 async fn passes(limiter: &Limiter, policy: &Policy, cost: u32) -> bool {
@@ -189,7 +189,7 @@ async fn inspect_bans_under_every_policy_of_the_limits_file_and_takes_and_gives_
 async fn inspect_changes_counts_on_a_cluster_with_shards_slots_and_leases() {
     let cluster = Cluster::start();
     let url = cluster.nodes[1].url();
-    let service = Service::new(&["--cluster", &url], |builder| builder.connect_cluster([&url]).unwrap());
+    let service = Service::new(&["--cluster", &url], |builder| builder.open_cluster([&url]).unwrap());
     let shards = Policy::per_hour("shared", 80).unwrap().with_shards(8).unwrap();
     let streams = Policy::concurrent("streams", 4).unwrap();
     let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new()).unwrap();

@@ -110,7 +110,7 @@ async fn inspect_sees_and_resets_holds_and_slots_behind_sentinels() {
     let trio = Trio::start(Duration::from_secs(60));
     let urls: Vec<String> = trio.sentinels.iter().map(RedisServer::url).collect();
     let arguments = ["--sentinel", &urls[0], "--master", Trio::NAME];
-    let service = Service::new(&arguments, |builder| builder.connect_sentinel(&urls, Trio::NAME).unwrap());
+    let service = Service::new(&arguments, |builder| builder.open_sentinel(&urls, Trio::NAME).unwrap());
     service.sees_and_resets_holds().await;
 }
 
@@ -118,7 +118,7 @@ async fn inspect_sees_and_resets_holds_and_slots_behind_sentinels() {
 async fn inspect_sees_and_resets_holds_and_slots_on_a_cluster() {
     let cluster = Cluster::start();
     let url = cluster.nodes[1].url();
-    let service = Service::new(&["--cluster", &url], |builder| builder.connect_cluster([&url]).unwrap());
+    let service = Service::new(&["--cluster", &url], |builder| builder.open_cluster([&url]).unwrap());
     service.sees_and_resets_holds().await;
 }
 
@@ -216,7 +216,7 @@ async fn inspect_needs_no_permission_for_holds_under_a_plain_limit() {
     command.arg("SETUSER").arg("gate").arg(rules.split_whitespace().collect::<Vec<_>>());
     command.query::<()>(&mut server.connection()).unwrap();
     let url = format!("redis://gate:password@127.0.0.1:{}", server.port());
-    let service = Service::new(&["--redis", &url], |builder| builder.connect(&url).unwrap());
+    let service = Service::new(&["--redis", &url], |builder| builder.open(&url).unwrap());
     let _ = service.limiter.check("alice", &Policy::per_minute("p", 60).unwrap(), 4).await.unwrap();
 
     for (command, titles) in [("peek", "56"), ("reset", "4 of 60 units")] {

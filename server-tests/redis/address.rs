@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{
     Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore,
     policy::{Holds, Unsettled},
-    store::Settlement,
+    store::SettleAnswer,
 };
 
 use super::policy;
@@ -13,7 +13,7 @@ use crate::support::redis_server::{Directory, RedisServer};
 
 fn at(url: &str) -> Limiter {
     // A long deadline, so that a loaded machine causes no timeouts.
-    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).connect(url).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).open(url).unwrap())
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn the_documented_minimal_acl_permits_everything() {
         Policy::per_hour("counter", 2).unwrap().with_algorithm(tollgate::Algorithm::SlidingWindowCounter),
         Policy::per_hour("fixed", 2).unwrap().with_algorithm(tollgate::Algorithm::FixedWindow),
         Policy::per_hour("bucket", 2).unwrap().with_algorithm(tollgate::Algorithm::TokenBucket),
-        Policy::per_hour("rejected", 2).unwrap().with_count_rejected(true),
+        Policy::per_hour("rejected", 2).unwrap().with_denials_counted(true),
     ] {
         for allowed in [true, true, false] {
             assert_eq!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), allowed, "{policy:?}");
@@ -85,7 +85,7 @@ async fn the_documented_acl_for_holds_is_enough() {
     assert!(documented.contains(&format!("`{HOLDS_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {HOLDS_ACL}"));
-    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet();
+    let limiter = at(&server.url().replace("//", "//gate:secret@")).without_notices();
     for algorithm in
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
     {
@@ -99,8 +99,8 @@ async fn the_documented_acl_for_holds_is_enough() {
             let first = limiter.hold("k", &lasting, 1).await.unwrap().into_hold().unwrap();
             let second = limiter.hold("k", &lasting, 2).await.unwrap().into_hold().unwrap();
             first.renew().await.unwrap();
-            assert_eq!(first.settle(20).await.unwrap(), Settlement::Settled);
-            assert_eq!(second.release().await.unwrap(), Settlement::Settled);
+            assert_eq!(first.settle(20).await.unwrap(), SettleAnswer::Settled);
+            assert_eq!(second.release().await.unwrap(), SettleAnswer::Settled);
             assert!(limiter.reset("k", &lasting).await.unwrap());
         }
     }
@@ -116,7 +116,8 @@ async fn the_documented_acl_for_counting_instances_is_enough() {
     assert!(documented.contains(&format!("`{INSTANCES_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {INSTANCES_ACL}"));
-    let limiter = at(&server.url().replace("//", "//gate:secret@")).quiet().with_local_discovered(MemoryStore::new());
+    let limiter =
+        at(&server.url().replace("//", "//gate:secret@")).without_notices().with_local_discovered(MemoryStore::new());
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1") {
         assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");

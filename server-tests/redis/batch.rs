@@ -46,7 +46,7 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     let builder = RedisStore::builder().deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&proxy.url()).unwrap());
     let _ = limiter.check("warm", &policy(), 1).await.unwrap();
 
     proxy.set(Fault::Latency(Duration::from_millis(50)));
@@ -67,7 +67,7 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
 #[tokio::test]
 async fn without_batching_every_check_is_a_call() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().batching(false).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().batching(false).deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let _ = limiter.check("warm", &policy(), 1).await.unwrap();
     let mut checks = JoinSet::new();
@@ -171,7 +171,7 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
     let server = RedisServer::start();
     // Redis executes the calls of a connection in their order.
     let builder = RedisStore::builder().pool_size(1).deadline(Duration::from_secs(30));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap());
     let _ = limiter.check("k", &policy(), 1).await.unwrap();
     // Redis executes no script before all checks are queued. Scripts may write.
     server.command("CLIENT PAUSE 60000 WRITE");

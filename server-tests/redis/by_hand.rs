@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, decision::Source, limiter::Held, policy::Holds, redis,
+    Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, decision::Source, limiter::HoldAnswer, policy::Holds,
+    redis,
 };
 
 use crate::support::{cluster::Cluster, redis_server::RedisServer};
@@ -13,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn instance(server: &RedisServer, clock: &ManualClock) -> Limiter {
     let builder = RedisStore::builder().plain_keys().clock(clock.clone()).deadline(Duration::from_secs(10));
-    Limiter::new(builder.connect(&server.url()).unwrap())
+    Limiter::new(builder.open(&server.url()).unwrap())
 }
 
 fn policies(limit: u32) -> impl Iterator<Item = Policy> {
@@ -23,12 +24,12 @@ fn policies(limit: u32) -> impl Iterator<Item = Policy> {
 }
 
 fn value(server: &RedisServer, policy: &Policy) -> Vec<u8> {
-    let store = RedisStore::builder().plain_keys().connect(&server.url()).unwrap();
+    let store = RedisStore::builder().plain_keys().open(&server.url()).unwrap();
     redis::cmd("GET").arg(store.redis_key("k", policy)).query(&mut server.connection()).unwrap()
 }
 
 fn ttl_ms(server: &RedisServer, policy: &Policy) -> i64 {
-    let store = RedisStore::builder().plain_keys().connect(&server.url()).unwrap();
+    let store = RedisStore::builder().plain_keys().open(&server.url()).unwrap();
     redis::cmd("PTTL").arg(store.redis_key("k", policy)).query(&mut server.connection()).unwrap()
 }
 
@@ -168,7 +169,7 @@ async fn a_settlement_during_a_ban_is_charged_once_and_an_expired_hold_after_it(
     for policy in policies(10) {
         let key = format!("{:?}", policy.algorithm());
         let policy = policy.with_holds(Holds::new().with_ttl(2 * SECOND)).unwrap();
-        let Held::Open(settled) = limiter.hold(&*key, &policy, 3).await.unwrap() else { panic!("3 of 10 units") };
+        let HoldAnswer::Open(settled) = limiter.hold(&*key, &policy, 3).await.unwrap() else { panic!("3 of 10 units") };
         std::mem::forget(limiter.hold(&*key, &policy, 2).await.unwrap());
         limiter.ban(&*key, &policy, 3 * SECOND).await.unwrap();
         settled.settle(4).await.unwrap();
@@ -184,7 +185,7 @@ async fn on_a_cluster_a_change_goes_to_the_master_of_its_key() {
     let cluster = Cluster::start();
     let urls: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
     let builder = || RedisStore::builder().deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(builder().connect_cluster(urls.iter().map(String::as_str)).unwrap());
+    let limiter = Limiter::new(builder().open_cluster(urls.iter().map(String::as_str)).unwrap());
     let policy = Policy::per_minute("p", 10).unwrap();
     for key in 0..60_u64 {
         limiter.record(key, &policy, 10).await.unwrap();

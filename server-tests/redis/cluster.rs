@@ -26,7 +26,7 @@ use crate::support::{
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
     // With plain keys, the tests know the slot of a key. Tests of silent masters wait for the deadline.
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(2));
-    Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
+    Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
 pub(crate) async fn connected(limiter: &Limiter) {
@@ -195,7 +195,7 @@ async fn a_lost_master_does_not_cause_a_dial_for_every_check() {
     let mut cluster = Cluster::start();
     cluster.allow_partial_coverage();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).breaker(None);
-    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     assert!(limiter.check("foo", &policy(), 1).await.is_ok());
     let before = cluster.nodes[0].accepted_connections();
@@ -240,7 +240,7 @@ async fn the_documented_minimal_acl_is_enough_on_a_cluster() {
         node.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} +cluster|slots +asking"));
     }
     let url = cluster.nodes[0].url().replace("//", "//gate:secret@");
-    let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect_cluster([url.as_str()]).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(1)).open_cluster([url.as_str()]).unwrap();
     let limiter = Limiter::new(store);
     connected(&limiter).await;
     for key in 0..20_u64 {
@@ -251,7 +251,7 @@ async fn the_documented_minimal_acl_is_enough_on_a_cluster() {
 #[test]
 fn no_node_and_a_socket_are_configuration_errors() {
     for nodes in [&[][..], &["unix:///tmp/redis.sock"], &["nonsense"]] {
-        let error = RedisStore::builder().connect_cluster(nodes.iter().copied()).unwrap_err();
+        let error = RedisStore::builder().open_cluster(nodes.iter().copied()).unwrap_err();
         says(error, "the Redis URL (not shown, it may hold a password) cannot be used: ");
     }
 }

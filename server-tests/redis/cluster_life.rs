@@ -273,7 +273,7 @@ impl Store for Sums {
 /// The units that are spent under a key: those of all shards.
 async fn spent(store: &RedisStore, key: &str, policy: &Policy) -> u32 {
     let spent = Arc::new(AtomicU32::new(0));
-    let limiter = Limiter::new(Sums { store: store.clone(), spent: Arc::clone(&spent) }).quiet();
+    let limiter = Limiter::new(Sums { store: store.clone(), spent: Arc::clone(&spent) }).without_notices();
     let start = Instant::now();
     loop {
         match limiter.peek(key, policy).await {
@@ -290,8 +290,8 @@ const HELD: [&str; 2] = ["holds", "slots"];
 async fn assert_laws(rounds: u32, slow: Duration, scale: u32, kills: bool) {
     let mut cluster = Cluster::start_with_replicas();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(300));
-    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
-    let limiter = Limiter::new(store.clone()).quiet();
+    let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let limiter = Limiter::new(store.clone()).without_notices();
     connected(&limiter).await;
     let (tallies, stop) = (Tallies::default(), Arc::new(AtomicBool::new(false)));
     let (mut checks, mut holds) = (JoinSet::new(), JoinSet::new());

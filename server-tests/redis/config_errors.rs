@@ -21,13 +21,13 @@ fn routed(route: &str) -> Option<ConfigError> {
 }
 
 fn redis(url: &str) -> Option<ConfigError> {
-    RedisStore::connect(url).err()
+    RedisStore::open(url).err()
 }
 
 /// Pairs of a wrong configuration and its error.
 fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
     let twice = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy(), policy()], GlobalKey);
-    let one_key = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), Vec::<Policy>::new(), PeerIp::default());
+    let one_key = || RateLimitLayer::new(Limiter::new(MemoryStore::new()), Vec::<Policy>::new(), PeerIp::new());
     vec![
         (r#"redis: "localhost:6379""#, redis("localhost:6379")),
         (r#"redis: "http://localhost:6379""#, redis("http://localhost:6379")),
@@ -38,19 +38,16 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         (r#"redis: "redis://host/name""#, redis("redis://host/name")),
         (r#"redis: "redis://host?protocol=4""#, redis("redis://host?protocol=4")),
         (r#"redis: "rediss://host/#insecure""#, redis("rediss://host/#insecure")),
-        (
-            "redis: certificates on redis://",
-            RedisStore::builder().root_certificates(b"x").connect("redis://host").err(),
-        ),
-        ("redis: an empty PEM", RedisStore::builder().root_certificates(b"").connect("rediss://host").err()),
+        ("redis: certificates on redis://", RedisStore::builder().root_certificates(b"x").open("redis://host").err()),
+        ("redis: an empty PEM", RedisStore::builder().root_certificates(b"").open("rediss://host").err()),
         (
             "redis: sentinels by TLS, their master in clear",
-            RedisStore::builder().connect_sentinel(["rediss://10.0.0.1:26379"], "mymaster").err(),
+            RedisStore::builder().open_sentinel(["rediss://10.0.0.1:26379"], "mymaster").err(),
         ),
-        ("redis: a deadline of 0", RedisStore::builder().deadline(Duration::ZERO).connect("redis://host").err()),
-        ("redis: no connection", RedisStore::builder().pool_size(0).connect("redis://host").err()),
-        ("redis: a prefix with braces", RedisStore::builder().prefix("{a}").connect("redis://host").err()),
-        ("redis: no hash tag", RedisStore::builder().cluster_hash_tags(0).connect_cluster(["redis://host"]).err()),
+        ("redis: a deadline of 0", RedisStore::builder().deadline(Duration::ZERO).open("redis://host").err()),
+        ("redis: no connection", RedisStore::builder().pool_size(0).open("redis://host").err()),
+        ("redis: a prefix with braces", RedisStore::builder().prefix("{a}").open("redis://host").err()),
+        ("redis: no hash tag", RedisStore::builder().cluster_hash_tags(0).open_cluster(["redis://host"]).err()),
         ("redis: a short secret", RedisStore::builder().key_secret("short").err()),
         (r#"route "/users/:id""#, routed("/users/:id")),
         (r#"route "/files/*rest""#, routed("/files/*rest")),
@@ -76,8 +73,8 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("all addresses trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
         (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
         ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),
-        ("ipv6_prefix(16)", PeerIp::default().with_ipv6_prefix(16).err()),
-        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::default().with_nat64_prefix("2001:db8::/60").err()),
+        ("ipv6_prefix(16)", PeerIp::new().with_ipv6_prefix(16).err()),
+        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::new().with_nat64_prefix("2001:db8::/60").err()),
         (r#"a policy "a b""#, Policy::per_second("a b", 1).err()),
         ("a limit of 0", Policy::per_second("p", 0).err()),
         ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),
@@ -98,7 +95,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             "a cost above the smallest shard",
             Policy::per_minute("p", 9)
                 .and_then(|policy| policy.with_shards(2))
-                .and_then(|policy| layer().with_policy(policy).with_cost(5))
+                .and_then(|policy| layer().with_policies(policy).with_cost(5))
                 .err(),
         ),
         (

@@ -11,7 +11,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn with_clock(server: &RedisServer, clock: &ManualClock, deny_cache: bool) -> Limiter {
     let builder = RedisStore::builder().clock(clock.clone()).deny_cache(deny_cache).deadline(Duration::from_secs(10));
-    Limiter::new(builder.connect(&server.url()).unwrap())
+    Limiter::new(builder.open(&server.url()).unwrap())
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_reset_is_visible_within_a_second_although_every_caller_that_asks_agai
     let policy = Policy::new("p", 10, MINUTE).unwrap();
     for batching in [true, false] {
         let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).batching(batching);
-        let store = builder.connect(&server.url()).unwrap();
+        let store = builder.open(&server.url()).unwrap();
         let (remote, resetting) = (Limiter::new(store.clone()), with_clock(&server, &clock, true));
         assert!(remote.check("k", &policy, 10).await.unwrap().is_allowed());
         assert!(!remote.check("k", &policy, 1).await.unwrap().is_allowed());
@@ -138,7 +138,7 @@ async fn a_denial_that_is_not_repeated_is_forgotten() {
 async fn a_denial_that_redis_cannot_repeat_still_holds_for_ten_seconds() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_millis(100)).breaker(None);
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     limiter.ready().await.unwrap();
     let _ = limiter.check("k", &policy, 1).await.unwrap();
@@ -181,7 +181,7 @@ async fn law_4_a_peek_that_shows_room_removes_cached_denials() {
 async fn denials_that_other_requests_can_change_are_not_cached() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
-    let counting = Policy::new("counting", 1, MINUTE).unwrap().with_count_rejected(true);
+    let counting = Policy::new("counting", 1, MINUTE).unwrap().with_denials_counted(true);
     let roomy = Policy::new("roomy", 10, MINUTE).unwrap();
     let _ = limiter.check("k", &counting, 1).await.unwrap();
     let _ = limiter.check("k", &roomy, 5).await.unwrap();
@@ -351,7 +351,7 @@ async fn law_6_a_ban_has_a_ttl() {
 async fn denials_are_cached_on_the_servers_clock_too() {
     let server = RedisServer::start();
     let builder = RedisStore::builder().deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap());
     let policy = Policy::new("p", 1, MINUTE).unwrap();
     let _ = limiter.check("k", &policy, 1).await.unwrap();
     let _ = limiter.check("k", &policy, 1).await.unwrap();
@@ -382,7 +382,7 @@ async fn a_server_that_became_a_replica_clears_cached_denials() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::to(old.port());
     // The long deadline leaves time to reconnect within a check.
-    let store = RedisStore::builder().deadline(Duration::from_secs(5)).connect(&proxy.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(5)).open(&proxy.url()).unwrap();
     let (limiter, policy) = (Limiter::new(store), Policy::new("p", 1, MINUTE).unwrap());
     for source in [Source::Store, Source::Store, Source::DenyCache] {
         assert_eq!(limiter.check("k", &policy, 1).await.unwrap().source(), source);

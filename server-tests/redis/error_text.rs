@@ -13,7 +13,7 @@ use crate::support::redis_server::RedisServer;
 
 async fn error_of_check(url: &str) -> Error {
     // A long deadline, so that a loaded machine causes no timeouts.
-    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).connect(url).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10)).open(url).unwrap();
     Limiter::new(store).check("alice", &policy(), 1).await.unwrap_err()
 }
 
@@ -112,9 +112,9 @@ async fn law_10_no_error_shows_the_password_whatever_a_server_says() {
             let url = format!("redis://gate:{PASSWORD}@127.0.0.1:{port}");
             let builder = RedisStore::builder().deadline(Duration::from_secs(10));
             let store = match refused {
-                "CLUSTER" => builder.connect_cluster([&url]),
-                "SENTINEL" => builder.connect_sentinel([&url], "mymaster"),
-                _ => builder.connect(&url),
+                "CLUSTER" => builder.open_cluster([&url]),
+                "SENTINEL" => builder.open_sentinel([&url], "mymaster"),
+                _ => builder.open(&url),
             };
             let limiter = Limiter::new(store.unwrap());
             let text = |error: Error| format!("{error} {error:?}");

@@ -27,7 +27,7 @@ async fn recovered(limiter: &Limiter) {
 #[tokio::test]
 async fn a_server_that_temporarily_refuses_writes_keeps_its_connections() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(single().open(&server.url()).unwrap());
     recovered(&limiter).await;
     let before = server.accepted_connections();
     server.command("CONFIG SET min-replicas-to-write 1");
@@ -45,7 +45,7 @@ async fn a_server_that_temporarily_refuses_writes_keeps_its_connections() {
 #[tokio::test]
 async fn a_busy_server_keeps_its_connections() {
     let server = RedisServer::start_with(&["--lua-time-limit", "5"]);
-    let limiter = Limiter::new(single().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(single().open(&server.url()).unwrap());
     recovered(&limiter).await;
     let before = server.accepted_connections();
     let mut forever = server.connection();
@@ -86,7 +86,7 @@ async fn connections_to_a_replica_without_its_master_are_replaced() {
 #[tokio::test]
 async fn a_replica_that_refuses_every_charge_is_not_dialled_for_every_check() {
     let server = RedisServer::start();
-    let store = single().breaker(None).deny_cache(false).connect(&server.url()).unwrap();
+    let store = single().breaker(None).deny_cache(false).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     recovered(&limiter).await;
     server.command("REPLICAOF 127.0.0.1 1");
@@ -118,7 +118,7 @@ async fn a_server_that_is_not_redis_is_an_error_and_is_not_dialled_for_every_che
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    let limiter = Limiter::new(RedisStore::connect(&url).unwrap());
+    let limiter = Limiter::new(RedisStore::open(&url).unwrap());
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(500) {
         assert!(limiter.check("k", &policy(), 1).await.is_err());

@@ -12,7 +12,7 @@ use crate::{
 
 fn with_clock(server: &RedisServer, clock: &ManualClock) -> Limiter {
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).plain_keys();
-    Limiter::new(store.connect(&server.url()).unwrap())
+    Limiter::new(store.open(&server.url()).unwrap())
 }
 
 #[tokio::test]

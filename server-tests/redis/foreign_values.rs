@@ -16,7 +16,7 @@ const ALGORITHMS: [Algorithm; 4] =
 
 fn store(server: &RedisServer, clock: &ManualClock) -> RedisStore {
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).plain_keys();
-    store.connect(&server.url()).unwrap()
+    store.open(&server.url()).unwrap()
 }
 
 /// A value of numbers that are none.

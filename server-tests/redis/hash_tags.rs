@@ -24,7 +24,7 @@ use crate::support::{
 
 fn store(cluster: &Cluster, set: impl Fn(RedisStoreBuilder) -> RedisStoreBuilder) -> RedisStore {
     let builder = set(RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)));
-    builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap()
+    builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap()
 }
 
 fn evalsha_calls(cluster: &Cluster) -> u64 {
@@ -62,12 +62,12 @@ fn the_key_of_a_count_names_the_tag_on_a_cluster_only() {
     let nodes = || ["redis://127.0.0.1:1"];
     let builder = || RedisStore::builder().plain_keys();
     assert_eq!(plain_key("foo", &policy()), "tollgate:{48:14}{foo}:p:l5:1h");
-    let with_tags = |tags: Option<u16>| builder().cluster_hash_tags(tags).connect_cluster(nodes()).unwrap();
+    let with_tags = |tags: Option<u16>| builder().cluster_hash_tags(tags).open_cluster(nodes()).unwrap();
     assert_eq!(with_tags(None).redis_key("foo", &policy()), "tollgate:{foo}:p:l5:1h");
-    let server = builder().cluster_hash_tags(48).connect("redis://127.0.0.1:1").unwrap();
+    let server = builder().cluster_hash_tags(48).open("redis://127.0.0.1:1").unwrap();
     assert_eq!(server.redis_key("foo", &policy()), "tollgate:{foo}:p:l5:1h");
     for tags in [0, 1025] {
-        let error = builder().cluster_hash_tags(tags).connect_cluster(nodes()).unwrap_err();
+        let error = builder().cluster_hash_tags(tags).open_cluster(nodes()).unwrap_err();
         says(error, &format!("{tags} hash tags are out of range; use 1 to 1024, "));
     }
 }

@@ -40,7 +40,7 @@ fn on_cluster(runtime: &Runtime, cluster: &Cluster, deadline: Duration) -> Limit
     let urls: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
     let builder = RedisStore::builder().plain_keys().breaker(None).deny_cache(false).deadline(deadline);
     let _entered = runtime.enter();
-    let limiter = Limiter::new(builder.connect_cluster(urls.iter().map(String::as_str)).unwrap());
+    let limiter = Limiter::new(builder.open_cluster(urls.iter().map(String::as_str)).unwrap());
     for key in ["bar", "foo", "hello"] {
         let _ = runtime.block_on(limiter.check(key, &policy(), 1)).unwrap();
     }
@@ -52,7 +52,7 @@ fn on_cluster(runtime: &Runtime, cluster: &Cluster, deadline: Duration) -> Limit
 fn a_check_that_leaves_the_runtime_gets_its_verdict_if_the_script_has_to_be_loaded() {
     let (server, runtime) = (RedisServer::start(), runtime());
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap());
     let _ = runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
     server.command("SCRIPT FLUSH");
     let mut check = limiter.check("k", &policy(), 1);
@@ -147,7 +147,7 @@ fn a_check_that_is_polled_once_during_a_dial_delays_no_other() {
     let (server, runtime) = (RedisServer::start(), runtime());
     let proxy = Proxy::to(server.port());
     let builder = RedisStore::builder().plain_keys().pool_size(1).deadline(Duration::from_secs(3));
-    let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&proxy.url()).unwrap());
     let _ = runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
     std::thread::sleep(Duration::from_millis(1_500));
     proxy.set(Fault::Reset);
@@ -165,7 +165,7 @@ fn denials_are_forgotten_when_a_dial_exceeds_the_deadline_also_if_the_caller_has
     let (server, empty, runtime) = (RedisServer::start(), RedisServer::start(), runtime());
     let proxy = Proxy::to(server.port());
     let builder = RedisStore::builder().deadline(Duration::from_millis(500));
-    let limiter = Limiter::new(builder.connect(&proxy.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&proxy.url()).unwrap());
     runtime.block_on(async { while limiter.check("warm", &policy(), 1).await.is_err() {} });
     let _ = runtime.block_on(limiter.check("k", &policy(), 100_000)).unwrap();
     let check = || runtime.block_on(limiter.check("k", &policy(), 1)).unwrap();

@@ -31,7 +31,7 @@ fn policy() -> Policy {
 }
 
 fn limiter(url: &str) -> Limiter {
-    Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).connect(url).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_millis(500)).open(url).unwrap())
 }
 
 /// What a load was admitted. Each check has the times before it, after it and of its decision. This machine's clock is

@@ -54,12 +54,12 @@ use tollgate::{Limiter, Policy, RedisStore};
 
 /// A limiter with plain keys, which tests can write as literals.
 pub(crate) fn limiter(server: &RedisServer) -> Limiter {
-    Limiter::new(patient().plain_keys().connect(&server.url()).unwrap())
+    Limiter::new(patient().plain_keys().open(&server.url()).unwrap())
 }
 
 /// A limiter with plain keys and the default deadline of 50 ms, which any check may miss on a busy machine.
 pub(crate) fn with_default_deadline(server: &RedisServer) -> Limiter {
-    Limiter::new(RedisStore::builder().plain_keys().connect(&server.url()).unwrap())
+    Limiter::new(RedisStore::builder().plain_keys().open(&server.url()).unwrap())
 }
 
 /// Waits until a check has been decided.

@@ -82,7 +82,7 @@ async fn schedule(seed: u64) {
     };
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let limiter = Limiter::new(RedisStore::connect(&proxy.url()).unwrap());
+    let limiter = Limiter::new(RedisStore::open(&proxy.url()).unwrap());
     let outcomes = Arc::<Outcomes>::default();
     let mut tasks = Vec::new();
     for _ in 0..120 {

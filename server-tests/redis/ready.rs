@@ -16,7 +16,7 @@ use crate::support::{
 const IMMEDIATE: Duration = Duration::from_secs(2);
 
 fn at(url: &str) -> Limiter {
-    Limiter::new(RedisStore::connect(url).unwrap())
+    Limiter::new(RedisStore::open(url).unwrap())
 }
 
 /// The error of `ready`, which must come immediately.
@@ -99,7 +99,7 @@ async fn ready_waits_for_a_distant_server() {
     let proxy = Proxy::to(server.port());
     proxy.set(Fault::Latency(Duration::from_millis(220)));
     let builder = RedisStore::builder().deadline(Duration::from_secs(1));
-    Limiter::new(builder.connect(&proxy.url()).unwrap()).ready().await.unwrap();
+    Limiter::new(builder.open(&proxy.url()).unwrap()).ready().await.unwrap();
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn ready_fails_after_five_seconds_on_a_silent_server() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
     proxy.set(Fault::BlackHole);
-    let limiters = [at(&proxy.url()), Limiter::new(RedisStore::builder().connect_cluster([proxy.url()]).unwrap())];
+    let limiters = [at(&proxy.url()), Limiter::new(RedisStore::builder().open_cluster([proxy.url()]).unwrap())];
     let checks = limiters.map(|limiter| async move {
         let start = Instant::now();
         let error = limiter.ready().await.unwrap_err();
@@ -129,7 +129,7 @@ async fn law_6_a_revoked_permission_leaves_no_key_without_a_ttl() {
     for algorithm in algorithms {
         let server = RedisServer::start();
         let policy = Policy::per_hour("p", 10).unwrap().with_algorithm(algorithm);
-        let limiter = Limiter::new(RedisStore::builder().deadline(IMMEDIATE).connect(&server.url()).unwrap());
+        let limiter = Limiter::new(RedisStore::builder().deadline(IMMEDIATE).open(&server.url()).unwrap());
         let _ = limiter.check("old", &policy, 1).await.unwrap();
         server.command("ACL SETUSER default -pexpire");
         let error = limiter.check("new", &policy, 1).await.unwrap_err();
@@ -162,8 +162,7 @@ async fn ready_asks_the_server_although_the_breaker_is_open() {
 #[tokio::test]
 async fn ready_asks_the_master_behind_sentinels() {
     let trio = crate::support::sentinel::Trio::start(Duration::from_secs(60));
-    let store =
-        |name| RedisStore::builder().connect_sentinel(trio.sentinels.iter().map(RedisServer::url), name).unwrap();
+    let store = |name| RedisStore::builder().open_sentinel(trio.sentinels.iter().map(RedisServer::url), name).unwrap();
     Limiter::new(store("mymaster")).ready().await.unwrap();
     let error = immediate_error(&Limiter::new(store("another"))).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
@@ -172,7 +171,7 @@ async fn ready_asks_the_master_behind_sentinels() {
 #[tokio::test]
 async fn ready_asks_every_master_of_a_cluster() {
     let cluster = crate::support::cluster::Cluster::start();
-    let limiter = Limiter::new(RedisStore::builder().connect_cluster([cluster.nodes[0].url()]).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().open_cluster([cluster.nodes[0].url()]).unwrap());
     limiter.ready().await.unwrap();
     for node in &cluster.nodes {
         assert!(super::calls(node, "evalsha") + super::calls(node, "eval") >= 1);

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 fn through(proxy: &Proxy) -> Limiter {
-    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).connect(&proxy.url()).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).open(&proxy.url()).unwrap())
 }
 
 /// Repeats checks until one succeeds, for at most four seconds.
@@ -61,7 +61,7 @@ async fn a_distant_server_is_reached() {
     let proxy = Proxy::to(server.port());
     // The round trip is 440 ms.
     proxy.set(Fault::Latency(Duration::from_millis(220)));
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&proxy.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&proxy.url()).unwrap();
     recovered(&Limiter::new(store)).await;
 }
 
@@ -132,7 +132,7 @@ async fn a_check_that_timed_out_waiting_for_a_connection_is_never_sent() {
 #[test]
 fn no_check_hangs_on_a_driver_that_has_just_ended() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::builder().deadline(Duration::from_secs(5)).connect(&server.url()).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().deadline(Duration::from_secs(5)).open(&server.url()).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     // Threads start checks at any moment; a hanging check would time out after five seconds.
     std::thread::scope(|scope| {

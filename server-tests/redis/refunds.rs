@@ -116,7 +116,7 @@ async fn law_3_a_node_that_refuses_to_write_leaves_no_charge_in_other_slots() {
 async fn law_3_a_commit_of_unknown_fate_is_refunded_when_its_node_answers_again() {
     let cluster = Cluster::start();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(150));
-    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let policy = policy(Algorithm::SlidingWindowCounter);
     let (admitted, failed, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)), Arc::default());
@@ -193,7 +193,7 @@ async fn a_ban_by_hand_in_one_slot_counts_no_rejection_in_others() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let counting = Policy::per_hour("counting", 100).unwrap().with_count_rejected(true);
+    let counting = Policy::per_hour("counting", 100).unwrap().with_denials_counted(true);
     let plain = Policy::per_hour("plain", 100).unwrap();
     for (banned, other) in [(FIRST, LAST), (LAST, FIRST)] {
         limiter.ban(banned, &plain, Duration::from_secs(600)).await.unwrap();

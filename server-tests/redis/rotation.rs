@@ -113,9 +113,9 @@ async fn a_password_is_replaced_under_load_without_a_refused_login() {
         // It would answer for the store after the checks in flight on a connection that is cut.
         .breaker(None)
         .login_from(move || Ok(Login::new("gate", source.get())))
-        .connect(&server.url())
+        .open(&server.url())
         .unwrap();
-    let limiter = Limiter::new(store).quiet();
+    let limiter = Limiter::new(store).without_notices();
     let load = Load::start(&limiter);
     load.judges(200).await;
     // The order of the page on operations.
@@ -140,7 +140,7 @@ async fn a_password_is_replaced_under_load_without_a_refused_login() {
             _ => Ok(Login::new("gate", source.get())),
         };
         let builder = RedisStore::builder().first_dial_deadline(Duration::from_secs(10)).login_from(login);
-        let limiter = Limiter::new(builder.connect(&server.url()).unwrap()).quiet();
+        let limiter = Limiter::new(builder.open(&server.url()).unwrap()).without_notices();
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains(text) && !error.to_string().contains("secret"), "{error}");
@@ -165,7 +165,7 @@ async fn client_certificates_and_roots_are_replaced_while_the_process_runs() {
     let builder = RedisStore::builder()
         .root_certificates_from(move || Ok(of_roots.get()))
         .client_certificate_from(move || Ok(of_client.get()));
-    let limiter = server.connect(builder).quiet();
+    let limiter = server.connect(builder).without_notices();
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
 
     // First both authorities are trusted on both sides, then the certificates change, then the old authority goes.
@@ -230,7 +230,7 @@ async fn sentinels_and_their_master_have_logins_of_their_own_that_can_be_replace
         let builder = RedisStore::builder().first_dial_deadline(Duration::from_secs(10));
         let builder = builder.sentinel_login_from(move || Ok(Login::new("finder", sentinel)));
         let builder = builder.login_from(move || Ok(Login::new("gate", master)));
-        Limiter::new(builder.connect_sentinel(&urls, Trio::NAME).unwrap()).quiet()
+        Limiter::new(builder.open_sentinel(&urls, Trio::NAME).unwrap()).without_notices()
     };
     let _ = connect("of-sentinels", "of-master").check("k", &policy(), 1).await.unwrap();
     for (sentinel, master) in [("of-master", "of-master"), ("of-sentinels", "of-sentinels")] {
@@ -245,7 +245,7 @@ async fn sentinels_and_their_master_have_logins_of_their_own_that_can_be_replace
 async fn provider_process() {
     let url = env::var("TOLLGATE_URL").unwrap();
     let builder = RedisStore::builder().root_certificates(env::var("TOLLGATE_ROOTS").unwrap());
-    let store = builder.deadline(Duration::from_secs(10)).connect(&url).unwrap();
+    let store = builder.deadline(Duration::from_secs(10)).open(&url).unwrap();
     println!("answered: {}", Limiter::new(store).check("k", &policy(), 1).await.is_ok());
     println!("installed: {}", rustls::crypto::ring::default_provider().install_default().is_ok());
 }

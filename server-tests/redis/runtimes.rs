@@ -48,9 +48,9 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
     for runtime in runtimes.map(|build| build()) {
         let panics = PANICS.get();
         let stores = [
-            RedisStore::connect(&url).unwrap(),
-            RedisStore::builder().batching(false).connect(&url).unwrap(),
-            RedisStore::builder().connect_cluster([&url]).unwrap(),
+            RedisStore::open(&url).unwrap(),
+            RedisStore::builder().batching(false).open(&url).unwrap(),
+            RedisStore::builder().open_cluster([&url]).unwrap(),
         ];
         for limiter in stores.map(Limiter::new) {
             for error in runtime.block_on(errors(&limiter)) {
@@ -86,7 +86,7 @@ fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
         }
     }));
     let stores: [fn(&str) -> Limiter; 2] =
-        [|url| Limiter::new(RedisStore::connect(url).unwrap()), |_| Limiter::new(SilentStore)];
+        [|url| Limiter::new(RedisStore::open(url).unwrap()), |_| Limiter::new(SilentStore)];
     for (timers, store) in [(false, 0), (true, 0), (false, 1)] {
         let (ended, end) = mpsc::channel();
         let limiter = stores[store](&server.url());

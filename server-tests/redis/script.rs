@@ -17,7 +17,7 @@ fn loads(server: &RedisServer) -> u64 {
 async fn the_script_is_loaded_before_the_first_check_and_again_when_missing() {
     let server = RedisServer::start();
     // A long deadline, so that a loaded machine causes no timeouts.
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let counts = || (calls(&server, "evalsha"), calls(&server, "eval"), loads(&server));
     // The first check of a process needs no additional round trip.
@@ -35,7 +35,7 @@ async fn the_script_is_loaded_before_the_first_check_and_again_when_missing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_checks_without_the_script_load_it_once_and_charge_once_each() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     // The store is connected, and the script cache is empty.
     let _ = limiter.check("warm", &policy(), 1).await.unwrap();

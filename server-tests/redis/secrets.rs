@@ -21,7 +21,7 @@ fn policy() -> Policy {
 }
 
 fn store(server: &RedisServer, builder: RedisStoreBuilder) -> RedisStore {
-    builder.deadline(Duration::from_secs(10)).connect(&server.url()).unwrap()
+    builder.deadline(Duration::from_secs(10)).open(&server.url()).unwrap()
 }
 
 fn keys(server: &RedisServer) -> Vec<String> {
@@ -150,6 +150,6 @@ fn a_short_secret_is_an_error_that_does_not_show_it() {
         assert_eq!(error.to_string(), format!("a secret of {length} bytes could be guessed; use at least 16"));
     }
     let builder = RedisStore::builder().key_secret(SECRET).unwrap();
-    let shown = format!("{builder:?} {:?}", builder.clone().connect("redis://127.0.0.1:1").unwrap());
+    let shown = format!("{builder:?} {:?}", builder.clone().open("redis://127.0.0.1:1").unwrap());
     assert!(!shown.contains(SECRET) && !shown.contains("97, 32, 115"), "{shown}");
 }

@@ -17,7 +17,7 @@ use crate::support::{
 fn limiter(trio: &Trio) -> Limiter {
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
     let urls = urls.iter().map(String::as_str);
-    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).connect_sentinel(urls, Trio::NAME).unwrap())
+    Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).open_sentinel(urls, Trio::NAME).unwrap())
 }
 
 /// Whether the server has the role. Sentinels disconnect all clients when they change a role, this query included.
@@ -65,7 +65,7 @@ async fn a_requested_failover_and_the_loss_of_the_master_are_followed() {
 async fn a_name_that_no_sentinel_knows_is_a_misconfiguration_that_names_it() {
     let trio = Trio::start(Duration::from_secs(60));
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
-    let store = patient().connect_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
+    let store = patient().open_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
     let error = Limiter::new(store).check("k", &policy(), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(error.to_string().contains("correct the name mymaster2"), "{error}");
@@ -78,7 +78,7 @@ async fn distant_sentinels_are_reached_and_do_not_delay_a_near_one() {
     let through = |deadline| {
         let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
         let builder = RedisStore::builder().deadline(deadline);
-        Limiter::new(builder.connect_sentinel(urls.iter().map(String::as_str), Trio::NAME).unwrap())
+        Limiter::new(builder.open_sentinel(urls.iter().map(String::as_str), Trio::NAME).unwrap())
     };
     // A query of a sentinel takes three round trips.
     for proxy in &proxies {
@@ -98,7 +98,7 @@ async fn distant_sentinels_are_reached_and_do_not_delay_a_near_one() {
 #[tokio::test]
 async fn unreachable_sentinels_are_an_error_in_time() {
     let unreachable = format!("redis://127.0.0.1:{}", free_port());
-    let limiter = Limiter::new(RedisStore::builder().connect_sentinel([unreachable.as_str()], "mymaster").unwrap());
+    let limiter = Limiter::new(RedisStore::builder().open_sentinel([unreachable.as_str()], "mymaster").unwrap());
     let start = Instant::now();
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, false), "{error}");
@@ -108,7 +108,7 @@ async fn unreachable_sentinels_are_an_error_in_time() {
 #[test]
 fn a_login_and_a_database_are_read_from_the_masters_url_and_invalid_urls_are_errors() {
     let connect =
-        |sentinels: &[&str], master: &str| RedisStore::builder().connect_sentinel(sentinels.iter().copied(), master);
+        |sentinels: &[&str], master: &str| RedisStore::builder().open_sentinel(sentinels.iter().copied(), master);
     let store = connect(&["redis://:sesame@127.0.0.1:1"], "redis://user:hunter2@mymaster/3").unwrap();
     let shown = format!("{store:?}");
     assert!(shown.contains("mymaster") && !shown.contains("hunter2") && !shown.contains("sesame"), "{shown}");

@@ -27,7 +27,7 @@ async fn a_server_without_time_in_scripts_is_detected_and_charged_once() {
 async fn concurrent_checks_all_succeed_without_the_time_in_scripts() {
     let server = RedisServer::start_with(&["--rename-command", "TIME", ""]);
     let store = RedisStore::builder().batching(false).deadline(std::time::Duration::from_secs(10));
-    let limiter = Limiter::new(store.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(store.open(&server.url()).unwrap());
     let policy = Policy::per_minute("p", 20).unwrap();
     let mut checks = tokio::task::JoinSet::new();
     for _ in 0..50 {

@@ -13,19 +13,16 @@ use crate::support::{patient, redis_server::RedisServer, says};
 #[test]
 fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
     for url in ["", "localhost", "http://localhost", "redis://", "redis://:hunter2@host:port"] {
-        let error = RedisStore::connect(url).unwrap_err();
+        let error = RedisStore::open(url).unwrap_err();
         says(&error, "the Redis URL (not shown, it may hold a password) cannot be used: ");
         assert!(!error.to_string().contains("hunter2"));
     }
     let url = "redis://:hunter2@127.0.0.1:1";
     let builder = RedisStore::builder;
-    says(builder().pool_size(0).connect(url).unwrap_err(), "a pool of 0 connections can send nothing; ");
-    says(builder().deadline(Duration::ZERO).connect(url).unwrap_err(), "a deadline of 0 would refuse every check; ");
-    says(
-        builder().prefix("{t}").connect(url).unwrap_err(),
-        r#"key prefix "{t}" has braces, which mark the hash tag; "#,
-    );
-    assert!(!format!("{:?}", builder().connect(url).unwrap()).contains("hunter2"));
+    says(builder().pool_size(0).open(url).unwrap_err(), "a pool of 0 connections can send nothing; ");
+    says(builder().deadline(Duration::ZERO).open(url).unwrap_err(), "a deadline of 0 would refuse every check; ");
+    says(builder().prefix("{t}").open(url).unwrap_err(), r#"key prefix "{t}" has braces, which mark the hash tag; "#);
+    assert!(!format!("{:?}", builder().open(url).unwrap()).contains("hunter2"));
 }
 
 /// Covers a check of one key, a check across slots, and a reset.
@@ -33,9 +30,9 @@ fn a_wrong_address_or_setting_is_an_error_that_shows_no_password() {
 fn without_a_runtime_checks_and_resets_are_errors() {
     let url = "redis://127.0.0.1:1";
     let stores = [
-        RedisStore::connect(url).unwrap(),
-        RedisStore::builder().batching(false).connect(url).unwrap(),
-        RedisStore::builder().connect_cluster([url]).unwrap(),
+        RedisStore::open(url).unwrap(),
+        RedisStore::builder().batching(false).open(url).unwrap(),
+        RedisStore::builder().open_cluster([url]).unwrap(),
     ];
     for limiter in stores.map(Limiter::new) {
         let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
@@ -53,7 +50,7 @@ fn without_a_runtime_checks_and_resets_are_errors() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_checks_use_the_same_few_connections() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().pool_size(3).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().pool_size(3).deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let mut tasks = JoinSet::new();
     for task in 0..50_u64 {
@@ -87,7 +84,7 @@ async fn a_users_own_pool_works_and_shares_the_budget() {
 async fn prefixes_keep_services_apart() {
     let server = RedisServer::start();
     for (prefix, available) in [("a:", 99_999), ("b:", 99_999), ("a:", 99_998)] {
-        let limiter = Limiter::new(patient().prefix(prefix).connect(&server.url()).unwrap());
+        let limiter = Limiter::new(patient().prefix(prefix).open(&server.url()).unwrap());
         assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(available));
     }
 }

@@ -36,7 +36,7 @@ async fn check(limiter: &Limiter, charges: &[(&str, &Policy)]) -> Decision {
 async fn a_remembered_denial_answers_shadow_checks_and_no_check_that_an_enforced_policy_admits() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(builder.connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&server.url()).unwrap());
     let (shadow, wide, spent) = (hourly("shadow", 1).with_shadow(true), hourly("wide", 50), hourly("spent", 1));
     assert!(!check(&limiter, &[("k", &shadow)]).await.would_deny());
     assert_eq!(check(&limiter, &[("k", &shadow)]).await.source(), Source::Store);
@@ -87,7 +87,7 @@ async fn law_2_and_3_hold_for_shadow_charges_in_other_slots() {
         assert!(decision.is_allowed() && decision.policies()[0].would_deny && !decision.policies()[1].would_deny);
         assert_eq!(spent(&limiter, enforced_key, &other).await, 1);
         // Rejections count under a shadow policy that says so, in a slot of its own too.
-        let counting = hourly(&format!("counting{round}"), 3).with_count_rejected(true).with_shadow(true);
+        let counting = hourly(&format!("counting{round}"), 3).with_denials_counted(true).with_shadow(true);
         assert!(!check(&limiter, &[(enforced_key, &enforced), (shadow_key, &counting)]).await.is_allowed());
         assert_eq!(spent(&limiter, shadow_key, &counting).await, 1);
     }
@@ -130,7 +130,7 @@ async fn law_14_an_enforced_policy_holds_while_the_master_of_a_shadow_policy_is_
     let mut cluster = Cluster::start();
     cluster.allow_partial_coverage();
     let builder = RedisStore::builder().plain_keys().deadline(DEADLINE);
-    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let (enforced, shadow) = (hourly("enforced", 6), hourly("shadow", 100).with_shadow(true));
     let charges = [(FIRST, &enforced), (LAST, &shadow)];

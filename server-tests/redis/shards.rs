@@ -18,7 +18,7 @@ use crate::support::{
 
 /// A limiter whose checks all get verdicts, also when a busy machine delays them.
 fn limiter(cluster: &Cluster) -> Limiter {
-    Limiter::new(patient().plain_keys().connect_cluster([cluster.nodes[0].url()]).unwrap())
+    Limiter::new(patient().plain_keys().open_cluster([cluster.nodes[0].url()]).unwrap())
 }
 
 /// The eight shards of this key are on all three nodes.
@@ -185,7 +185,7 @@ async fn law_8_a_lost_master_fails_only_the_checks_of_its_own_shards() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shards_that_are_spent_are_denied_from_memory() {
     let server = RedisServer::start();
-    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let policy = per_hour(40, 8);
     assert_eq!(load(std::slice::from_ref(&limiter), &policy, 2_000).await.admitted, 40);

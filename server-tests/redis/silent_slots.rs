@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A limiter without deny cache and breaker, so that every check is sent.
 fn limiter(cluster: &Cluster) -> Limiter {
     let builder = RedisStore::builder().plain_keys().deadline(DEADLINE).deny_cache(false).breaker(None);
-    Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap())
+    Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap())
 }
 
 /// An hour's policy of one unit, which "bar" has spent.
@@ -91,7 +91,7 @@ async fn law_9_a_silent_slot_counts_the_rejected_cost_once_after_it_resumes() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let counting = Policy::new("counting", 100, HOUR).unwrap().with_count_rejected(true);
+    let counting = Policy::new("counting", 100, HOUR).unwrap().with_denials_counted(true);
     let spent = spent(&limiter).await;
     assert!(limiter.check(SILENT, &counting, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(2 * DEADLINE);
@@ -140,7 +140,7 @@ const SHORT_DEADLINE: Duration = Duration::from_millis(150);
 async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().plain_keys().deny_cache(false).deadline(SHORT_DEADLINE);
-    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(store.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let (spent, roomy) = (spent(&limiter).await, Policy::new("roomy", 100_000, HOUR).unwrap());
     assert!(limiter.check(SILENT, &roomy, 1).await.unwrap().is_allowed());
@@ -163,7 +163,7 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open()
 async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().plain_keys().deny_cache(false).deadline(SHORT_DEADLINE);
-    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(store.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let roomy = Policy::new("roomy", 100_000, HOUR).unwrap();
     for key in [HEALTHY, SILENT] {

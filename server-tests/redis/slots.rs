@@ -147,7 +147,7 @@ async fn a_denial_across_slots_charges_nothing_and_its_retry_after_is_exact() {
     let cluster = Cluster::start();
     let clock = ManualClock::default();
     let builder = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(1));
-    let limiter = Limiter::new(builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let policy = |name, seconds| Policy::new(name, 10, Duration::from_secs(seconds)).unwrap();
     let (short, long, idle) = (policy("short", 60), policy("long", 90), policy("idle", 60));
@@ -177,7 +177,7 @@ async fn rejected_cost_is_counted_in_every_slot_whichever_slot_denies() {
     let cluster = Cluster::start();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let counting = Policy::per_hour("counting", 100).unwrap().with_count_rejected(true);
+    let counting = Policy::per_hour("counting", 100).unwrap().with_denials_counted(true);
     let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
     for key in [FIRST, LAST] {
         assert!(limiter.check(key, &full, 1).await.unwrap().is_allowed());
@@ -214,7 +214,7 @@ async fn a_hot_slot_on_a_hanging_master_delays_no_other_slot() {
     let cluster = Cluster::start();
     let urls: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(30));
-    let limiter = Limiter::new(builder.connect_cluster(urls.iter().map(String::as_str)).unwrap());
+    let limiter = Limiter::new(builder.open_cluster(urls.iter().map(String::as_str)).unwrap());
     connected(&limiter).await;
     // The master executes no script before the others are answered and the whole flood is queued.
     cluster.nodes[2].command("CLIENT PAUSE 60000 WRITE");

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tollgate::{
     Check, Policy, RedisStore,
     policy::{Holds, Unsettled},
-    store::{HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 use super::holds::{answer, available, change, check, hold};
@@ -41,7 +41,7 @@ const PLACES: [Place; 6] =
 
 async fn connected(cluster: &Cluster) -> RedisStore {
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(2));
-    let store = builder.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let start = Instant::now();
     while answer(store.ready()).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -159,11 +159,11 @@ async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_
         let second = hold(&store, subject, &policy, 6 - used - 1).await.unwrap();
         assert!(one(subject, 1).await, "{place:?}: the last unit");
         assert!(!one(subject, 1).await && hold(&store, subject, &policy, 1).await.is_none(), "{place:?}: full");
-        assert_eq!(change(&store, &second, HoldChange::Renew).await, Settlement::Settled, "{place:?}");
+        assert_eq!(change(&store, &second, HoldChange::Renew).await, SettleAnswer::Settled, "{place:?}");
         if let Some(open) = open {
-            assert_eq!(change(&store, open, HoldChange::Renew).await, Settlement::Settled, "{place:?}");
-            assert_eq!(change(&store, open, HoldChange::Settle(0)).await, Settlement::Settled, "{place:?}");
-            assert_eq!(change(&store, open, HoldChange::Settle(0)).await, Settlement::Expired, "{place:?}");
+            assert_eq!(change(&store, open, HoldChange::Renew).await, SettleAnswer::Settled, "{place:?}");
+            assert_eq!(change(&store, open, HoldChange::Settle(0)).await, SettleAnswer::Settled, "{place:?}");
+            assert_eq!(change(&store, open, HoldChange::Settle(0)).await, SettleAnswer::Expired, "{place:?}");
             assert!(one(subject, 2).await, "{place:?}: what was released");
         }
         assert!(!one(subject, 1).await, "{place:?}: full again");
@@ -200,7 +200,7 @@ async fn a_check_behind_the_release_of_the_last_hold_gets_a_verdict_while_its_sl
             change(&store, open, HoldChange::Settle(0)),
             hold(&store, subject, &policy, 1),
         );
-        assert_eq!(released, Settlement::Settled);
+        assert_eq!(released, SettleAnswer::Settled);
         assert!(next.is_some() || hold(&store, subject, &policy, 1).await.is_some(), "the slot is free");
     }
     cluster.end_move(slot(&cluster), 2, 0);
@@ -227,7 +227,7 @@ async fn a_hold_that_follows_the_last_expired_one_is_made_while_its_slot_moves()
     for (policy, left) in policies.iter().zip([3, 5]) {
         let open = hold(&store, subject, policy, left).await.expect("what has expired leaves room");
         assert_eq!(available(&store, subject, policy).await, 0);
-        assert_eq!(change(&store, &open, HoldChange::Settle(0)).await, Settlement::Settled);
+        assert_eq!(change(&store, &open, HoldChange::Settle(0)).await, SettleAnswer::Settled);
         assert_eq!(available(&store, subject, policy).await, left);
     }
     cluster.end_move(slot(&cluster), 2, 0);

@@ -24,7 +24,7 @@ async fn certificates_process() {
         Ok(pem) => RedisStore::builder().root_certificates(pem),
         Err(_) => RedisStore::builder(),
     };
-    match builder.deadline(Duration::from_secs(2)).connect(&url) {
+    match builder.deadline(Duration::from_secs(2)).open(&url) {
         Ok(store) => println!("answered: {:?}", Limiter::new(store).check("k", &policy(), 1).await.is_ok()),
         Err(error) => println!("refused: {error}"),
     }
@@ -72,7 +72,7 @@ async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_o
     let server = TlsServer::start("no");
     let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    assert_judged(|| builder.clone().connect(&url).unwrap()).await;
+    assert_judged(|| builder.clone().open(&url).unwrap()).await;
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_server_that_requires_a_client_certificate_gets_it() {
 
 /// The configuration error of connecting to the URL.
 fn config_error(builder: RedisStoreBuilder, url: &str) -> ConfigError {
-    builder.connect(url).unwrap_err()
+    builder.open(url).unwrap_err()
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_certificate_that_cannot_be_read_is_a_configuration_error_that_names_the_set
         assert!(error.to_string().starts_with(&format!("`{setting}`: ")), "{error}");
         assert!(error.to_string().contains(reason) && error.to_string().contains("std::fs::read"), "{error}");
     }
-    assert!(client(&certificate, &key).root_certificates(authority.pem()).connect("rediss://127.0.0.1:1").is_ok());
+    assert!(client(&certificate, &key).root_certificates(authority.pem()).open("rediss://127.0.0.1:1").is_ok());
 }
 
 #[test]
@@ -139,21 +139,21 @@ fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_r
             says(&error, "certificates are set, but the URL is without TLS, ");
             says(&error, "write rediss://");
         }
-        let mixed = builder.clone().connect_cluster(["rediss://127.0.0.1:1", "redis://127.0.0.1:2"]).unwrap_err();
+        let mixed = builder.clone().open_cluster(["rediss://127.0.0.1:1", "redis://127.0.0.1:2"]).unwrap_err();
         says(mixed, "certificates are set, but the URL is without TLS, ");
         {
             let plain = ["redis://127.0.0.1:1"];
-            let error = builder.clone().connect_sentinel(plain, "mymaster").unwrap_err();
+            let error = builder.clone().open_sentinel(plain, "mymaster").unwrap_err();
             says(error, "certificates are set, but the URL is without TLS, ");
             // The certificates apply to the master.
-            assert!(builder.connect_sentinel(plain, "rediss://mymaster").is_ok());
+            assert!(builder.open_sentinel(plain, "rediss://mymaster").is_ok());
         }
     }
 }
 
 #[test]
 fn sentinels_with_tls_and_a_master_without_are_a_configuration_error_that_says_what_to_write() {
-    let connect = |master| RedisStore::builder().connect_sentinel(["rediss://127.0.0.1:1"], master);
+    let connect = |master| RedisStore::builder().open_sentinel(["rediss://127.0.0.1:1"], master);
     for master in ["mymaster", "redis://:hunter2@mymaster/1"] {
         let error = connect(master).unwrap_err();
         says(&error, r#"the sentinels are reached through TLS, but their master "mymaster" is not, "#);

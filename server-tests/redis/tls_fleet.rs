@@ -67,7 +67,7 @@ impl RsaServer {
     /// A limiter of a process of its own, as far as the server can tell.
     fn limiter(&self) -> Limiter {
         let builder = RedisStore::builder().root_certificates(self.certificate.clone()).pool_size(1);
-        Limiter::new(builder.connect(&format!("rediss://127.0.0.1:{}", self.port)).unwrap()).quiet()
+        Limiter::new(builder.open(&format!("rediss://127.0.0.1:{}", self.port)).unwrap()).without_notices()
     }
 
     fn cut_all_connections(&self) {

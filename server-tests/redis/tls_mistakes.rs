@@ -14,7 +14,7 @@ use crate::support::{redis_server::free_port, sentinel::Trio};
 /// The error of the first check, which waits for the first dial as long as a loaded machine needs.
 async fn first_error(builder: RedisStoreBuilder, connect: impl FnOnce(RedisStoreBuilder) -> RedisStore) -> Error {
     let store = connect(builder.first_dial_deadline(Duration::from_secs(20)));
-    Limiter::new(store).quiet().check("k", &policy(), 1).await.unwrap_err()
+    Limiter::new(store).without_notices().check("k", &policy(), 1).await.unwrap_err()
 }
 
 /// Neither server reports the mistake: a plaintext port waits for more data, a TLS port closes the connection.
@@ -25,8 +25,8 @@ async fn the_first_error_of_a_wrong_scheme_says_what_to_write_on_a_server_a_clus
     let encrypted = "the server speaks TLS on this port; write rediss:// instead of redis://";
     let url = |scheme: &str, port: u16| format!("{scheme}://127.0.0.1:{port}");
     for (url, remedy) in [(url("rediss", server.server.port()), plain), (url("redis", server.port), encrypted)] {
-        let of_server = first_error(RedisStore::builder(), |builder| builder.connect(&url).unwrap()).await;
-        let of_cluster = first_error(RedisStore::builder(), |builder| builder.connect_cluster([&url]).unwrap()).await;
+        let of_server = first_error(RedisStore::builder(), |builder| builder.open(&url).unwrap()).await;
+        let of_cluster = first_error(RedisStore::builder(), |builder| builder.open_cluster([&url]).unwrap()).await;
         for error in [of_server, of_cluster] {
             assert_eq!(error.kind(), ErrorKind::Misconfigured, "{url}: {error}");
             assert!(error.to_string().contains(remedy), "{url}: {error}");
@@ -40,7 +40,7 @@ async fn the_first_error_of_a_wrong_scheme_says_what_to_write_on_a_server_a_clus
         (vec![url("redis", server.port)], "mymaster", encrypted),
         (vec![url("redis", sentinel)], "rediss://mymaster", plain),
     ] {
-        let connect = |builder: RedisStoreBuilder| builder.connect_sentinel(&sentinels, master).unwrap();
+        let connect = |builder: RedisStoreBuilder| builder.open_sentinel(&sentinels, master).unwrap();
         let error = first_error(RedisStore::builder(), connect).await;
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{sentinels:?} {master}: {error}");
         assert!(error.to_string().contains(remedy), "{sentinels:?} {master}: {error}");
@@ -53,7 +53,7 @@ async fn a_certificate_for_another_name_is_an_error_with_both_names() {
     let identity = authority.issue("redis.example");
     let server = TlsServer::start_with(authority, identity, &["--tls-auth-clients", "no"]);
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    let error = first_error(builder, |builder| builder.connect(&server.url()).unwrap()).await;
+    let error = first_error(builder, |builder| builder.open(&server.url()).unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     let text = "the server's certificate is not valid for the name 127.0.0.1; it is valid for redis.example";
     assert!(error.to_string().contains(text), "{error}");
@@ -70,7 +70,7 @@ async fn a_node_whose_certificate_lacks_its_announced_address_is_an_error_that_s
     server.own_all_slots();
     let url = server.url().replace("127.0.0.1", "localhost");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    let error = first_error(builder, |builder| builder.connect_cluster([&url]).unwrap()).await;
+    let error = first_error(builder, |builder| builder.open_cluster([&url]).unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     for text in ["not valid for the name 127.0.0.1", "valid for localhost", "cluster-preferred-endpoint-type hostname"]
     {
@@ -86,7 +86,7 @@ async fn a_cluster_that_announces_ports_without_tls_is_an_error_that_names_its_s
     let server = TlsServer::start_with(authority, identity, &arguments);
     server.own_all_slots();
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    let error = first_error(builder, |builder| builder.connect_cluster([server.url()]).unwrap()).await;
+    let error = first_error(builder, |builder| builder.open_cluster([server.url()]).unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(error.to_string().contains("set tls-cluster yes on each node"), "{error}");
 }
@@ -103,7 +103,7 @@ async fn a_certificate_out_of_its_time_is_an_error_with_dates() {
         let identity = authority.sign(params);
         let server = TlsServer::start_with(authority, identity, &["--tls-auth-clients", "no"]);
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
-        let error = first_error(builder, |builder| builder.connect(&server.url()).unwrap()).await;
+        let error = first_error(builder, |builder| builder.open(&server.url()).unwrap()).await;
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
         assert!(error.to_string().contains(text), "{error}");
         assert!(error.to_string().ends_with(" GMT"), "{error}");
@@ -131,8 +131,7 @@ fn long_a_wrong_scheme_is_dialled_every_few_seconds() {
         }
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let limiter =
-        Limiter::new(RedisStore::builder().pool_size(1).connect(&format!("redis://127.0.0.1:{proxy}")).unwrap());
+    let limiter = Limiter::new(RedisStore::builder().pool_size(1).open(&format!("redis://127.0.0.1:{proxy}")).unwrap());
     runtime.block_on(async {
         limiter.check("k", &policy(), 1).await.unwrap_err();
         tokio::time::sleep(Duration::from_secs(25)).await;

@@ -30,7 +30,7 @@ fn builder(server: &TlsServer) -> RedisStoreBuilder {
 }
 
 async fn is_judged(store: RedisStore) {
-    let limiter = Limiter::new(store).quiet();
+    let limiter = Limiter::new(store).without_notices();
     for left in [99_999, 99_998] {
         assert_eq!(limiter.check("k", &policy(), 1).await.unwrap().available(), Some(left));
     }
@@ -43,7 +43,7 @@ async fn mutual_tls_works_with_resp2_and_over_ipv6() {
     for host in ["127.0.0.1", "[::1]", "localhost"] {
         for protocol in ["", "?protocol=resp2"] {
             let url = format!("rediss://{host}:{}/{protocol}", server.port);
-            is_judged(builder(&server).connect(&url).unwrap()).await;
+            is_judged(builder(&server).open(&url).unwrap()).await;
         }
     }
 }
@@ -52,7 +52,7 @@ async fn mutual_tls_works_with_resp2_and_over_ipv6() {
 async fn mutual_tls_works_on_a_cluster() {
     let server = server(&node_arguments(&free_port().to_string()));
     server.own_all_slots();
-    is_judged(builder(&server).connect_cluster([server.url()]).unwrap()).await;
+    is_judged(builder(&server).open_cluster([server.url()]).unwrap()).await;
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn mutual_tls_works_with_sentinels_and_their_master() {
     let sentinel = RedisServer::start_sentinel(&directory.write("sentinel.conf", configuration), free_port());
     until("the sentinel knows the master", || sentinel.command("SENTINEL MASTERS").contains("mymaster"));
     let url = format!("rediss://127.0.0.1:{port}");
-    is_judged(builder(&master).connect_sentinel([url], "rediss://mymaster").unwrap()).await;
+    is_judged(builder(&master).open_sentinel([url], "rediss://mymaster").unwrap()).await;
 }
 
 /// The text of a key between its lines of PEM.
@@ -92,16 +92,16 @@ async fn law_10_no_output_shows_a_private_key_or_a_password() {
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
         let builder = builder.client_certificate(chain.as_str(), key.as_str());
         shown.push(format!("{builder:?}"));
-        let error = builder.connect(&url).unwrap_err();
+        let error = builder.open(&url).unwrap_err();
         shown.push(format!("{error} {error:?}"));
     }
     // Refused by the server: the certificate, and then the login.
     for (certificate, key) in [(&stranger.certificate, &stranger.key), (&certificate, &key)] {
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
         let builder = builder.client_certificate(certificate.as_str(), key.as_str());
-        let store = builder.first_dial_deadline(Duration::from_secs(10)).connect(&url).unwrap();
+        let store = builder.first_dial_deadline(Duration::from_secs(10)).open(&url).unwrap();
         shown.push(format!("{store:?}"));
-        let limiter = Limiter::new(store).quiet();
+        let limiter = Limiter::new(store).without_notices();
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
         shown.push(format!("{error} {error:?} {limiter:?}"));
         let error = limiter.ready().await.unwrap_err();

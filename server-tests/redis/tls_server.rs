@@ -67,6 +67,6 @@ impl TlsServer {
 
     pub(super) fn connect(&self, builder: RedisStoreBuilder) -> Limiter {
         // A long deadline, because a handshake in a debug build is slow on a busy machine.
-        Limiter::new(builder.deadline(Duration::from_secs(2)).connect(&self.url()).unwrap())
+        Limiter::new(builder.deadline(Duration::from_secs(2)).open(&self.url()).unwrap())
     }
 }

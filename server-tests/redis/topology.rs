@@ -32,7 +32,7 @@ fn slot_of(cluster: &Cluster, key: impl Into<Key>) -> u16 {
 fn a_check_on_a_runtime_that_has_ended_returns_an_error() {
     let cluster = Cluster::start();
     let store = RedisStore::builder().batching(false).breaker(None);
-    let limiter = Limiter::new(store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap());
+    let limiter = Limiter::new(store.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (end, ended) = mpsc::channel::<()>();
     let (sender, result) = mpsc::channel();
@@ -56,7 +56,7 @@ async fn a_new_master_is_found_while_another_master_is_silent_and_the_deadline_i
     }
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(12)).breaker(None);
     let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
-    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap());
+    let limiter = Limiter::new(builder.open_cluster(nodes).unwrap());
     connected(&limiter).await;
     let key = (0..100_u64).find(|key| cluster.slot_of(&plain_key(*key, &policy())).1 == 1).unwrap();
     for key in 0..100_u64 {
@@ -88,7 +88,7 @@ async fn law_13_eviction_is_warned_of_although_a_master_is_down_at_the_start() {
     let (sender, warnings) = mpsc::channel();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(200));
     let nodes: Vec<_> = cluster.nodes.iter().map(RedisServer::url).collect();
-    let limiter = Limiter::new(builder.connect_cluster(nodes).unwrap()).with_observer(Warnings(sender));
+    let limiter = Limiter::new(builder.open_cluster(nodes).unwrap()).with_observer(Warnings(sender));
     let start = Instant::now();
     let warned = loop {
         let _ = limiter.check("foo", &policy(), 1).await;

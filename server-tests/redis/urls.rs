@@ -9,7 +9,7 @@ use crate::support::{connect, redis_server::RedisServer, says};
 const PIECES: [&str; 3] = ["hunter2", "sesame", "swordfish"];
 
 fn mistake(url: &str) -> String {
-    let error = RedisStore::connect(url).unwrap_err();
+    let error = RedisStore::open(url).unwrap_err();
     says(&error, "the Redis URL (not shown, it may hold a password) cannot be used: ");
     let shown = format!("{error} {error:?}");
     for piece in PIECES {

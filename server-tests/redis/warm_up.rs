@@ -44,7 +44,7 @@ async fn the_first_check_over_a_round_trip_of_twenty_milliseconds_is_judged_by_r
     let server = RedisServer::start();
     let link = Link::far_from(server.port(), ROUND_TRIP);
     for builder in [RedisStore::builder(), RedisStore::builder().batching(false)] {
-        assert_judged(|| builder.clone().connect(&link.url()).unwrap()).await;
+        assert_judged(|| builder.clone().open(&link.url()).unwrap()).await;
     }
 }
 
@@ -53,7 +53,7 @@ async fn a_dial_of_two_seconds_succeeds_and_the_first_check_waits_for_it_as_long
     let server = RedisServer::start();
     let link = Link::far_from(server.port(), Duration::from_secs(1));
     let builder = RedisStore::builder().deadline(Duration::from_secs(3)).first_dial_deadline(Duration::from_secs(5));
-    let limiter = Limiter::new(builder.connect(&link.url()).unwrap());
+    let limiter = Limiter::new(builder.open(&link.url()).unwrap());
     let decision = limiter.check("k", &policy(), 1).await;
     assert_eq!(decision.map(|decision| decision.source()).map_err(|error| error.to_string()), Ok(Source::Store));
 }
@@ -66,7 +66,7 @@ async fn all_checks_before_the_first_connection_get_verdicts() {
     timely(FIRST_DIAL + 2 * DEADLINE, async || {
         attempts.set(attempts.get() + 1);
         let key = attempts.get();
-        let limiter = Limiter::new(RedisStore::connect(&link.url()).unwrap());
+        let limiter = Limiter::new(RedisStore::open(&link.url()).unwrap());
         let mut checks = JoinSet::new();
         let start = Instant::now();
         for number in 0..200_u64 {
@@ -94,14 +94,14 @@ async fn the_first_check_behind_distant_sentinels_gets_a_verdict() {
     let trio = crate::support::sentinel::Trio::start(Duration::from_secs(60));
     let links: Vec<_> =
         trio.sentinels.iter().map(|sentinel| Link::far_from(sentinel.port(), ROUND_TRIP).url()).collect();
-    assert_judged(|| RedisStore::builder().connect_sentinel(&links, "mymaster").unwrap()).await;
+    assert_judged(|| RedisStore::builder().open_sentinel(&links, "mymaster").unwrap()).await;
 }
 
 #[tokio::test]
 async fn the_first_check_on_a_distant_cluster_gets_a_verdict_also_across_slots() {
     let cluster = crate::support::cluster::Cluster::start();
     let links: Vec<_> = cluster.nodes.iter().map(|node| Link::far_from(node.port(), ROUND_TRIP).url()).collect();
-    let store = || RedisStore::builder().connect_cluster(&links).unwrap();
+    let store = || RedisStore::builder().open_cluster(&links).unwrap();
     assert_judged(store).await;
     let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
     assert!(Limiter::new(store()).check_all(check).await.unwrap().is_allowed());
@@ -109,9 +109,7 @@ async fn the_first_check_on_a_distant_cluster_gets_a_verdict_also_across_slots()
 
 /// A limiter whose server or cluster accepts connections and never replies.
 fn of_silent(server: &Proxy, is_cluster: bool, builder: RedisStoreBuilder) -> Limiter {
-    Limiter::new(
-        if is_cluster { builder.connect_cluster([server.url()]) } else { builder.connect(&server.url()) }.unwrap(),
-    )
+    Limiter::new(if is_cluster { builder.open_cluster([server.url()]) } else { builder.open(&server.url()) }.unwrap())
 }
 
 fn silent_server() -> (Proxy, RedisServer) {
@@ -207,7 +205,7 @@ async fn law_8_the_deadline_restarts_with_the_first_connection_and_is_kept() {
         // The time is below that of two replies.
         timely(DEADLINE + Duration::from_millis(30), async || {
             let builder = RedisStore::builder().batching(batching);
-            let limiter = Limiter::new(builder.connect(&format!("redis://127.0.0.1:{port}")).unwrap());
+            let limiter = Limiter::new(builder.open(&format!("redis://127.0.0.1:{port}")).unwrap());
             let error = limiter.check("k", &policy(), 1).await.unwrap_err();
             let waited = first_call.try_recv().unwrap().elapsed();
             assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
@@ -226,7 +224,7 @@ async fn a_first_dial_that_is_refused_is_an_error_at_once() {
     for (url, kind) in [(gone.url(), ErrorKind::Unavailable), (closed.url(), ErrorKind::Misconfigured)] {
         timely(DEADLINE, async || {
             let start = Instant::now();
-            let error = Limiter::new(RedisStore::connect(&url).unwrap()).check("k", &policy(), 1).await.unwrap_err();
+            let error = Limiter::new(RedisStore::open(&url).unwrap()).check("k", &policy(), 1).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
             start.elapsed()
         })

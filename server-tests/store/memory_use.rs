@@ -10,7 +10,7 @@ use crate::support::{ALGORITHMS, redis_server::RedisServer};
 async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
     let server = RedisServer::start();
     // A long deadline, so that a loaded machine causes no timeouts.
-    let store = RedisStore::builder().deadline(Duration::from_secs(10)).connect(&server.url()).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
     let limiter = Limiter::new(store);
     let changes = || {
         let info = server.command("INFO persistence");
@@ -46,10 +46,10 @@ async fn law_6_every_redis_key_has_a_ttl_and_a_denial_writes_nothing() {
 #[tokio::test]
 async fn law_6_denied_traffic_takes_no_more_memory_than_the_highest_limit_on_the_count() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url());
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).open(&server.url());
     let (store, mut connection) = (store.unwrap(), server.connection());
     let limiter = Limiter::new(store.clone());
-    let policy = |limit| Policy::per_hour("p", limit).unwrap().with_count_rejected(true);
+    let policy = |limit| Policy::per_hour("p", limit).unwrap().with_denials_counted(true);
     let _ = limiter.check("k", &policy(100), 1).await.unwrap();
     for _ in 0..2_000 {
         clock.advance(Duration::from_micros(1));

@@ -48,7 +48,7 @@ fn fixture(store: RedisStore, clock: ManualClock, server: RedisServer) -> Fixtur
 
 async fn own_pool() -> Fixture {
     let (clock, server) = (ManualClock::default(), RedisServer::start());
-    fixture(builder(&clock).connect(&server.url()).unwrap(), clock, server)
+    fixture(builder(&clock).open(&server.url()).unwrap(), clock, server)
 }
 
 async fn user_pool() -> Fixture {

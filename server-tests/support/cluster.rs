@@ -131,7 +131,7 @@ pub fn hashed_key(key: impl Into<Key>, policy: &Policy) -> String {
 
 /// A store that only names keys and makes no connection.
 fn keys_of(builder: RedisStoreBuilder) -> RedisStore {
-    builder.connect_cluster(["redis://127.0.0.1:1"]).unwrap()
+    builder.open_cluster(["redis://127.0.0.1:1"]).unwrap()
 }
 
 fn node() -> RedisServer {

@@ -30,9 +30,9 @@ pub fn patient() -> RedisStoreBuilder {
     RedisStore::builder().deadline(LONG).first_dial_deadline(LONG)
 }
 
-/// Like [`RedisStore::connect`], with the deadlines of [`patient`].
+/// Like [`RedisStore::open`], with the deadlines of [`patient`].
 pub fn connect(url: &str) -> RedisStore {
-    patient().connect(url).unwrap()
+    patient().open(url).unwrap()
 }
 
 /// Polls until `reached` returns true, for at most a minute. `what` names the awaited state in the panic message.

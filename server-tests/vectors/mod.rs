@@ -37,7 +37,7 @@ fn vectors(name: &str) -> Value {
 }
 
 fn store(server: &RedisServer, clock: &ManualClock) -> RedisStore {
-    RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).connect(&server.url()).unwrap()
+    RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).open(&server.url()).unwrap()
 }
 
 fn judge(name: &str, results: &[(String, Outcome)]) {

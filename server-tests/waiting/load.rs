@@ -40,7 +40,7 @@ impl Observer for Calls {
 
 /// A limiter that counts its calls of Redis.
 pub(crate) async fn limiter(url: &str) -> (Limiter, Calls) {
-    let store = RedisStore::builder().deadline(Duration::from_secs(1)).connect(url).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(1)).open(url).unwrap();
     let calls = Calls::default();
     let limiter = Limiter::new(store).with_observer(calls.clone());
     limiter.ready().await.unwrap();

@@ -62,7 +62,9 @@ fn pause_two() -> Option<String> {
         let mut clients = Vec::new();
         for _ in 0..2 {
             let (limiter, _) = limiter(&url).await;
-            clients.push(ThrottleLayer::new(limiter, policy.clone(), "account").share_pauses().layer(upstream.clone()));
+            clients.push(
+                ThrottleLayer::new(limiter, policy.clone(), "account").with_shared_pauses().layer(upstream.clone()),
+            );
         }
         let call = |client: usize| clients[client].clone().oneshot(Request::new(()));
         assert_eq!(call(0).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);

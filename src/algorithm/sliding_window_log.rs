@@ -126,7 +126,7 @@ impl Counter for SlidingWindowLog {
     #[inline(always)]
     fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
         self.add(expired, policy, now, cost);
-        if policy.count_rejected() {
+        if policy.denials_counted() {
             // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
             // limit may share the log.
             let (newest, highest) = (self.newest, u64::from(self.highest_limit));
@@ -175,7 +175,7 @@ impl Counter for SlidingWindowLog {
         leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
     }
 
-    /// Unlike a counted rejection, these units are no reason to forget older ones. No limit is higher than `u32::MAX`,
+    /// Unlike a counted denial, these units are no reason to forget older ones. No limit is higher than `u32::MAX`,
     /// so units beyond that affect no decision, and the oldest leave.
     fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u32) {
         self.add(expired, policy, now, units);

@@ -147,12 +147,12 @@ fn commit<C: Counter>(
     let capacity = policy.capacity();
     let is_charged = match admission {
         Admission::Admitted => true,
-        Admission::Rejected => policy.count_rejected(),
+        Admission::Rejected => policy.denials_counted(),
         Admission::Banned => false,
     };
     if is_charged && cost > 0 && cost <= capacity {
         advanced = counter.charge(advanced, policy, now, cost);
-        // After a counted rejection, the cost of this charge may no longer fit.
+        // After a counted denial, the cost of this charge may no longer fit.
         fits = fits && (admission == Admission::Admitted || counter.fits(&advanced, policy, now, cost));
     }
     let denied = (!fits && cost <= capacity).then_some(cost);

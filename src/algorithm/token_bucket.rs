@@ -106,7 +106,7 @@ impl Counter for TokenBucket {
         let limit = u64::from(policy.limit());
         let (whole, rest) = refill(policy, cost);
         let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
-        if policy.count_rejected() {
+        if policy.denials_counted() {
             // A rejection empties the bucket but creates no debt. A policy with a larger burst or limit may have moved
             // the arrival time further ahead; its charges stay.
             let (depth, fraction) = refill(policy, policy.capacity());

@@ -37,9 +37,9 @@ use crate::runtime::random;
 /// let breaker = Breaker::default()
 ///     .with_consecutive_timeouts(2)
 ///     .with_probe_intervals(Duration::from_millis(50), Duration::from_millis(500));
-/// let store = RedisStore::builder().breaker(breaker).connect("redis://127.0.0.1:6379")?;
+/// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
 ///
-/// let always_asks = RedisStore::builder().breaker(None).connect("redis://127.0.0.1:6379")?;
+/// let always_asks = RedisStore::builder().breaker(None).open("redis://127.0.0.1:6379")?;
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "redis"))]

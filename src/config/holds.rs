@@ -91,7 +91,7 @@ impl Draft<'_> {
         let excludes = [
             (self.policy.ban().is_some(), "ban-after"),
             (self.policy.is_sharded(), "shards"),
-            (self.policy.count_rejected(), "count-rejected"),
+            (self.policy.denials_counted(), "count-rejected"),
             (field.name == fields::LEASE.name && is_released, "unsettled = \"release\""),
         ];
         let others: Vec<&str> = excludes.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();

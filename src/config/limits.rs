@@ -37,7 +37,7 @@ use crate::{
 ///     "#,
 /// )?;
 /// assert_eq!(limits.policy("per-client").map(|policy| policy.limit()), Some(60));
-/// let layer = limits.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+/// let layer = limits.layer(Limiter::new(MemoryStore::new()), PeerIp::new())?;
 /// # let _ = layer;
 /// # Ok(())
 /// # }

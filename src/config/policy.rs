@@ -132,8 +132,8 @@ impl Draft<'_> {
     }
 
     fn set_counts(&mut self) {
-        let count_rejected = self.section.read(&fields::COUNT_REJECTED, self.mistakes, values::flag);
-        self.set(&fields::COUNT_REJECTED, count_rejected, |policy, value| Ok(policy.with_count_rejected(value)));
+        let denials_counted = self.section.read(&fields::COUNT_REJECTED, self.mistakes, values::flag);
+        self.set(&fields::COUNT_REJECTED, denials_counted, |policy, value| Ok(policy.with_denials_counted(value)));
         let unit = self.section.read(&fields::UNIT, self.mistakes, values::text);
         self.set(&fields::UNIT, unit, Policy::with_unit);
     }

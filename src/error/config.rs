@@ -116,7 +116,7 @@ impl ConfigError {
     pub(crate) fn policy_without_holds(policy: &str) -> Self {
         let message = format!(
             "policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it, and leave out \
-             `with_count_rejected`, which removes them"
+             `with_denials_counted`, which removes them"
         );
         Self::new(message).about(policy)
     }

@@ -14,7 +14,7 @@ use crate::{
         reserved::{Reservation, Reserved},
         shares::{Instances, Share, Shares},
     },
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -140,17 +140,17 @@ impl Fallback {
     }
 
     /// Changes a hold that was made here.
-    pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Settlement {
+    pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
         let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id);
         match self.memory.change_hold(&own, change) {
-            Answer::Ready(settlement) => settlement.unwrap_or(Settlement::Expired),
+            Answer::Ready(settlement) => settlement.unwrap_or(SettleAnswer::Expired),
             // A memory store always answers at once.
-            Answer::Pending(_) => Settlement::Expired,
+            Answer::Pending(_) => SettleAnswer::Expired,
         }
     }
 
     /// Renews a hold that was made here.
-    pub(crate) fn renew_own_hold(&self, hold: &OpenHold) -> Settlement {
+    pub(crate) fn renew_own_hold(&self, hold: &OpenHold) -> SettleAnswer {
         self.note_unsure(&hold.key, &hold.policy);
         self.change_hold(hold, HoldChange::Renew)
     }

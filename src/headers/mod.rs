@@ -45,7 +45,7 @@
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let writer = Writer::new(HeaderStyle::XRateLimitEpoch).with_jitter(Duration::from_secs(5));
 //! let policy = Policy::per_minute("per-client", 60)?;
-//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default())
+//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new())
 //!     .with_header_writer(writer);
 //! # let _ = limit;
 //! # Ok(())

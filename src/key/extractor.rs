@@ -69,7 +69,7 @@ use super::{error::KeyError, missing::MissingKey, subject::Key};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find a key in a request",
-    label = "expected `PeerIp::default()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl \
+    label = "expected `PeerIp::new()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl \
              IntoExtraction`",
     note = "if this is a `Result`, add `?`: `HeaderKey::new(\"x-tenant\")?`",
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
@@ -125,7 +125,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// use tollgate::{HeaderKey, KeyExtractor, MissingKey};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let by_tenant = HeaderKey::new("x-tenant")?.on_missing_key(MissingKey::ShareOneBucket);
+    /// let by_tenant = HeaderKey::new("x-tenant")?.on_missing_key(MissingKey::ShareOneKey);
     /// # let _ = by_tenant;
     /// # Ok(())
     /// # }

@@ -15,7 +15,7 @@
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
 /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?)
-///     .on_missing_key(MissingKey::ShareOneBucket);
+///     .on_missing_key(MissingKey::ShareOneKey);
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -34,5 +34,5 @@ pub enum MissingKey {
     Reject,
     /// All requests without a key share one budget. One client can spend the whole budget, and all others are then
     /// refused.
-    ShareOneBucket,
+    ShareOneKey,
 }

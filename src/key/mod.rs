@@ -34,7 +34,7 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let per_client = Policy::per_minute("per-client", 60)?;
-//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default());
+//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new());
 //! # let _ = limit;
 //! # Ok(())
 //! # }

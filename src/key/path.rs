@@ -18,7 +18,7 @@ use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let policy = Policy::per_minute("per-client-and-route", 60)?;
-/// let key = (PeerIp::default(), MatchedPathKey);
+/// let key = (PeerIp::new(), MatchedPathKey);
 /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, key);
 /// # let _ = limit;
 /// # Ok(())

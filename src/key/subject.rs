@@ -33,7 +33,7 @@ pub struct Key(Encoded);
 impl Key {
     /// The key of all requests, under [`GlobalKey`](crate::GlobalKey).
     pub(crate) const GLOBAL: &'static [u8] = b"*";
-    /// The key of all requests without a key, under [`MissingKey::ShareOneBucket`](crate::MissingKey::ShareOneBucket).
+    /// The key of all requests without a key, under [`MissingKey::ShareOneKey`](crate::MissingKey::ShareOneKey).
     pub(crate) const MISSING: &'static [u8] = b"*missing";
     /// The key of all requests that no route matched, under [`MatchedPathKey`](crate::MatchedPathKey).
     pub(crate) const UNMATCHED: &'static [u8] = b"*unmatched";

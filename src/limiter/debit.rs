@@ -69,8 +69,8 @@ struct Uncharged {
 /// Charges one count as far as it has room. Returns the charged units.
 async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Uncharged> {
     let Charge { key, policy, mut cost, .. } = charge;
-    // A policy that counts rejections must not count a rejected debit, so a peek first finds how much fits.
-    let mut peeks = policy.count_rejected();
+    // A policy that counts denials must not count a rejected debit, so a peek first finds how much fits.
+    let mut peeks = policy.denials_counted();
     // A rejected debit must not lead to a ban, and must be seen to be rejected.
     let policy = policy.without_ban().with_shadow(false);
     while cost > 0 {

@@ -83,7 +83,7 @@ pub use self::{
     acquire::{Acquire, AcquireFuture, AcquireHold, AcquireHoldFuture},
     check_future::CheckFuture,
     handle::Limiter,
-    hold::{Held, Hold, HoldFuture, SettleFuture},
+    hold::{Hold, HoldAnswer, HoldFuture, SettleFuture},
 };
 pub(crate) use self::{
     decide::{DecisionFuture, Sent},

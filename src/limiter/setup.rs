@@ -75,10 +75,10 @@ impl Limiter {
     /// ```
     /// use tollgate::{Limiter, MemoryStore};
     ///
-    /// let limiter = Limiter::new(MemoryStore::new()).quiet();
+    /// let limiter = Limiter::new(MemoryStore::new()).without_notices();
     /// ```
     #[must_use]
-    pub fn quiet(self) -> Self {
+    pub fn without_notices(self) -> Self {
         self.with_notices(None)
     }
 
@@ -154,7 +154,7 @@ impl Limiter {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # #[cfg(feature = "redis")]
-    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
@@ -162,6 +162,7 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "insurance")]
     pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
         if instances == 0 {
             return Err(ConfigError::new("0 instances would leave no share; use at least 1, the instance itself"));

@@ -36,7 +36,7 @@ use crate::{
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let read = |text| toml::from_str::<LimitsConfig>(text);
 /// let live = LiveLimits::new(read("policies.per-client.rate = '60/min'\ndefault.policies = ['per-client']")?);
-/// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+/// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::new())?;
 ///
 /// // The layer admits 120 requests a minute from now on. Requests that were counted before still count.
 /// live.replace(read("policies.per-client.rate = '120/min'\ndefault.policies = ['per-client']")?)?;
@@ -83,7 +83,7 @@ impl LiveLimits {
     }
 
     /// Switches off the lines about files that are refused or cannot be read. Observers still receive these events.
-    pub fn quiet(self) -> Self {
+    pub fn without_notices(self) -> Self {
         self.0.report.silence();
         self
     }
@@ -108,7 +108,7 @@ impl LiveLimits {
     ///
     /// fn app(live: &LiveLimits, limiter: Limiter) -> Result<Router, ConfigError> {
     ///     let limit = live
-    ///         .layer(limiter, PeerIp::default())?
+    ///         .layer(limiter, PeerIp::new())?
     ///         .and(Policy::per_day("per-account", 10_000)?, ApiKey::bearer())?
     ///         .with_rejection(PlainText::default());
     ///     Ok(Router::new()

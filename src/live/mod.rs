@@ -48,7 +48,7 @@
 //! use tollgate::{Limiter, LiveLimits, MemoryStore, PeerIp};
 //!
 //! let live = LiveLimits::watch("limits.toml", |text| toml::from_str(text))?;
-//! let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+//! let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::new())?;
 //! # let _ = limit;
 //! # Ok(())
 //! # }

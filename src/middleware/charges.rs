@@ -52,7 +52,7 @@ impl Holding<'_> {
             let name = policy.name();
             let message = format!(
                 "policy {name:?} holds slots until the response body has ended, and the bodies of this service are \
-                 not those of axum; call `.settle(|_| Settle::AtEnd)` on the layer, which wraps them"
+                 not those of axum; call `.with_settlement(|_| Settlement::AtEnd)` on the layer, which wraps them"
             );
             return Err(ConfigError::new(message).about(name));
         }

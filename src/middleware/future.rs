@@ -36,7 +36,8 @@ pin_project! {
     ///
     /// If the future is dropped while it waits for the store, the check may have been charged without a response. The
     /// check is never charged twice, and the inner service is not called. If the future is dropped later, the charge
-    /// stays, and units that the check [holds](crate::RateLimitLayer::settle) end as those of a request that fails.
+    /// stays, and units that the check [holds](crate::RateLimitLayer::with_settlement) end as those of a request that
+    /// fails.
     pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody, B = SameBody> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,

@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::PolicySource, rejection::ProblemJson};
 
-/// Layer that applies [`RateLimit`]: requests are charged before they reach the service.
+/// Layer that applies [`RateLimit`]: requests are charged before they reach the service, and refused above the limit.
+///
+/// A request never waits here. For calls that wait for their turn, see [`ThrottleLayer`](crate::ThrottleLayer).
 ///
 /// All clones of a layer, and all layers derived from it, spend from one budget whatever their other settings are,
 /// because they share the [`Limiter`] and count under the same policies and keys. A request that passes two such layers
@@ -34,12 +36,12 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// # async fn search() {}
 /// # async fn login() {}
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default());
+/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new());
 ///
 /// let app: Router = Router::new()
 ///     .route("/watch", get(watch).layer(limit.clone().fail_open()))
 ///     .route("/search", get(search).layer(limit.clone().with_cost(10)?.fail_closed()))
-///     .route("/login", post(login).layer(limit.with_policy(Policy::per_minute("login", 5)?).fail_closed()));
+///     .route("/login", post(login).layer(limit.with_policies(Policy::per_minute("login", 5)?).fail_closed()));
 /// # Ok(())
 /// # }
 /// ```
@@ -50,13 +52,13 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
 ///
 /// fn per_client(limiter: Limiter) -> Result<RateLimitLayer<PeerIp>, tollgate::ConfigError> {
-///     Ok(RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default()))
+///     Ok(RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new()))
 /// }
 /// ```
 ///
 /// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. Another rejection
 /// is the second parameter: `RateLimitLayer<PeerIp, PlainText>`. Around a service `S`, the layer makes a
-/// `RateLimit<S, PeerIp>`. A layer that [settles](Self::settle) holds has a third parameter:
+/// `RateLimit<S, PeerIp>`. A layer that [settles](Self::with_settlement) holds has a third parameter:
 /// `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`.
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson, B = SameBody> {

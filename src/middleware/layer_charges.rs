@@ -95,13 +95,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default());
-    /// let login = limit.clone().with_policy(Policy::per_minute("login", 5)?);
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new());
+    /// let login = limit.clone().with_policies(Policy::per_minute("login", 5)?);
     /// # let _ = login;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_policy(self, policies: impl PolicySource) -> Self {
+    pub fn with_policies(self, policies: impl PolicySource) -> Self {
         let policies: Arc<dyn PolicySource> = Arc::new(policies);
         self.change_rules(move |rules| rules.policies = Arc::clone(&policies))
     }
@@ -127,7 +127,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_address = Policy::per_minute("per-address", 600)?;
     /// let per_user = Policy::per_minute("per-user", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::default())
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::new())
     ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))?;
     /// # let _ = limit;
     /// # Ok(())
@@ -206,7 +206,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
     ///     .route("/mcp/{*rest}", Route::cost(10))?
     ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
     ///     .route("/healthz", Route::exempt())?;

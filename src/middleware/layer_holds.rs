@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc};
 use http::response::Parts;
 
 use super::{
-    holding::{Settle, Settling, WrappedBody},
+    holding::{Settlement, Settling, WrappedBody},
     layer::RateLimitLayer,
 };
 use crate::{error::ConfigError, policy::Policy};
@@ -15,11 +15,12 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// The cost of the layer is then an estimate. Under each policy with [holds](crate::Policy::with_holds), it is held
     /// before the service runs, and counts in full meanwhile. `settle` gets the head of the response and decides how
-    /// many units are charged: see [`Settle`]. Policies without holds are charged as ever, in the same check.
+    /// many units are charged: see [`Settlement`]. Policies without holds are charged as ever, in the same check.
     ///
-    /// With [`Settle::AtEnd`], the units are charged when the response body has ended, failed or been dropped: those
-    /// that the handler has set in its [`Bill`](super::Bill) by then, or those that were held if it has set none. Each
-    /// hold is settled exactly once. The response does not wait for the store: settlements are sent in the background.
+    /// With [`Settlement::AtEnd`], the units are charged when the response body has ended, failed or been dropped:
+    /// those that the handler has set in its [`Bill`](super::Bill) by then, or those that were held if it has set none.
+    /// Each hold is settled exactly once. The response does not wait for the store: settlements are sent in the
+    /// background.
     ///
     /// # Requests that fail
     ///
@@ -62,7 +63,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use http::{StatusCode, request, response};
-    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settle, policy::Holds};
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::Holds};
     ///
     /// fn estimate(request: &request::Parts) -> u32 {
     ///     let length = request.headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
@@ -73,9 +74,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
     ///     .with_cost(estimate)?
-    ///     .settle(|response: &response::Parts| match response.status {
-    ///         StatusCode::NOT_MODIFIED => Settle::Release,
-    ///         _ => Settle::AtEnd,
+    ///     .with_settlement(|response: &response::Parts| match response.status {
+    ///         StatusCode::NOT_MODIFIED => Settlement::Nothing,
+    ///         _ => Settlement::AtEnd,
     ///     })?;
     /// # let _ = limit;
     /// # Ok(())
@@ -83,21 +84,22 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     #[doc(alias = "refund")]
     #[doc(alias = "streaming")]
-    pub fn settle(
+    pub fn with_settlement(
         self,
-        settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,
+        settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static,
     ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
         self.settled(Settling::All(Arc::new(settle)))
     }
 
-    /// As [`settle`](Self::settle), with an answer for each policy: for a layer whose policies count different units.
+    /// As [`with_settlement`](Self::with_settlement), with an answer for each policy: for a layer whose policies count
+    /// different units.
     ///
     /// The closure is called for each policy with holds, except concurrency limits. A handler that knows the costs puts
-    /// them on the bill ([`Bill::set_cost_of`](super::Bill::set_cost_of)), with [`Settle::AtEnd`] here.
+    /// them on the bill ([`Bill::set_cost_of`](super::Bill::set_cost_of)), with [`Settlement::AtEnd`] here.
     ///
     /// # Errors
     ///
-    /// Those of [`settle`](Self::settle).
+    /// Those of [`with_settlement`](Self::with_settlement).
     ///
     /// # Examples
     ///
@@ -105,12 +107,12 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use http::response::Parts;
-    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settle, policy::Holds};
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::Holds};
     ///
-    /// fn usage(response: &Parts, policy: &Policy) -> Settle {
+    /// fn usage(response: &Parts, policy: &Policy) -> Settlement {
     ///     let field = if policy.name() == "input-tokens" { "x-tokens-in" } else { "x-tokens-out" };
     ///     let tokens = response.headers.get(field).and_then(|tokens| tokens.to_str().ok()?.parse().ok());
-    ///     tokens.map_or(Settle::Keep, Settle::Charge)
+    ///     tokens.map_or(Settlement::Held, Settlement::Units)
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -121,14 +123,14 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
     ///     .with_cost_of("input-tokens", 1_000)?
     ///     .with_cost_of("output-tokens", 4_000)?
-    ///     .settle_by(usage)?;
+    ///     .with_settlement_by(usage)?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle_by(
+    pub fn with_settlement_by(
         self,
-        settle: impl Fn(&Parts, &Policy) -> Settle + Send + Sync + 'static,
+        settle: impl Fn(&Parts, &Policy) -> Settlement + Send + Sync + 'static,
     ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
         self.settled(Settling::Each(Arc::new(settle)))
     }

@@ -39,7 +39,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let logins = Policy::per_minute("logins", 5)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), logins, PeerIp::default()).fail_closed();
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), logins, PeerIp::new()).fail_closed();
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -89,7 +89,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_client = Policy::per_minute("per-client", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default())
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new())
     ///     .with_shadow(std::env::var_os("ENFORCE_LIMITS").is_none());
     /// # let _ = limit;
     /// # Ok(())
@@ -134,7 +134,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?)
-    ///     .on_missing_key(MissingKey::ShareOneBucket);
+    ///     .on_missing_key(MissingKey::ShareOneKey);
     /// # let _ = limit;
     /// # Ok(())
     /// # }

@@ -6,7 +6,7 @@
 //! # Rules
 //!
 //! * A request is charged before the inner service is called. A later failure is not refunded, unless the layer
-//!   [settles](RateLimitLayer::settle) what it holds.
+//!   [settles](RateLimitLayer::with_settlement) what it holds.
 //! * A slot of a [concurrency limit](crate::Policy::concurrent) is held until the response body has ended, and until
 //!   the last [`HoldGuard`] of its request is dropped.
 //! * All charges of a request are committed together or none is.
@@ -29,7 +29,7 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default());
+//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new());
 //! let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 //! # Ok(())
 //! # }
@@ -47,7 +47,7 @@
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
 //! let user = ExtensionKey::<u64>::new().on_missing_key(MissingKey::Exempt);
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
 //!     .and(Policy::per_day("per-user", 10_000)?, user)?
 //!     .route("/search", Route::cost(10))?
 //!     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
@@ -87,7 +87,7 @@ pub(crate) use self::route::{RouteTable, Settings};
 pub(crate) use self::rules::{Followers, Rules, RulesOwner};
 pub use self::{
     future::ResponseFuture,
-    holding::{Bill, CarryHolds, HeldBody, HeldTooLong, HoldGuard, SameBody, Settle, WrappedBody},
+    holding::{Bill, CarryHolds, HeldBody, HeldTooLong, HoldGuard, SameBody, Settlement, WrappedBody},
     layer::RateLimitLayer,
     route::Route,
     service::RateLimit,

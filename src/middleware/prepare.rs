@@ -165,7 +165,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             Ok(None) => return Ok(Some(ExemptCause::Key)),
             Err(error) => match missing {
                 MissingKey::Exempt if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
-                MissingKey::ShareOneBucket if error.is_missing() => Key::reserved(Key::MISSING),
+                MissingKey::ShareOneKey if error.is_missing() => Key::reserved(Key::MISSING),
                 _ => return Err(RefusalReason::Key(error).into()),
             },
         };

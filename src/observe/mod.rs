@@ -28,8 +28,8 @@
 //! without a limit (fail_open). Check that the store runs, can be reached from here and takes writes.
 //! ```
 //!
-//! [`Limiter::quiet`](crate::Limiter::quiet) switches the lines off. An observer that writes such events itself
-//! ([`Observer::traces`]), as [`Tracing`] does, replaces the events but not the lines on stderr.
+//! [`Limiter::without_notices`](crate::Limiter::without_notices) switches the lines off. An observer that writes such
+//! events itself ([`Observer::traces`]), as [`Tracing`] does, replaces the events but not the lines on stderr.
 //!
 //! # The default
 //!

@@ -255,7 +255,7 @@ impl fmt::Display for Warning {
                 "the memory store is full: it has room for {capacity} keys, and the counts of all are live. A new key \
                  now gets what `MemoryStore::when_full` says: by default the place of a live count, whose client \
                  starts anew. Give the store room for all clients of one window with `MemoryStore::with_capacity`; if \
-                 clients can make keys up, choose `WhenFull::ShareOneBucket` or `WhenFull::Deny`"
+                 clients can make keys up, choose `WhenFull::ShareOneKey` or `WhenFull::Deny`"
             ),
             Self::UnchargedPolicy { policy, exempt: None } => write!(
                 f,

@@ -45,7 +45,7 @@ impl Plans {
     ///     "free",
     /// )?;
     /// // Costs and routes are those of the file, and the policy is that of the account's plan.
-    /// let layer = live.layer(Limiter::new(MemoryStore::new()), ExtensionKey::<u64>::new())?.with_policy(plans);
+    /// let layer = live.layer(Limiter::new(MemoryStore::new()), ExtensionKey::<u64>::new())?.with_policies(plans);
     /// # let _ = layer;
     /// # Ok(())
     /// # }

@@ -150,7 +150,7 @@ impl Plans {
     }
 
     /// Switches off what plans report by themselves. Observers get the same events as before.
-    pub fn quiet(mut self) -> Self {
+    pub fn without_notices(mut self) -> Self {
         self.settings().reporter.silence();
         self
     }

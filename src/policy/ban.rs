@@ -12,7 +12,7 @@ impl Policy {
     /// denied, whatever is available, by every instance that shares the store.
     ///
     /// The ban begins with the last of these denials, whose Retry-After is already the end of the ban. Requests during
-    /// the ban do not extend it and are not counted, also under a policy that counts rejections; with Redis, most of
+    /// the ban do not extend it and are not counted, also under a policy that counts denials; with Redis, most of
     /// them are denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store,
     /// because it has to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another
     /// policy do not count as denials. A cost of 0 passes during a ban. [`Limiter::unban`](crate::Limiter::unban) lifts

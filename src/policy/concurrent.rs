@@ -36,7 +36,7 @@ impl Policy {
     /// [`with_shadow`](Self::with_shadow), [`with_unit`](Self::with_unit), [`with_partition_keys`] and the durations of
     /// [`with_holds`](Self::with_holds) apply. A slot that is not settled is always released, whatever
     /// [`with_unsettled`](Holds::with_unsettled) says. [`window`](Self::window), [`algorithm`](Self::algorithm) and
-    /// [`with_count_rejected`](Self::with_count_rejected) have no meaning.
+    /// [`with_denials_counted`](Self::with_denials_counted) have no meaning.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Policy {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [Policy::concurrent("uploads", 3)?, Policy::per_day("uploads-per-day", 100)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, PeerIp::default()).validated()?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, PeerIp::new()).validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }

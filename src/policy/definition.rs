@@ -16,7 +16,7 @@ pub(super) struct Definition {
     pub(super) algorithm: Algorithm,
     pub(super) resolution_us: u64,
     pub(super) burst: u32,
-    pub(super) count_rejected: bool,
+    pub(super) denials_counted: bool,
     /// `None` for requests, the default of the header draft.
     pub(super) unit: Option<Box<str>>,
     pub(super) partition_keys: Option<PartitionKeys>,
@@ -48,7 +48,7 @@ impl Definition {
             algorithm: Algorithm::SlidingWindowLog,
             resolution_us: 1,
             burst: limit,
-            count_rejected: false,
+            denials_counted: false,
             unit: None,
             partition_keys: None,
             ban: None,
@@ -111,7 +111,7 @@ impl fmt::Debug for Definition {
             algorithm,
             resolution_us,
             burst,
-            count_rejected,
+            denials_counted,
             unit,
             partition_keys,
             ban,
@@ -130,7 +130,7 @@ impl fmt::Debug for Definition {
             .field("algorithm", algorithm)
             .field("resolution", &Duration::from_micros(*resolution_us))
             .field("burst", burst)
-            .field("count_rejected", count_rejected)
+            .field("denials_counted", denials_counted)
             .field("unit", unit)
             .field("partition_keys", partition_keys)
             .field("ban", &ban.map(|(denials, duration_us)| (denials, Duration::from_micros(duration_us))))

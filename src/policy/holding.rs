@@ -15,11 +15,11 @@ impl Policy {
     ///
     /// Checks of such a policy count open holds as spent. A policy without holds does not look for them, also where it
     /// shares its counts with one that has holds. Holds exclude [bans](Self::ban_after), [shards](Self::with_shards)
-    /// and [counted rejections](Self::with_count_rejected). Defaults to no holds.
+    /// and [counted denials](Self::with_denials_counted). Defaults to no holds.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the policy has a ban or shards or counts rejections, or if the time-to-live, the typical
+    /// [`ConfigError`] if the policy has a ban or shards or counts denials, or if the time-to-live, the typical
     /// duration or the longest age is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
@@ -39,7 +39,7 @@ impl Policy {
         let excludes = [
             (self.ban().is_some(), "ban_after"),
             (self.is_sharded(), "with_shards"),
-            (self.count_rejected(), "with_count_rejected"),
+            (self.denials_counted(), "with_denials_counted"),
         ];
         if let Some((_, setting)) = excludes.into_iter().find(|(is_set, _)| *is_set) {
             return Err(self.excludes_holds(setting));

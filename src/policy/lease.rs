@@ -52,7 +52,7 @@ impl Policy {
     /// # Errors
     ///
     /// [`ConfigError`] if `units` is 0 or above the policy's [capacity](Self::capacity), or if the policy has a ban or
-    /// shards, counts rejections, or has holds that are [released](Unsettled::Release) when they expire.
+    /// shards, counts denials, or has holds that are [released](Unsettled::Release) when they expire.
     ///
     /// # Examples
     ///
@@ -83,7 +83,7 @@ impl Policy {
         let excludes = [
             (self.ban().is_some(), "ban_after"),
             (self.is_sharded(), "with_shards"),
-            (self.count_rejected(), "with_count_rejected"),
+            (self.denials_counted(), "with_denials_counted"),
             (is_released, "Unsettled::Release"),
         ];
         if let Some((_, setting)) = excludes.into_iter().find(|(is_set, _)| *is_set) {
@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(policy().ban_after(1, ban).unwrap().with_lease(10).unwrap_err(), excludes("ban_after"));
         assert_eq!(policy().with_lease(10).unwrap().with_shards(2).unwrap_err(), excludes("with_shards"));
         assert_eq!(policy().with_shards(2).unwrap().with_lease(10).unwrap_err(), excludes("with_shards"));
-        let counting = policy().with_count_rejected(true).with_lease(10).unwrap_err();
-        assert_eq!(counting, excludes("with_count_rejected"));
-        assert_eq!(policy().with_lease(10).unwrap().with_count_rejected(true).lease(), None);
+        let counting = policy().with_denials_counted(true).with_lease(10).unwrap_err();
+        assert_eq!(counting, excludes("with_denials_counted"));
+        assert_eq!(policy().with_lease(10).unwrap().with_denials_counted(true).lease(), None);
         let released = Holds::new().with_unsettled(Unsettled::Release);
         assert_eq!(policy().with_lease(10).unwrap().with_holds(released).unwrap_err(), excludes("Unsettled::Release"));
         assert_eq!(policy().with_holds(released).unwrap().with_lease(10).unwrap_err(), excludes("Unsettled::Release"));

@@ -34,7 +34,7 @@ use crate::{
 /// so that for the length of one window a client may spend both limits.
 ///
 /// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Rejections that
-/// [count](Policy::with_count_rejected) remove no units that other policies on the same count have admitted. The
+/// [count](Policy::with_denials_counted) remove no units that other policies on the same count have admitted. The
 /// highest limit under which a log was charged since it was last empty bounds the log's memory: after a limit is
 /// lowered, the old limit bounds the memory until the log is empty.
 ///
@@ -196,9 +196,9 @@ impl Policy {
         self.0.capacity
     }
 
-    /// Whether denied requests are counted. `false` unless [`with_count_rejected`](Self::with_count_rejected) sets it.
-    pub fn count_rejected(&self) -> bool {
-        self.definition().count_rejected
+    /// Whether denied requests are counted: `false` unless set by [`with_denials_counted`](Self::with_denials_counted).
+    pub fn denials_counted(&self) -> bool {
+        self.definition().denials_counted
     }
 
     /// The unit that clients see, set by [`with_unit`](Self::with_unit). `None` means that the policy counts requests.
@@ -237,7 +237,7 @@ impl Policy {
 
     /// Whether a denial counts against the caller.
     pub(crate) fn counts_denials(&self) -> bool {
-        self.definition().count_rejected || self.ban().is_some()
+        self.definition().denials_counted || self.ban().is_some()
     }
 
     /// Whether this policy counts another policy's denials.

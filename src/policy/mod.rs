@@ -10,7 +10,7 @@
 //!    keys.
 //! 2. Counts belong to the policy's name, algorithm, window and resolution. Policies that agree in these share their
 //!    counts.
-//! 3. A denied request changes no count, unless the policy [counts rejections](Policy::with_count_rejected) or
+//! 3. A denied request changes no count, unless the policy [counts denials](Policy::with_denials_counted) or
 //!    [bans](Policy::ban_after).
 //! 4. A [shadow policy](Policy::with_shadow) counts and reports, and refuses nothing. It shares its counts with the
 //!    same policy enforced.

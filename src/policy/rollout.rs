@@ -17,8 +17,8 @@ impl Policy {
     ///   failure policy is, and if the cost is above the limit.
     /// * [`Limiter::acquire`](crate::Limiter::acquire) and [`ThrottleLayer`](crate::ThrottleLayer) never wait for a
     ///   shadow policy.
-    /// * Rejections that [count](Self::with_count_rejected) and [bans](Self::ban_after) act on the counts of the shadow
-    ///   policy alone.
+    /// * Denials that [count](Self::with_denials_counted) and [bans](Self::ban_after) act on the counts of the
+    ///   shadow policy alone.
     ///
     /// The setting is no part of what counts belong to. A policy that was a shadow policy and is enforced now denies at
     /// once what does not fit beside the units that it has counted. Instances that enforce the policy and instances

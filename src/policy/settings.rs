@@ -115,20 +115,20 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let login = Policy::per_minute("login", 5)?.with_count_rejected(true);
+    /// let login = Policy::per_minute("login", 5)?.with_denials_counted(true);
     /// # let _ = login;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_count_rejected(self, count_rejected: bool) -> Self {
+    pub fn with_denials_counted(self, denials_counted: bool) -> Self {
         if self.is_concurrent() {
             return self;
         }
         self.change(|d| {
-            d.count_rejected = count_rejected;
-            d.holds = d.holds.filter(|_| !count_rejected);
-            d.lease = d.lease.filter(|_| !count_rejected);
+            d.denials_counted = denials_counted;
+            d.holds = d.holds.filter(|_| !denials_counted);
+            d.lease = d.lease.filter(|_| !denials_counted);
         })
     }
 

@@ -29,7 +29,7 @@ impl Policy {
     ///   then, and be denied again.
     /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
     ///   check that has no shards denies it too, or if a policy of the check
-    ///   [counts rejections](Self::with_count_rejected), because it would count both attempts.
+    ///   [counts denials](Self::with_denials_counted), because it would count both attempts.
     /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
     /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
     ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(policy(9).ban_after(1, ban).unwrap().with_shards(2).unwrap_err(), error);
         assert_eq!(policy(9).with_shards(2).unwrap().ban_after(1, ban).unwrap_err(), error);
         assert!(policy(9).with_shards(1).unwrap().ban_after(1, ban).is_ok());
-        let counting = policy(9).with_count_rejected(true).with_shards(2).unwrap();
-        assert_eq!(counting, policy(9).with_shards(2).unwrap().with_count_rejected(true));
-        assert!(counting.shard_policies().iter().all(Policy::count_rejected));
+        let counting = policy(9).with_denials_counted(true).with_shards(2).unwrap();
+        assert_eq!(counting, policy(9).with_shards(2).unwrap().with_denials_counted(true));
+        assert!(counting.shard_policies().iter().all(Policy::denials_counted));
     }
 
     /// The whole bucket takes 366 days to fill. Two of its three units a window are those of the first shard, so the

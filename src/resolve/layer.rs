@@ -48,7 +48,7 @@ impl<F> ResolveLayer<F> {
     }
 
     /// Switches off what the layer reports by itself. Observers get the same events as before.
-    pub fn quiet(mut self) -> Self {
+    pub fn without_notices(mut self) -> Self {
         self.settings.reporter.silence();
         self
     }

@@ -15,7 +15,7 @@
 //! 4. A request without the extension has no key, so [`MissingKey`](crate::MissingKey) decides. By default, the
 //!    response is 500; set another for anonymous requests. With [`MissingKey::Exempt`](crate::MissingKey::Exempt), the
 //!    limit does not apply while the resolution fails; use
-//!    [`MissingKey::ShareOneBucket`](crate::MissingKey::ShareOneBucket), or a second limit by address, where that
+//!    [`MissingKey::ShareOneKey`](crate::MissingKey::ShareOneKey), or a second limit by address, where that
 //!    matters.
 //! 5. Each request calls the closure. Keep answers in a cache in the closure, and put a limit by address outside of
 //!    this layer if the closure is expensive.
@@ -80,7 +80,7 @@
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let per_user = Policy::per_minute("per-user", 60)?;
 //! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_user, ExtensionKey::<u64>::new())
-//!     .on_missing_key(MissingKey::ShareOneBucket); // anonymous requests
+//!     .on_missing_key(MissingKey::ShareOneKey); // anonymous requests
 //! let find = |parts: &Parts| user_of(parts.headers.get("cookie").cloned());
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async {}))

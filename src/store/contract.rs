@@ -6,7 +6,7 @@ use crate::{
     breaker::settings::Breaker,
     check::Check,
     error::{ConfigError, Error},
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -21,8 +21,8 @@ use crate::{
 /// example.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a store",
-    label = "expected `MemoryStore::new()`, `RedisStore::connect(..)?` or your own store",
-    note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.connect(..)?`"
+    label = "expected `MemoryStore::new()`, `RedisStore::open(..)?` or your own store",
+    note = "if this is a `Result`, add `?`; if it is a builder, finish it with `.open(..)?`"
 )]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Judges `check`: charges all of its charges if all fit, and none otherwise.
@@ -59,7 +59,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Sets the observer of events inside the store: its calls, and warnings about its setup. `None` removes an earlier
-    /// observer; a [quiet](crate::Limiter::quiet) limiter without observers passes `None`.
+    /// observer; a [quiet](crate::Limiter::without_notices) limiter without observers passes `None`.
     ///
     /// Called when a limiter is created over the store, and whenever the limiter's observers change. The limiter itself
     /// reports decisions, failures and changes of the breaker. Defaults to doing nothing.
@@ -115,7 +115,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ended is not changed. A change may be sent again if its fate is unknown, so it must not be made twice.
     ///
     /// Defaults to an error, for stores without holds.
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         let _ = (hold, change);
         Answer::Ready(Err(ConfigError::store_without_holds().into()))
     }

@@ -369,7 +369,7 @@ fn certain_wait(check: &Check, verdict: &Verdict) -> Option<u64> {
     let (mut is_frozen, mut certain_us) = (false, u64::MAX);
     for (charge, outcome) in check.charges().iter().zip(&verdict.outcomes) {
         // The store has to count this denial too.
-        if outcome.ban_us == 0 && (charge.policy.count_rejected() || charge.policy.ban().is_some()) {
+        if outcome.ban_us == 0 && (charge.policy.denials_counted() || charge.policy.ban().is_some()) {
             return None;
         }
         match outcome {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{
     check::Check,
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     policy::Policy,
     store::{
@@ -119,7 +119,7 @@ impl Store for FailingStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.change_hold(hold, change),

@@ -35,7 +35,7 @@
 //! use tollgate::{Limiter, MemoryStore, store::WhenFull};
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
-//! let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneBucket);
+//! let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
 //! let limiter = Limiter::new(store);
 //! # Ok(())
 //! # }
@@ -134,7 +134,7 @@
 //!
 //! use tollgate::{
 //!     Key, Limiter, MemoryStore, Policy, failure::Breaker, observe::Observer,
-//!     store::{Answer, Check, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
+//!     store::{Answer, Check, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 //! };
 //!
 //! /// Prints every check before it is judged.
@@ -185,7 +185,7 @@
 //!         self.0.has_holds()
 //!     }
 //!
-//!     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+//!     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
 //!         self.0.change_hold(hold, change)
 //!     }
 //!
@@ -227,6 +227,6 @@ pub use self::{
 };
 pub use crate::{
     check::{Charge, Check},
-    hold::{HoldChange, HoldId, OpenHold, Settlement},
+    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
     verdict::{Outcome, Verdict},
 };

@@ -11,7 +11,7 @@ pub enum Feature {
     Bans,
     /// Changes by hand ([`Store::change_count`](crate::store::Store::change_count)).
     CountChanges,
-    /// Rejections that are counted ([`Policy::with_count_rejected`](crate::Policy::with_count_rejected)).
+    /// Rejections that are counted ([`Policy::with_denials_counted`](crate::Policy::with_denials_counted)).
     CountRejected,
     /// [`Algorithm::FixedWindow`].
     FixedWindow,

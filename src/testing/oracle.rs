@@ -68,7 +68,7 @@ impl Oracle {
         Self { resolution_us: resolution_us.max(1), charges: Vec::new() }
     }
 
-    /// Charges `cost`. `admitted` is false for a rejection that a policy [counts](Policy::with_count_rejected).
+    /// Charges `cost`. `admitted` is false for a rejection that a policy [counts](Policy::with_denials_counted).
     pub fn charge(&mut self, policy: &Policy, at_us: u64, cost: u32, admitted: bool) {
         let leaves_us = at_us.next_multiple_of(self.resolution_us) + policy.window_us();
         let live = self.charges.last().filter(|charge| charge.leaves_us > at_us);
@@ -166,7 +166,7 @@ impl Oracle {
         admitted
     }
 
-    /// Whether a limit at least as high as this policy's has charged before every counted rejection in the window.
+    /// Whether a limit at least as high as this policy's has charged before every counted denial in the window.
     ///
     /// A log drops rejections beyond the highest limit that has charged, otherwise denied traffic would fill its
     /// memory. A higher limit that charges later does not see the dropped rejections.
@@ -209,7 +209,7 @@ impl Oracle {
         for charge in &self.charges {
             debt = wait_until(debt, charge.at_us, charge.policy.limit());
             let charged = debt + time(&charge.policy, charge.cost);
-            // A counted rejection empties the bucket at most.
+            // A counted denial empties the bucket at most.
             let empty = debt.max(time(&charge.policy, charge.policy.capacity()));
             debt = match charge.kind {
                 Kind::Admitted => charged,

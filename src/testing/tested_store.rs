@@ -10,7 +10,7 @@ use crate::{
     clock::ManualClock,
     decision::Decision,
     error::Error,
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     policy::{Algorithm, Policy},
     store::{Answer, CountChange},
@@ -127,7 +127,7 @@ impl TestedStore {
     }
 
     /// Changes a hold.
-    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<Settlement, NotPassed> {
+    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, NotPassed> {
         self.note(format!("{change:?} of a hold under {:?}", hold.policy.name()));
         Ok(match self.fixture.store.change_hold(hold, change) {
             Answer::Ready(settlement) => settlement?,

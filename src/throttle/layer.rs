@@ -30,7 +30,7 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let quota = Policy::per_second("upstream", 50)?;
 /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1")
-///     .within(Duration::from_secs(2));
+///     .with_max_wait(Duration::from_secs(2));
 /// // In place of a client.
 /// let client = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new("hello")) });
 ///
@@ -70,7 +70,7 @@ impl ThrottleLayer {
     /// Creates a layer that charges each call one unit under `policy`, to one `key`: the name of the upstream, or of
     /// the account there.
     ///
-    /// A call waits for at most 10 seconds ([`within`](Self::within)). The failure policy is
+    /// A call waits for at most 10 seconds ([`with_max_wait`](Self::with_max_wait)). The failure policy is
     /// [closed](Self::fail_closed). A [concurrency limit](Policy::concurrent) also needs
     /// [`hold_until_end`](Self::hold_until_end); without it, no call is made.
     pub fn new(limiter: Limiter, policy: Policy, key: impl Into<Key>) -> Self {
@@ -263,13 +263,13 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
-    /// let of_jobs = throttle.clone().within(Duration::from_secs(3_600));
-    /// let of_handlers = throttle.within(Duration::from_millis(200));
+    /// let of_jobs = throttle.clone().with_max_wait(Duration::from_secs(3_600));
+    /// let of_handlers = throttle.with_max_wait(Duration::from_millis(200));
     /// # let _ = (of_jobs, of_handlers);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn within(self, max_wait: Duration) -> Self {
+    pub fn with_max_wait(self, max_wait: Duration) -> Self {
         self.change(|settings| settings.max_wait = max_wait)
     }
 
@@ -332,12 +332,12 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
     /// let quota = Policy::per_second("upstream", 80)?;
-    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1").share_pauses();
+    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1").with_shared_pauses();
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn share_pauses(self) -> Self {
+    pub fn with_shared_pauses(self) -> Self {
         self.change(Settings::share_pauses)
     }
 

@@ -9,13 +9,14 @@
 //!
 //! 1. A call waits in the queue of its key, first come, first served in the process, and is charged before it is made.
 //!    [`Limiter::acquire`](crate::Limiter::acquire) has the details. A call that fails later is not refunded.
-//! 2. A call that is certain to wait for longer than [`within`](ThrottleLayer::within) allows is not made. Its error is
-//!    [`Throttled`], which says how long it would have taken. Errors of the client pass through, in a box.
+//! 2. A call that is certain to wait for longer than [`with_max_wait`](ThrottleLayer::with_max_wait) allows is not
+//!    made. Its error is [`Throttled`], which says how long it would have taken. Errors of the client pass through, in
+//!    a box.
 //! 3. Without a verdict of the store, no call is made ([`fail_closed`](ThrottleLayer::fail_closed)), unless the layer
 //!    fails [open](ThrottleLayer::fail_open) or [local](ThrottleLayer::fail_local).
 //! 4. A response that asks for a pause keeps later calls for its key back, in this process, or in all processes that
-//!    [share pauses](ThrottleLayer::share_pauses). Then they resume one by one. Calls that are under way go on, and the
-//!    response itself reaches the caller unchanged: the layer repeats no call.
+//!    [share pauses](ThrottleLayer::with_shared_pauses). Then they resume one by one. Calls that are under way go on,
+//!    and the response itself reaches the caller unchanged: the layer repeats no call.
 //! 5. A call that was charged just when a pause began takes another turn after the pause, behind the calls that wait
 //!    then, and is charged again, because the upstream counts it then.
 //! 6. Under a [concurrency limit](crate::Policy::concurrent), a call waits for a slot, which it holds until the body of
@@ -111,13 +112,13 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::connect("redis://127.0.0.1:6379")?
+//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
 //! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
 //!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
 //!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })?
 //!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-//!     .within(Duration::from_secs(30))
-//!     .share_pauses();
+//!     .with_max_wait(Duration::from_secs(30))
+//!     .with_shared_pauses();
 //! // Redirects are calls, which the throttle would not see.
 //! let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
 //! let mut client = ServiceBuilder::new().layer(throttle).service(client);

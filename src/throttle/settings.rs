@@ -10,7 +10,7 @@ use crate::{
     error::{ConfigError, Error},
     failure::FailurePolicy,
     key::Key,
-    limiter::{Held, Limiter},
+    limiter::{HoldAnswer, Limiter},
     policy::Policy,
 };
 
@@ -70,8 +70,8 @@ impl Settings {
             let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
             let acquire = if is_local { acquire.fail_local() } else { acquire };
             return acquire.within(wait).await.map(|held| match held {
-                Held::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost))),
-                Held::Denied(decision) => (decision, None),
+                HoldAnswer::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost))),
+                HoldAnswer::Denied(decision) => (decision, None),
             });
         }
         let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(shares);

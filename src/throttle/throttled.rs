@@ -15,7 +15,8 @@ pub type BoxError = Box<dyn error::Error + Send + Sync>;
 /// store gave no verdict, or the client had no room for it in time.
 ///
 /// [`Throttle`](super::Throttle) returns it in a `Box<dyn Error + Send + Sync>`. The inner service was not called. A
-/// call that is certain to wait for longer than [`within`](crate::ThrottleLayer::within) allows gets the error at once.
+/// call that is certain to wait for longer than [`with_max_wait`](crate::ThrottleLayer::with_max_wait) allows gets the
+/// error at once.
 ///
 /// # Examples
 ///
@@ -96,7 +97,8 @@ impl Throttled {
         self.pause
     }
 
-    /// The longest time that the call was allowed to wait, see [`ThrottleLayer::within`](crate::ThrottleLayer::within).
+    /// The longest time that the call was allowed to wait, see
+    /// [`ThrottleLayer::with_max_wait`](crate::ThrottleLayer::with_max_wait).
     pub fn max_wait(&self) -> Duration {
         self.max_wait
     }
@@ -131,7 +133,7 @@ impl fmt::Display for Throttled {
             (Cause::NoPlace, _) => write!(
                 f,
                 "the client had no room for the call within {max_wait:?}; call again later, or set a longer wait with \
-                 `within`"
+                 `with_max_wait`"
             ),
             (Cause::NoVerdict(error), _) if error.kind() == ErrorKind::Config => f.write_str(
                 "the limiter refuses the call, because it is wrong; correct what the source of this error names",
@@ -147,7 +149,7 @@ impl fmt::Display for Throttled {
                 write!(
                     f,
                     "a call can be made in {:?} at the earliest, and this call may wait for {max_wait:?}; call again \
-                     then, or set a longer wait with `within`",
+                     then, or set a longer wait with `with_max_wait`",
                     millis_up(wait)
                 )
             }

@@ -41,7 +41,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
     let built = [
         Policy::per_minute("a", 60),
         Policy::new("b", 7, Duration::from_millis(1_500))
-            .map(|b| b.with_algorithm(Algorithm::SlidingWindowCounter).with_count_rejected(true))
+            .map(|b| b.with_algorithm(Algorithm::SlidingWindowCounter).with_denials_counted(true))
             .and_then(|b| b.with_unit("content-bytes")),
         Policy::per_hour("c", 9)
             .and_then(|c| c.with_algorithm(Algorithm::TokenBucket).with_burst(3))
@@ -118,7 +118,7 @@ const TWIN: &str = r#"
 /// The layer of [`TWIN`] by builder methods.
 fn twin(limiter: Limiter) -> Result<RateLimitLayer<GlobalKey>, ConfigError> {
     let policies = [Policy::per_minute("per-client", 6)?, Policy::per_minute("tokens", 100)?];
-    let login = Policy::per_minute("login", 1)?.with_count_rejected(true);
+    let login = Policy::per_minute("login", 1)?.with_denials_counted(true);
     RateLimitLayer::new(limiter, policies, GlobalKey)
         .with_headers(HeaderStyle::XRateLimitDelta)
         .fail_closed()

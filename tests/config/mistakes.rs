@@ -4,7 +4,7 @@ use tollgate::config::{LimitsConfig, LimitsFile};
 
 use super::{check, mistakes, with_policy};
 
-/// Text after [`with_policy`], and its only mistake.
+/// Text after [`with_policies`], and its only mistake.
 const CASES: &[(&str, &str)] = &[
     (
         "policies.q.rate = 5",

@@ -35,7 +35,7 @@ fn law_13_a_policy_that_no_entry_charges_is_reported_once() {
     let limits = check(&with_policy("policies.login.rate = \"5/min\"")).unwrap();
     assert_eq!(limits.warnings(), [uncharged("login", None)]);
     let warned = Warned::default();
-    let limiter = limiter().quiet().with_observer(warned.clone());
+    let limiter = limiter().without_notices().with_observer(warned.clone());
     for _ in 0..2 {
         let _ = limits.clone().layer(limiter.clone(), GlobalKey).unwrap();
     }

@@ -25,7 +25,7 @@ fn a_main_that_returns_a_wrong_configuration_prints_what_is_wrong_and_what_to_wr
 
 #[tokio::test]
 async fn a_main_that_returns_a_failed_check_prints_the_cause_and_whether_units_may_be_charged() {
-    let error = down_limiter().quiet().check("k", &per_minute(5), 1).await.unwrap_err();
+    let error = down_limiter().without_notices().check("k", &per_minute(5), 1).await.unwrap_err();
     let printed = printed(error.clone());
     assert!(printed.starts_with(&error.to_string()), "{printed}");
     assert!(printed.ends_with(" (Unavailable; the check was not charged)"), "{printed}");

@@ -46,7 +46,7 @@ async fn exempt_prefixes_are_not_limited() {
 #[tokio::test]
 async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
     let denied = client().exempt(["198.51.100.7"]).unwrap().deny(["198.51.100.0/24"]).unwrap();
-    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneKey] {
         let app = app(layer(1, denied.clone()).on_missing_key(missing));
         for address in ["198.51.100.1", "198.51.100.7", "64:ff9b::198.51.100.1", "203.0.113.1, 198.51.100.1"] {
             let reply = send(&app, forwarded_for(address, "/")).await;

@@ -82,7 +82,7 @@ async fn a_subject_without_a_setting_has_that_of_the_layer() {
 #[tokio::test]
 async fn every_extractor_can_have_its_own_setting_for_a_missing_key() {
     let header = |name: &str| HeaderKey::new(name).unwrap();
-    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneBucket));
+    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneKey));
     let boxed = app(layer(1, boxed));
     assert!(get_passes(&boxed, "/").await);
     assert!(!get_passes(&boxed, "/").await);
@@ -98,8 +98,8 @@ async fn every_extractor_can_have_its_own_setting_for_a_missing_key() {
 }
 
 #[tokio::test]
-async fn share_one_bucket_counts_requests_without_a_key_together() {
-    let app = by_tenant(MissingKey::ShareOneBucket);
+async fn share_one_key_counts_requests_without_a_key_together() {
+    let app = by_tenant(MissingKey::ShareOneKey);
     assert!(get_passes(&app, "/").await);
     assert!(!get_passes(&app, "/search").await);
     for own in ["a", "*missing", "missing", "*"] {
@@ -109,11 +109,11 @@ async fn share_one_bucket_counts_requests_without_a_key_together() {
 
 #[tokio::test]
 async fn a_missing_peer_address_is_a_missing_key() {
-    let without_address = |missing| app(layer(1, PeerIp::default()).on_missing_key(missing));
+    let without_address = |missing| app(layer(1, PeerIp::new()).on_missing_key(missing));
     let exempt = without_address(MissingKey::Exempt);
     assert!(get_passes(&exempt, "/").await);
     assert!(get_passes(&exempt, "/").await);
-    let shared = without_address(MissingKey::ShareOneBucket);
+    let shared = without_address(MissingKey::ShareOneKey);
     assert!(get_passes(&shared, "/").await);
     assert!(!get_passes(&shared, "/").await);
     assert_eq!(get(&without_address(MissingKey::Reject), "/").await.status, 400);
@@ -126,7 +126,7 @@ async fn an_unusable_key_is_400_whatever_the_setting() {
         Some(_) => Err(KeyError::MalformedHeader("x-token".parse().unwrap())),
         None => Ok(Key::from("all")),
     };
-    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneKey] {
         let repeated = [("x-tenant", "a"), ("x-tenant", "b")];
         assert_eq!(get_with(&by_tenant(missing), "/", &repeated).await.status, 400, "{missing:?}");
         let app = app(layer(1, malformed).on_missing_key(missing));

@@ -59,7 +59,7 @@ async fn law_10_no_raw_key_in_debug_or_bodies() {
 
 #[tokio::test]
 async fn law_10_no_raw_key_in_refusals_of_unusable_keys() {
-    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneBucket] {
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneKey] {
         let app: Router =
             app(RateLimitLayer::new(limiter(), per_minute(1), HeaderKey::new("x-api-key").unwrap())
                 .on_missing_key(missing));

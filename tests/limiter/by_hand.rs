@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
-    limiter::Held,
+    limiter::HoldAnswer,
     policy::Holds,
     store::{Answer, FailingStore, Store, Verdict},
 };
@@ -119,7 +119,7 @@ async fn slots_are_refused_during_a_ban_and_come_back_when_they_are_released() {
     limiter.ban("k", &slots, BAN).await.unwrap();
     let denied = limiter.hold("k", &slots, 1).await.unwrap();
     assert!(!denied.is_allowed());
-    if let Held::Open(hold) = held {
+    if let HoldAnswer::Open(hold) = held {
         hold.release().await.unwrap();
     }
     limiter.unban("k", &slots).await.unwrap();

@@ -110,7 +110,7 @@ async fn the_failure_policy_follows_the_limits() {
         ))
     };
     let live = LiveLimits::new(on_failure("open"));
-    let app = app(live.layer(Limiter::new(DownStore).quiet(), GlobalKey).unwrap());
+    let app = app(live.layer(Limiter::new(DownStore).without_notices(), GlobalKey).unwrap());
     for (policy, status) in [("open", 200), ("closed", 503), ("open", 200)] {
         live.replace(on_failure(policy)).unwrap();
         assert_eq!(get(&app, "/").await.status, status, "{policy}");

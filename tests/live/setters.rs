@@ -43,9 +43,9 @@ async fn a_setter_stays_in_force_and_everything_else_follows() {
 #[tokio::test]
 async fn a_failure_policy_and_policies_that_code_sets_stay() {
     let live = LiveLimits::new(rate(10));
-    let layer = live.layer(Limiter::new(DownStore).quiet(), GlobalKey).unwrap();
+    let layer = live.layer(Limiter::new(DownStore).without_notices(), GlobalKey).unwrap();
     let (open, closed) = (app(layer.clone()), app(layer.fail_closed()));
-    let own = app(live.layer(limiter(), GlobalKey).unwrap().with_policy(Policy::per_minute("own", 3).unwrap()));
+    let own = app(live.layer(limiter(), GlobalKey).unwrap().with_policies(Policy::per_minute("own", 3).unwrap()));
     live.replace(rate(20)).unwrap();
     assert_eq!(
         (get(&open, "/").await.status, get(&closed, "/").await.status),

@@ -1,6 +1,6 @@
 //! What is probably wrong with limits that are in force.
 
-use tollgate::{GlobalKey, LiveLimits, middleware::Settle, observe::Warning};
+use tollgate::{GlobalKey, LiveLimits, middleware::Settlement, observe::Warning};
 use tracing::Level;
 
 use super::files::{limits, only};
@@ -22,7 +22,7 @@ fn login() -> Warning {
 #[test]
 fn law_13_a_policy_that_no_entry_charges_is_reported_for_each_change() {
     let warned = Warned::default();
-    let live = LiveLimits::new(limits(UNUSED)).quiet().with_observer(warned.clone());
+    let live = LiveLimits::new(limits(UNUSED)).without_notices().with_observer(warned.clone());
     let layers: Vec<_> = (0..2).map(|_| live.layer(limiter(), GlobalKey).unwrap()).collect();
     assert_eq!(warned.take(), [login()]);
     live.replace(only("rate = '60/min'")).unwrap();
@@ -49,13 +49,13 @@ fn law_13_a_policy_that_no_entry_charges_is_a_line_of_the_log() {
 #[test]
 fn limits_whose_holds_a_layer_cannot_have_are_refused() {
     let live = LiveLimits::new(only("rate = '60/min'\nholds = true"));
-    let settles = live.layer(limiter(), GlobalKey).unwrap().settle(|_| Settle::AtEnd).unwrap();
+    let settles = live.layer(limiter(), GlobalKey).unwrap().with_settlement(|_| Settlement::AtEnd).unwrap();
     let error = live.replace(only("rate = '60/min'")).unwrap_err();
     says(error, r#"policy "p" has no holds; "#);
     live.replace(only("rate = '30/min'\nholds = { ttl = '5m' }")).unwrap();
     drop(settles);
     live.replace(only("rate = '60/min'")).unwrap();
-    let without_holds = down_limiter().quiet();
+    let without_holds = down_limiter().without_notices();
     let layer = live.layer(without_holds, GlobalKey).unwrap();
     says(live.replace(only("concurrent = 3")).unwrap_err(), "the store has no holds; ");
     drop(layer);

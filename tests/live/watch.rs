@@ -31,7 +31,7 @@ fn watched() -> (Directory, std::path::PathBuf, LiveLimits, Changes) {
     let path = directory.path("limits.toml");
     fs::write(&path, text(10)).unwrap();
     let changes = Changes::default();
-    let live = LiveLimits::watch(&path, read).unwrap().quiet().with_observer(changes.clone());
+    let live = LiveLimits::watch(&path, read).unwrap().without_notices().with_observer(changes.clone());
     (directory, path, live, changes)
 }
 
@@ -198,7 +198,8 @@ fn a_parser_or_an_observer_that_panics_does_not_end_the_watching() {
         read(text)
     };
     let changes = Changes::default();
-    let live = LiveLimits::watch(&path, parse).unwrap().quiet().with_observer(changes.clone()).with_observer(Panics);
+    let live =
+        LiveLimits::watch(&path, parse).unwrap().without_notices().with_observer(changes.clone()).with_observer(Panics);
     fs::write(&path, "panic").unwrap();
     let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
     assert!(reason.contains("panicked"), "{reason}");

@@ -121,7 +121,7 @@ fn a_cost_that_can_never_pass_is_an_error() {
 #[test]
 fn a_cost_above_the_burst_can_never_pass() {
     let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
-    let limit = limit().with_policy(bucket);
+    let limit = limit().with_policies(bucket);
     never_passes(limit.clone().with_cost(5), "p", 5, 4);
     let _ = limit.with_cost(4).unwrap();
 }

@@ -82,7 +82,7 @@ async fn a_route_may_compute_its_cost() {
 #[tokio::test]
 async fn a_fixed_cost_above_a_limit_that_is_set_later_is_400() {
     let small = tollgate::Policy::per_minute("small", 5).unwrap();
-    let app = app(layer(10, GlobalKey).with_cost(6).unwrap().with_policy(small));
+    let app = app(layer(10, GlobalKey).with_cost(6).unwrap().with_policies(small));
     let reply = get(&app, "/").await;
     assert_eq!(reply.status, 400);
     assert!(reply.text().contains("policy small"), "{}", reply.text());

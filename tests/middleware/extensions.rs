@@ -15,7 +15,7 @@ use crate::support::{counting::AnswerKind, http::get as fetch};
 #[test]
 fn connect_info_missing_is_a_key_error_not_a_panic() {
     let (parts, ()) = Request::new(()).into_parts();
-    let error = PeerIp::default().extract(&parts).unwrap_err();
+    let error = PeerIp::new().extract(&parts).unwrap_err();
     assert_eq!(error, KeyError::NoPeerAddress);
     assert!(error.is_missing());
     assert!(error.to_string().contains("into_make_service_with_connect_info::<SocketAddr>()"), "{error}");
@@ -26,18 +26,14 @@ async fn mock_connect_info_is_honoured() {
     let (mut parts, ()) = Request::new(()).into_parts();
     let mock: SocketAddr = "203.0.113.7:40000".parse().unwrap();
     parts.extensions.insert(MockConnectInfo(mock));
-    assert_eq!(PeerIp::default().extract(&parts), Ok(Some(Key::from("203.0.113.7"))));
+    assert_eq!(PeerIp::new().extract(&parts), Ok(Some(Key::from("203.0.113.7"))));
     let real: SocketAddr = "203.0.113.8:40000".parse().unwrap();
     parts.extensions.insert(ConnectInfo(real));
-    assert_eq!(
-        PeerIp::default().extract(&parts),
-        Ok(Some(Key::from("203.0.113.8"))),
-        "the real address precedes the mock"
-    );
+    assert_eq!(PeerIp::new().extract(&parts), Ok(Some(Key::from("203.0.113.8"))), "the real address precedes the mock");
 
     let policy = Policy::per_minute("per-client", 1).unwrap();
     for kind in AnswerKind::BOTH {
-        let limit = RateLimitLayer::new(kind.limiter(), policy.clone(), PeerIp::default());
+        let limit = RateLimitLayer::new(kind.limiter(), policy.clone(), PeerIp::new());
         let app = Router::new().route("/", get(|| async {})).layer(limit).layer(MockConnectInfo(mock));
         assert_eq!(fetch(&app, "/").await.status, 200, "{kind:?}");
         assert_eq!(fetch(&app, "/").await.status, 429, "{kind:?}");

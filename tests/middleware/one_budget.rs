@@ -15,7 +15,7 @@ use crate::support::{
 
 fn per_client(kind: AnswerKind, limit: u32) -> RateLimitLayer<PeerIp> {
     let policy = Policy::per_minute("per-client", limit).unwrap();
-    RateLimitLayer::new(kind.limiter(), policy, PeerIp::default())
+    RateLimitLayer::new(kind.limiter(), policy, PeerIp::new())
 }
 
 #[tokio::test]

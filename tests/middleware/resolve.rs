@@ -67,7 +67,7 @@ async fn each_user_that_is_resolved_has_a_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_resolution_is_a_missing_key_and_lifts_no_limit() {
-    let fails = resolve(|_: &Parts| ready(Err::<Option<u64>, Failure>("the session store is away"))).quiet();
+    let fails = resolve(|_: &Parts| ready(Err::<Option<u64>, Failure>("the session store is away"))).without_notices();
     let key = ExtensionKey::<u64>::new();
     let limit = RateLimitLayer::new(limiter(), per_minute("p", 1), key);
     let service = |limit| ServiceBuilder::new().layer(fails.clone()).layer(limit).service(CountingService::default());
@@ -76,7 +76,7 @@ async fn a_failed_resolution_is_a_missing_key_and_lifts_no_limit() {
         let response = refused.clone().oneshot(Request::new(())).await.unwrap();
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
-    let shared = service(limit.on_missing_key(MissingKey::ShareOneBucket));
+    let shared = service(limit.on_missing_key(MissingKey::ShareOneKey));
     for status in [200, 429] {
         assert_eq!(shared.clone().oneshot(Request::new(())).await.unwrap().status(), status);
     }
@@ -88,7 +88,7 @@ async fn a_resolution_that_hangs_ends_at_its_timeout() {
     let _guard = set_default_local_recorder(&recorder);
     let hangs = resolve(|_: &Parts| pending::<Option<u64>>()).with_timeout(SECOND * 2).with_observer(Metrics::new());
     let start = Instant::now();
-    let response = hangs.quiet().layer(service_fn(number)).oneshot(Request::new(())).await.unwrap();
+    let response = hangs.without_notices().layer(service_fn(number)).oneshot(Request::new(())).await.unwrap();
     assert_eq!((response.into_body(), start.elapsed().as_secs()), (None, 2));
     assert_shows(&handle, &[r#"tollgate_resolve_failures_total{cause="timed_out"} 1"#]);
 }

@@ -30,7 +30,7 @@ async fn a_layer_for_each_route() {
     let app = Router::new()
         .route("/watch", get(|| async {}).layer(limit.clone().fail_open()))
         .route("/search", get(|| async {}).layer(limit.clone().with_cost(10).unwrap().fail_closed()))
-        .route("/login", post(|| async {}).layer(limit.with_policy(login()).fail_closed()));
+        .route("/login", post(|| async {}).layer(limit.with_policies(login()).fail_closed()));
     assert_eq!(ratelimit(&app, Method::GET, "/watch").await, r#""p";r=19;t=60"#);
     assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=9;t=60"#);
     assert!(!get_passes(&app, "/search").await, "9 units are too few for 10");

@@ -92,7 +92,7 @@ async fn layer_is_nameable() {
     let limiter = AnswerKind::Ready.limiter();
     let policy = |name: &str| Policy::per_minute(name, 1).unwrap();
     let app = App {
-        per_client: RateLimitLayer::new(limiter.clone(), policy("per-client"), PeerIp::default()),
+        per_client: RateLimitLayer::new(limiter.clone(), policy("per-client"), PeerIp::new()),
         global: RateLimitLayer::new(limiter.clone(), policy("global"), GlobalKey),
         any: RateLimitLayer::new(limiter, policy("any"), Box::new(|_: &Parts| Key::from("any")) as _),
         own: Wrapper { layer: unclonable() },

@@ -93,7 +93,7 @@ async fn the_lines_in_the_docs_are_in_a_scrape() {
     let _guard = set_default_local_recorder(&recorder);
     let store = MemoryStore::new().with_clock(ManualClock::default());
     let limiter = Limiter::new(store).with_observer(Metrics::new());
-    let layer = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60).unwrap(), PeerIp::default());
+    let layer = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60).unwrap(), PeerIp::new());
     let address = serve(Router::new().route("/watch", get(|| async {})).layer(layer)).await;
     let mut connection = Connection::open(address).await;
     for _ in 0..61 {

@@ -130,7 +130,7 @@ fn app<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {
 
 /// Causes each event at least once, except the calls of a store over a network.
 async fn cause_every_event() {
-    let observed = |limiter: Limiter| limiter.quiet().with_observer(Metrics::new());
+    let observed = |limiter: Limiter| limiter.without_notices().with_observer(Metrics::new());
     let policy = per_minute("p", 1);
 
     let limiter = observed(Limiter::new(MemoryStore::with_capacity(1).unwrap()));
@@ -157,7 +157,7 @@ async fn cause_every_event() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let hangs = resolve(|_: &Parts| pending::<Option<u64>>()).with_observer(Metrics::new());
     let service = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(())) });
-    hangs.quiet().layer(service).oneshot(Request::new(())).await.unwrap();
+    hangs.without_notices().layer(service).oneshot(Request::new(())).await.unwrap();
 
     let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
     let limits: LimitsConfig = toml::from_str(limits).unwrap();

@@ -19,8 +19,8 @@ fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K,
 async fn with_the_tracing_observer_each_warning_is_logged_once() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(DownStore).with_observer(Tracing::new());
-    let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::default());
-    let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneBucket);
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 1), PeerIp::new());
+    let layer = layer.on_missing_key(tollgate::MissingKey::ShareOneKey);
     fetch(&app(layer), "/").await;
     let lines = log.take();
     let [setup, store] = &lines[..] else { panic!("{lines:#?}") };

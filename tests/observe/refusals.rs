@@ -52,7 +52,7 @@ async fn requests_refused_without_a_check_are_reported_with_the_cause() {
 
 #[tokio::test]
 async fn a_request_without_a_key_that_may_pass_is_not_a_refusal() {
-    for missing in [MissingKey::Exempt, MissingKey::ShareOneBucket] {
+    for missing in [MissingKey::Exempt, MissingKey::ShareOneKey] {
         let (limit, recorder) = layer(per_minute("p", 5), HeaderKey::new("x-api-key").unwrap());
         assert_eq!(fetch(&app(limit.on_missing_key(missing)), "/").await.status, 200);
         assert!(recorder.take().refusals.is_empty());

@@ -66,7 +66,7 @@ fn from(peer: [u8; 4], headers: &[(&str, &str)]) -> Request<axum::body::Body> {
 async fn a_forwarding_header_with_a_key_by_peer_address_warns_once() {
     for header in ["forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip"] {
         let (limiter, recorder) = recorded();
-        let layer = RateLimitLayer::new(limiter, wide(), (PeerIp::default(), MatchedPathKey));
+        let layer = RateLimitLayer::new(limiter, wide(), (PeerIp::new(), MatchedPathKey));
         let app = app(layer.clone());
         send(&app, from([203, 0, 113, 7], &[])).await;
         assert_eq!(recorder.take().warnings, []);
@@ -97,7 +97,7 @@ async fn keys_from_other_sources_cause_no_warning_about_addresses() {
 #[tokio::test]
 async fn one_address_in_the_first_thousand_requests_warns_and_two_do_not() {
     let (limiter, recorder) = recorded();
-    let one = app(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::default()));
+    let one = app(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::new()));
     for _ in 0..999 {
         send(&one, from([10, 0, 0, 1], &[])).await;
     }
@@ -106,7 +106,7 @@ async fn one_address_in_the_first_thousand_requests_warns_and_two_do_not() {
         send(&one, from([10, 0, 0, 1], &[])).await;
     }
     assert_eq!(recorder.take().warnings, [Warning::OneAddress { requests: 1_000 }]);
-    let boxed: Box<dyn KeyExtractor> = Box::new(PeerIp::default());
+    let boxed: Box<dyn KeyExtractor> = Box::new(PeerIp::new());
     assert_eq!(boxed.origin(), KeyOrigin::Peer);
     let two = app(RateLimitLayer::new(limiter, wide(), GlobalKey).and(per_minute("q", 9_000), boxed).unwrap());
     for _ in 0..500 {
@@ -119,9 +119,9 @@ async fn one_address_in_the_first_thousand_requests_warns_and_two_do_not() {
 
 #[tokio::test]
 async fn a_missing_peer_address_warns_where_such_requests_are_not_refused() {
-    for missing in [MissingKey::Exempt, MissingKey::ShareOneBucket] {
+    for missing in [MissingKey::Exempt, MissingKey::ShareOneKey] {
         let (limiter, recorder) = recorded();
-        let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()).on_missing_key(missing));
+        let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::new()).on_missing_key(missing));
         for _ in 0..3 {
             fetch(&app, "/").await;
         }
@@ -152,7 +152,7 @@ async fn two_layers_that_charge_different_policies_keys_or_stores_do_not_warn() 
         Router::new()
             .route("/", get(|| async {}))
             .layer(layer(wide()))
-            .layer(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::default()))
+            .layer(RateLimitLayer::new(limiter.clone(), wide(), PeerIp::new()))
             .layer(MockConnectInfo(SocketAddr::from(([10, 0, 0, 1], 1)))),
         Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(RateLimitLayer::new(
             recorded().0,
@@ -201,7 +201,7 @@ async fn a_route_that_matches_none_of_the_first_ten_thousand_requests_warns() {
 async fn the_log_has_the_cause_and_the_remedy_but_no_address() {
     let (log, _guard) = Log::start(Level::WARN);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
-    let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::default()));
+    let app = app(RateLimitLayer::new(limiter, wide(), PeerIp::new()));
     for _ in 0..3 {
         send(&app, from([203, 0, 113, 7], &[("x-forwarded-for", "198.51.100.1")])).await;
     }

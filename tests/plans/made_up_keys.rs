@@ -31,7 +31,7 @@ struct Accounts {
 
 impl Accounts {
     fn plans(&self) -> Plans {
-        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).quiet()
+        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).without_notices()
     }
 
     fn asked_for(&self, key: &str) -> usize {

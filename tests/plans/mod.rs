@@ -67,7 +67,7 @@ impl Source {
 
     /// Plans of this source that follow tokio's paused time. The default plan has a limit of [`DEFAULT`].
     fn plans(&self) -> Plans {
-        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).quiet()
+        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).without_notices()
     }
 }
 

@@ -44,7 +44,7 @@ impl Database {
             let plan = plan.lock().unwrap().clone();
             async move { Ok::<_, &str>(plan) }
         };
-        Plans::of_limits(live, source, "free").unwrap().quiet()
+        Plans::of_limits(live, source, "free").unwrap().without_notices()
     }
 }
 
@@ -58,7 +58,7 @@ async fn look_up(plans: &Plans, key: &str) {
 async fn a_plan_that_is_a_name_follows_the_limits_without_another_look_up() {
     let live = LiveLimits::new(with_paid(100));
     let plans = Database::new("Paid").plans(&live);
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_policy(plans.clone());
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_policies(plans.clone());
     let app = app(layer);
     let policy = async |path: &str| get(&app, path).await.header("ratelimit-policy").unwrap();
     assert_eq!(policy("/").await, r#""free";q=3;w=60"#);
@@ -123,7 +123,7 @@ fn limits_always_have_the_default_plan() {
 async fn plans_with_one_count_share_what_was_spent() {
     let live = LiveLimits::new(with_paid(100));
     let plans = Database::new("paid").plans(&live).with_one_count("plan").unwrap();
-    let app = app(live.layer(limiter(), GlobalKey).unwrap().with_policy(plans));
+    let app = app(live.layer(limiter(), GlobalKey).unwrap().with_policies(plans));
     let fields = async || {
         let reply = get(&app, "/").await;
         (reply.header("ratelimit-policy").unwrap(), reply.header("ratelimit").unwrap())
@@ -145,7 +145,7 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
             _ => None,
         })
     };
-    let plans = Plans::of_limits(&live, source, "free").unwrap().quiet();
+    let plans = Plans::of_limits(&live, source, "free").unwrap().without_notices();
     for (key, expected) in [("17", 7), ("18", 100), ("19", 3)] {
         look_up(&plans, key).await;
         assert_eq!(limit(&plans, key), expected, "{key}");
@@ -160,7 +160,7 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
 /// A name says nothing without limits.
 #[tokio::test]
 async fn names_without_limits_are_failed_look_ups() {
-    let plans = Plans::new(|_: Key| async { Ok::<_, &str>("paid") }, per_minute("p", 3)).unwrap().quiet();
+    let plans = Plans::new(|_: Key| async { Ok::<_, &str>("paid") }, per_minute("p", 3)).unwrap().without_notices();
     let events = super::Events::default();
     let plans = plans.with_observer(events.clone());
     look_up(&plans, "17").await;

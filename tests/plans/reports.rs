@@ -76,7 +76,7 @@ fn law_13_plans_that_nothing_looks_up_say_so_once() {
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("does not run in a tokio runtime"), "{lines:?}");
-    limit(&plans.quiet(), "k");
+    limit(&plans.without_notices(), "k");
     assert!(log.take().is_empty());
 }
 

@@ -12,7 +12,7 @@ fn runtime() -> Runtime {
 
 fn plans(source: &Source, events: &Events) -> (Plans, ManualClock) {
     let clock = ManualClock::default();
-    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap().quiet();
+    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap().without_notices();
     (plans.with_clock(clock.clone()).with_observer(events.clone()), clock)
 }
 

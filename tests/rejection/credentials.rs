@@ -85,7 +85,7 @@ async fn a_missing_header_that_is_no_credential_is_400_with_its_name() {
 
 #[tokio::test]
 async fn the_setting_for_a_missing_key_applies_to_a_credential() {
-    let app = app(layer(1, ApiKey::bearer()).on_missing_key(MissingKey::ShareOneBucket));
+    let app = app(layer(1, ApiKey::bearer()).on_missing_key(MissingKey::ShareOneKey));
     assert_eq!(get(&app, "/").await.status, 200);
     assert_eq!(get(&app, "/").await.status, 429);
 }

@@ -37,7 +37,7 @@ async fn a_denied_head_has_no_content() {
 
 #[tokio::test]
 async fn a_head_that_cannot_be_checked_has_no_content() {
-    let without_address = app(layer(1, PeerIp::default()));
+    let without_address = app(layer(1, PeerIp::new()));
     assert_same_fields(&head(&without_address).await, &get(&without_address, "/").await);
     let closed = app(RateLimitLayer::new(down_limiter(), per_minute(1), GlobalKey).fail_closed());
     assert_same_fields(&head(&closed).await, &get(&closed, "/").await);

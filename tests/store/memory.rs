@@ -121,7 +121,7 @@ async fn law_6_peeks_and_denials_leave_no_key_behind() {
 
 #[test]
 fn stores_can_be_created_outside_a_runtime() {
-    let _ = (MemoryStore::new(), RedisStore::connect("redis://127.0.0.1:1").unwrap());
+    let _ = (MemoryStore::new(), RedisStore::open("redis://127.0.0.1:1").unwrap());
 }
 
 #[test]

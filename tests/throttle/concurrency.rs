@@ -67,7 +67,7 @@ async fn at_most_so_many_calls_are_under_way_as_the_policy_says_and_all_are_made
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_held_until_the_body_has_ended_or_was_dropped() {
-    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").within(secs(1));
+    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").with_max_wait(secs(1));
     let (client, _) = client(throttle, false);
     for is_read in [false, true] {
         let response = send(&client).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_slot_is_held_until_the_body_has_ended_or_was_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn law_15_a_call_that_fails_or_goes_away_gives_its_slot_back() {
-    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").within(secs(1));
+    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").with_max_wait(secs(1));
     let (failing, _) = client(throttle.clone(), true);
     let (client, _) = client(throttle, false);
     assert!(send(&failing).await.unwrap_err().is::<io::Error>());
@@ -122,7 +122,7 @@ async fn law_14_a_concurrency_limit_makes_no_call_unless_the_layer_holds_until_t
 async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy() {
     let store = FailingStore::over(memory());
     store.fail(ErrorKind::Config);
-    let limiter = Limiter::new(store).quiet();
+    let limiter = Limiter::new(store).without_notices();
     let upstream = Upstream::default();
     let policy = Policy::per_minute("p", 10).unwrap();
     let client = ThrottleLayer::new(limiter, policy, "upstream").fail_open().layer(upstream.clone());

@@ -84,7 +84,7 @@ async fn fail_open_makes_the_call_and_still_obeys_pauses() {
     let upstream = Upstream::default();
     let store = FailingStore::over(memory());
     let layer = ThrottleLayer::new(Limiter::new(store.clone()), per_minute("p", 2), "k").fail_open();
-    let client = layer.clone().within(secs(1)).layer(upstream.clone());
+    let client = layer.clone().with_max_wait(secs(1)).layer(upstream.clone());
     call(&client).await.unwrap();
     assert!(upstream.calls()[0] <= secs(1), "{:?}", upstream.calls());
 
@@ -96,7 +96,7 @@ async fn fail_open_makes_the_call_and_still_obeys_pauses() {
     let error = call(&client).await.unwrap_err();
     let retry_after = error.downcast_ref::<Throttled>().unwrap().retry_after();
     assert!((secs(3)..=secs(5)).contains(&retry_after.unwrap()), "{retry_after:?}");
-    call(&layer.within(secs(8)).layer(upstream.clone())).await.unwrap();
+    call(&layer.with_max_wait(secs(8)).layer(upstream.clone())).await.unwrap();
     assert!(upstream.calls()[2] >= refused_at + secs(5), "{:?}", upstream.calls());
 }
 
@@ -105,7 +105,7 @@ async fn an_overloaded_store_refuses_under_every_failure_policy() {
     let upstream = Upstream::default();
     let store = FailingStore::over(memory());
     store.fail(ErrorKind::Overloaded);
-    let layer = ThrottleLayer::new(Limiter::new(store), per_minute("p", 2), "k").within(secs(1));
+    let layer = ThrottleLayer::new(Limiter::new(store), per_minute("p", 2), "k").with_max_wait(secs(1));
     let error = call(&layer.fail_open().layer(upstream.clone())).await.unwrap_err();
     assert_eq!(error.downcast_ref::<Throttled>().unwrap().error().unwrap().kind(), ErrorKind::Overloaded);
     assert!(upstream.calls().is_empty());
@@ -147,7 +147,7 @@ async fn fail_open_waits_for_the_end_of_a_pause_that_began_while_the_store_was_a
     for (max_wait, waits) in [(secs(10), true), (secs(1), false)] {
         let upstream = Upstream::first(429, &[("retry-after", "2")]).with_latency(millis(10));
         let layer = ThrottleLayer::new(Limiter::new(BreakingStore), per_minute("p", 2), "k").fail_open();
-        let client = layer.within(max_wait).layer(upstream.clone());
+        let client = layer.with_max_wait(max_wait).layer(upstream.clone());
         let (first, second) = tokio::join!(call(&client), async {
             tokio::time::sleep(millis(15)).await;
             call(&client).await

@@ -25,7 +25,7 @@ fn process(store: impl Store) -> ThrottleLayer {
 async fn a_shared_pause_holds_back_the_processes_that_share_pauses() {
     let upstream = Upstream::first(429, &[("retry-after", "4")]);
     let store = memory();
-    let (first, second) = (process(store.clone()).share_pauses(), process(store.clone()).share_pauses());
+    let (first, second) = (process(store.clone()).with_shared_pauses(), process(store.clone()).with_shared_pauses());
     let alone = process(store);
     call(&first.layer(upstream.clone())).await.unwrap();
     tokio::time::sleep(millis(10)).await;
@@ -44,7 +44,7 @@ async fn by_default_a_pause_stays_in_its_process() {
     let store = memory();
     call(&process(store.clone()).layer(upstream.clone())).await.unwrap();
     tokio::time::sleep(millis(10)).await;
-    call(&process(store).share_pauses().layer(upstream.clone())).await.unwrap();
+    call(&process(store).with_shared_pauses().layer(upstream.clone())).await.unwrap();
     assert_eq!(upstream.calls(), [secs(0), millis(10)]);
 }
 
@@ -78,7 +78,7 @@ async fn a_response_does_not_wait_until_its_pause_is_shared() {
     let upstream = Upstream::first(429, &[("retry-after", "4")]);
     let received = Arc::new(AtomicUsize::new(0));
     let store = SilentAfter { store: memory(), answers: 1, received: Arc::clone(&received) };
-    let client = process(store).share_pauses().layer(upstream.clone());
+    let client = process(store).with_shared_pauses().layer(upstream.clone());
     assert_eq!(call(&client).await.unwrap(), 429);
     assert_eq!(upstream.elapsed(), secs(0));
     tokio::time::sleep(millis(1)).await;
@@ -89,7 +89,7 @@ async fn a_response_does_not_wait_until_its_pause_is_shared() {
 async fn the_pauses_on_their_way_to_the_store_are_bounded() {
     let received = Arc::new(AtomicUsize::new(0));
     let store = SilentAfter { store: memory(), answers: 0, received: Arc::clone(&received) };
-    let client = process(store).share_pauses().with_cost(|_: &EmptyRequest| 0).unwrap();
+    let client = process(store).with_shared_pauses().with_cost(|_: &EmptyRequest| 0).unwrap();
     for _ in 0..1_000 {
         let upstream = Upstream::first(429, &[("retry-after", "4")]);
         within_10_seconds(call(&client.layer(upstream))).await.unwrap();

@@ -72,7 +72,7 @@ fn random_fields_pause_for_an_hour_at_most() {
         let pause = runtime.block_on(async {
             let upstream = Upstream::default();
             upstream.respond(StatusCode::from_u16(status).unwrap(), headers.clone());
-            let layer = ThrottleLayer::new(limiter(), per_minute("p", 1_000), "upstream").within(secs(7_200));
+            let layer = ThrottleLayer::new(limiter(), per_minute("p", 1_000), "upstream").with_max_wait(secs(7_200));
             for _ in 0..2 {
                 call(&layer.layer(upstream.clone())).await.unwrap();
             }

@@ -16,7 +16,7 @@ use super::upstream::{Upstream, call, limiter, millis, secs};
 use crate::support::{counting::EmptyRequest, says};
 
 fn layer() -> ThrottleLayer {
-    ThrottleLayer::new(limiter(), Policy::per_second("tokens", 100).unwrap(), "upstream").within(secs(10))
+    ThrottleLayer::new(limiter(), Policy::per_second("tokens", 100).unwrap(), "upstream").with_max_wait(secs(10))
 }
 
 fn requests(limit: u32) -> Policy {

@@ -52,7 +52,7 @@ async fn a_call_that_would_wait_for_too_long_is_an_error_at_once_that_says_how_l
     assert_eq!(
         error.to_string(),
         "a call can be made in 40s at the earliest, and this call may wait for 10s; call again then, or set a longer \
-         wait with `within`"
+         wait with `with_max_wait`"
     );
 
     tokio::time::advance(secs(31)).await;
@@ -64,7 +64,7 @@ async fn a_call_that_would_wait_for_too_long_is_an_error_at_once_that_says_how_l
 async fn a_longer_or_a_shorter_wait_can_be_set() {
     let upstream = Upstream::default();
     let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream");
-    let (patient, hasty) = (layer.clone().within(secs(61)), layer.within(millis(1)));
+    let (patient, hasty) = (layer.clone().with_max_wait(secs(61)), layer.with_max_wait(millis(1)));
     call(&hasty.layer(upstream.clone())).await.unwrap();
     call(&hasty.layer(upstream.clone())).await.unwrap();
     let error = call(&hasty.layer(upstream.clone())).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn a_longer_or_a_shorter_wait_can_be_set() {
 #[tokio::test(start_paused = true)]
 async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
     let upstream = Upstream::default();
-    let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream").within(millis(0));
+    let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream").with_max_wait(millis(0));
     let client = layer.layer(upstream.clone());
     call(&client).await.unwrap();
     call(&client).await.unwrap();
@@ -89,7 +89,7 @@ async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
 async fn a_call_for_which_the_queue_has_no_room_is_an_error_at_once() {
     let upstream = Upstream::default();
     let limiter = limiter().with_max_waiters(1, 10).unwrap();
-    let client = ThrottleLayer::new(limiter, per_minute("p", 1), "k").within(secs(70)).layer(upstream.clone());
+    let client = ThrottleLayer::new(limiter, per_minute("p", 1), "k").with_max_wait(secs(70)).layer(upstream.clone());
     call(&client).await.unwrap();
     let (waits, refused) = tokio::join!(call(&client), call(&client));
     waits.unwrap();
@@ -107,7 +107,7 @@ async fn keys_and_costs_come_from_the_request() {
         .with_key(|request: &EmptyRequest| Key::from(request.uri().host().unwrap()))
         .with_cost(|request: &EmptyRequest| request.uri().query().map_or(1, |cost| cost.parse().unwrap()))
         .unwrap()
-        .within(millis(1))
+        .with_max_wait(millis(1))
         .layer(upstream.clone());
     let get = |uri: &str| client.clone().oneshot(Request::get(uri.to_owned()).body(()).unwrap());
     get("http://a/?9").await.unwrap();

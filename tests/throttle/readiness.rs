@@ -64,7 +64,7 @@ async fn a_call_that_waits_for_its_turn_takes_no_place_of_the_client() {
     let upstream = Upstream::default();
     let throttle = ThrottleLayer::new(limiter(), per_minute("p", 1), "any")
         .with_key(|request: &Tenant| Key::from(request.uri().path()))
-        .within(secs(100_000));
+        .with_max_wait(secs(100_000));
     let client = ServiceBuilder::new().layer(throttle).service(Buffer::new(upstream.clone(), 1_024));
     let call = |tenant: &str| client.clone().oneshot(Request::get(tenant).body(()).unwrap());
     for _ in 0..1_200 {
@@ -79,7 +79,7 @@ async fn a_call_that_waits_for_its_turn_takes_no_place_of_the_client() {
 async fn the_longest_wait_includes_the_wait_for_a_place_of_the_client() {
     let upstream = Upstream::default().with_latency(secs(60));
     let inner = ServiceBuilder::new().concurrency_limit(1).service(upstream.clone());
-    let client = ServiceBuilder::new().layer(layer(limiter(), 10).within(millis(100))).service(inner);
+    let client = ServiceBuilder::new().layer(layer(limiter(), 10).with_max_wait(millis(100))).service(inner);
     tokio::spawn({
         let client = client.clone();
         async move { call(&client).await }
@@ -99,7 +99,7 @@ async fn a_call_takes_another_turn_if_the_client_has_room_only_after_a_window() 
     let store = CountingStore::new(memory());
     let upstream = Upstream::default().with_latency(secs(90));
     let inner = ServiceBuilder::new().concurrency_limit(1).service(upstream.clone());
-    let throttle = layer(Limiter::new(store.clone()), 10).within(secs(1_000));
+    let throttle = layer(Limiter::new(store.clone()), 10).with_max_wait(secs(1_000));
     let client = ServiceBuilder::new().layer(throttle).service(inner);
     let calls = (0..2).map(|_| {
         let client = client.clone();

@@ -18,7 +18,7 @@ use crate::{headers::fields::STYLES, support::per_minute};
 async fn pause_after(status: StatusCode, headers: HeaderMap) -> Duration {
     let upstream = Upstream::default();
     upstream.respond(status, headers);
-    let layer = ThrottleLayer::new(limiter(), per_minute("own", 1_000), "upstream").within(secs(7_200));
+    let layer = ThrottleLayer::new(limiter(), per_minute("own", 1_000), "upstream").with_max_wait(secs(7_200));
     for _ in 0..2 {
         call(&layer.layer(upstream.clone())).await.unwrap();
     }

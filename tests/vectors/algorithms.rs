@@ -51,7 +51,7 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
     if let Some(burst) = number("burst") {
         policy = policy.with_burst(u32::try_from(burst).unwrap()).map_err(failed)?;
     }
-    Ok(policy.with_count_rejected(case["count_rejected"].as_bool().unwrap_or(false)))
+    Ok(policy.with_denials_counted(case["count_rejected"].as_bool().unwrap_or(false)))
 }
 
 async fn run_step(

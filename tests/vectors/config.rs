@@ -85,7 +85,7 @@ async fn compare_route(limits: &LimitsConfig, route: &str, expected: &Value) -> 
     let (method, path) = route.split_once(' ').unwrap_or(("GET", route));
     let (status, decision) = send(limits, Limiter::new(MemoryStore::new()), method, path).await;
     expect("status", &status, &StatusCode::OK)?;
-    let (failing, _) = send(limits, Limiter::new(FailingStore::new()).quiet(), method, path).await;
+    let (failing, _) = send(limits, Limiter::new(FailingStore::new()).without_notices(), method, path).await;
     for (field, expected) in expected.as_object().unwrap() {
         let actual = match field.as_str() {
             "exempt" => json!(decision.is_none() && failing == StatusCode::OK),

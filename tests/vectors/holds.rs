@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
     policy::{Holds, Unsettled},
-    store::{Answer, HoldChange, OpenHold, Settlement, Store},
+    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store},
 };
 
 use super::outcome::{Outcome, expect, id, unknown};
@@ -79,9 +79,9 @@ async fn run_step(
             // A hold that was denied was never made, so there is nothing to settle.
             let settlement = match made.get(&name) {
                 Some(hold) => answer(store.change_hold(hold, HoldChange::Settle(number(&step["actual"])))).await?,
-                None => Settlement::Expired,
+                None => SettleAnswer::Expired,
             };
-            expect("settled", &(settlement == Settlement::Settled), &step["settled"].as_bool().unwrap())?;
+            expect("settled", &(settlement == SettleAnswer::Settled), &step["settled"].as_bool().unwrap())?;
             Check::new(key.clone(), policy, 0)
         }
         other => return Err(format!("operation `{other}` is not supported")),

@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn keys_are_those_of_the_extractors() {
         let address = "2001:db8:1:2:3::4".parse().unwrap();
-        assert_eq!(key(&["ip:2001:db8:1:2:3::4"]), Ok(PeerIp::default().key_of(address)));
-        let wide = PeerIp::default().with_ipv6_prefix(56).unwrap();
+        assert_eq!(key(&["ip:2001:db8:1:2:3::4"]), Ok(PeerIp::new().key_of(address)));
+        let wide = PeerIp::new().with_ipv6_prefix(56).unwrap();
         assert_eq!(key(&["ip/56:2001:db8:1:2:3::4"]), Ok(wide.key_of(address)));
         assert_eq!(key(&["text:17"]), Ok(Key::from(17_u64)));
         assert_eq!(key(&["text:a:b"]), Ok(Key::from("a:b")));

@@ -61,9 +61,9 @@ impl Settings {
             builder = builder.client_certificate(chain, key);
         }
         match self.servers {
-            Servers::Single(url) => builder.connect(&url),
-            Servers::Cluster(urls) => builder.connect_cluster(urls),
-            Servers::Sentinels { urls, master } => builder.connect_sentinel(urls, &master),
+            Servers::Single(url) => builder.open(&url),
+            Servers::Cluster(urls) => builder.open_cluster(urls),
+            Servers::Sentinels { urls, master } => builder.open_sentinel(urls, &master),
         }
     }
 }

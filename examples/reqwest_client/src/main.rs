@@ -46,7 +46,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Failure> {
     let limiter = match redis_url()? {
-        Some(url) => Limiter::new(RedisStore::connect(&url)?),
+        Some(url) => Limiter::new(RedisStore::open(&url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     let url = format!("http://{}/", start_upstream().await?);
@@ -55,8 +55,8 @@ async fn run() -> Result<(), Failure> {
     let quota = Policy::new("upstream", QUOTA, WINDOW + LONGEST_DELAY)?;
     let throttle = ThrottleLayer::new(limiter, quota, "upstream")
         .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-        .within(Duration::from_secs(5))
-        .share_pauses();
+        .with_max_wait(Duration::from_secs(5))
+        .with_shared_pauses();
     // A redirect that the client follows by itself would be a call that the throttle does not see.
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
     let client = ServiceBuilder::new().layer(throttle).service(client);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::task::LocalSet;
-use tollgate::{Check, Error, Limiter, Policy, RedisStore, limiter::Held, policy::Holds, store::Settlement};
+use tollgate::{Check, Error, Limiter, Policy, RedisStore, limiter::HoldAnswer, policy::Holds, store::SettleAnswer};
 
 use super::record::{Kind, Record};
 use crate::support::random::Random;
@@ -53,9 +53,8 @@ pub(super) fn main() {
     // Each record is one write, which a kill does not undo.
     let log = Rc::new(Log { process, file: RefCell::new(File::create(env::var("HOLDS_OUTPUT").unwrap()).unwrap()) });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store =
-        RedisStore::builder().deadline(Duration::from_secs(1)).connect(&env::var("HOLDS_URL").unwrap()).unwrap();
-    let (limiter, numbers) = (Limiter::new(store).quiet(), Rc::new(Cell::new(0)));
+    let store = RedisStore::builder().deadline(Duration::from_secs(1)).open(&env::var("HOLDS_URL").unwrap()).unwrap();
+    let (limiter, numbers) = (Limiter::new(store).without_notices(), Rc::new(Cell::new(0)));
     LocalSet::new().block_on(&runtime, async {
         for task in 0..IN_FLIGHT {
             let random = Random(process * IN_FLIGHT + task);
@@ -98,8 +97,8 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
         let check = Check::hold(key, &contended, units).and_then(|check| check.and_hold(key, &ledger, units)).unwrap();
         log.add(Kind::AskHold, number, key, cost);
         let hold = match limiter.hold_all(check).await {
-            Ok(Held::Open(hold)) => hold,
-            Ok(Held::Denied(_)) => {
+            Ok(HoldAnswer::Open(hold)) => hold,
+            Ok(HoldAnswer::Denied(_)) => {
                 log.add(Kind::Denied, number, 0, 0);
                 continue;
             }
@@ -123,7 +122,7 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
         let actual = random.below(cost + 3);
         log.add(Kind::AskSettlement, number, actual, now_us());
         match hold.settle(actual as u32).await {
-            Ok(Settlement::Settled) => log.add(Kind::Settled, number, now_us(), 0),
+            Ok(SettleAnswer::Settled) => log.add(Kind::Settled, number, now_us(), 0),
             Ok(_) => log.add(Kind::Expired, number, 0, 0),
             // It is sent again in the background.
             Err(_) => log.add(Kind::Unknown, number, 0, 0),

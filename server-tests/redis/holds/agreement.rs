@@ -154,7 +154,7 @@ async fn law_12_memory_and_redis_agree_on_every_field_with_holds() {
     for seed in seeds(seed::in_this_run(8).into()) {
         let clock = ManualClock::at_us(START_US + seed * 1_000_000_000);
         let store = builder().prefix(format!("t{seed}:")).deny_cache(false).clock(clock.clone());
-        compare(&store.connect(&server.url()).unwrap(), clock, seed, 150, &["a", "b"]).await;
+        compare(&store.open(&server.url()).unwrap(), clock, seed, 150, &["a", "b"]).await;
     }
 }
 
@@ -168,7 +168,7 @@ async fn law_12_a_deny_cache_changes_no_decision_with_holds() {
 async fn law_12_memory_and_a_cluster_agree_with_holds_in_one_slot() {
     let (cluster, clock) = (Cluster::start(), ManualClock::at_us(START_US));
     let store = builder().deny_cache(false).clock(clock.clone());
-    let store = store.connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let store = store.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     compare(&store, clock, 5, 30, &["a"]).await;
 }
 
@@ -177,7 +177,7 @@ async fn law_12_redis_agrees_with_an_oracle_of_two_lists() {
     let server = RedisServer::start();
     for seed in seeds(seed::in_this_run(24).into()) {
         let clock = ManualClock::at_us(START_US + seed * 1_000_000_007);
-        let store = builder().deny_cache(seed % 2 == 0).clock(clock.clone()).connect(&server.url()).unwrap();
+        let store = builder().deny_cache(seed % 2 == 0).clock(clock.clone()).open(&server.url()).unwrap();
         random_trace(&store, &clock, seed, 400).await;
     }
 }

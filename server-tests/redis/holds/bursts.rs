@@ -64,7 +64,7 @@ impl Observer for Sent {
 #[tokio::test]
 async fn nothing_is_released_for_checks_that_were_given_up_in_the_queue_of_the_process() {
     let (server, sent) = (RedisServer::start(), Sent::default());
-    let limiter = Limiter::new(builder().connect(&server.url()).unwrap()).with_observer(sent.clone());
+    let limiter = Limiter::new(builder().open(&server.url()).unwrap()).with_observer(sent.clone());
     let policy = slots(10, Duration::from_secs(60));
     drop(limiter.hold("warm", &policy, 1).await.unwrap());
     sleep(Duration::from_millis(300)).await;
@@ -83,7 +83,7 @@ async fn nothing_is_released_for_checks_that_were_given_up_in_the_queue_of_the_p
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_15_twenty_thousand_slots_that_are_dropped_at_once_are_given_back_in_shared_calls() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(builder().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder().open(&server.url()).unwrap());
     let policy = slots(1_000_000, Duration::from_secs(600));
     let held = hold_many(&limiter, &policy, 20_000).await;
     let before = calls(&server, "evalsha");
@@ -132,7 +132,7 @@ impl Drop for Peak {
 #[ignore = "takes minutes: tests/run --long"]
 async fn long_law_15_a_hundred_thousand_streams_that_are_dropped_at_once_leave_no_slot() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(builder().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder().open(&server.url()).unwrap());
     for ttl in [60, 20, 5].map(Duration::from_secs) {
         let policy = slots(1_000_000, ttl);
         let (before, start) = (memory(), Instant::now());
@@ -202,9 +202,9 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
     let link = Link::to(server.port(), Duration::from_millis(20));
     let servers = [0, 1].map(|_| {
         let store = tollgate::RedisStore::builder().plain_keys().deadline(Duration::from_secs(1));
-        Limiter::new(store.connect(&link.url()).unwrap())
+        Limiter::new(store.open(&link.url()).unwrap())
     });
-    let direct = Limiter::new(builder().connect(&server.url()).unwrap());
+    let direct = Limiter::new(builder().open(&server.url()).unwrap());
     let (policy, one) = (slots(1_000_000, Duration::from_secs(60)), Policy::concurrent("one", 1).unwrap());
     let tenant = Policy::concurrent("tenant", 100).unwrap();
     let [running, denied, errors, done] = [0; 4].map(|_| Arc::new(AtomicU32::new(0)));

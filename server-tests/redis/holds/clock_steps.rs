@@ -9,7 +9,7 @@ use tollgate::{
     Check, ManualClock, MemoryStore, Policy,
     policy::{Holds, Unsettled},
     redis::{self, Connection, Script},
-    store::{HoldChange, Settlement},
+    store::{HoldChange, SettleAnswer},
 };
 
 use crate::{
@@ -294,7 +294,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
                 let (id, hold) = &made[made.len() - 1 - random.index(made.len().min(6))];
                 let open = oracle.open.iter().find(|(open, ..)| open == id).copied();
                 let is_renewal = random.one_in(2);
-                let expected = if open.is_some() { Settlement::Settled } else { Settlement::Expired };
+                let expected = if open.is_some() { SettleAnswer::Settled } else { SettleAnswer::Expired };
                 if let Some((id, units, _)) = open {
                     match is_renewal {
                         true => oracle.end_at(time_us, id, units),

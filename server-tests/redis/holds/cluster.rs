@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tollgate::{
     Algorithm, Check, Policy, RedisStore,
     policy::Holds,
-    store::{HoldChange, Settlement, Store},
+    store::{HoldChange, SettleAnswer, Store},
 };
 
 use super::{answer, available, builder, change, check, hold};
@@ -17,7 +17,7 @@ const FIRST: &str = "bar";
 const LAST: &str = "foo";
 
 async fn connected(cluster: &Cluster) -> RedisStore {
-    let store = builder().connect_cluster([cluster.nodes[0].url().as_str()]).unwrap();
+    let store = builder().open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let start = Instant::now();
     while answer(store.ready()).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(5));
@@ -75,8 +75,8 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
             for (number, hold) in open.iter().enumerate() {
                 // What is not used is free at once, and an underestimate is charged.
                 let actual = if number % 2 == 0 { 0 } else { 4 };
-                assert_eq!(change(&store, hold, HoldChange::Settle(actual)).await, Settlement::Settled);
-                assert_eq!(change(&store, hold, HoldChange::Settle(actual)).await, Settlement::Expired);
+                assert_eq!(change(&store, hold, HoldChange::Settle(actual)).await, SettleAnswer::Settled);
+                assert_eq!(change(&store, hold, HoldChange::Settle(actual)).await, SettleAnswer::Expired);
             }
             let cost = if key == FIRST { 3 } else { 1 };
             let count = u32::try_from(open.len()).unwrap();
@@ -103,6 +103,6 @@ async fn a_hold_that_another_slot_denies_leaves_no_key() {
         // A hold may end at any time, so the denial says so.
         assert!(verdict.outcomes[1].retry_after_us.is_some_and(|us| (1..=1_000_000).contains(&us)));
     }
-    assert_eq!(change(&store, &open, HoldChange::Settle(0)).await, Settlement::Settled);
+    assert_eq!(change(&store, &open, HoldChange::Settle(0)).await, SettleAnswer::Settled);
     assert!(cluster.nodes.iter().all(|node| node.command("DBSIZE").starts_with(":0")), "a key is left");
 }

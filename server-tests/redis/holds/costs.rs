@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tollgate::{
     Algorithm, Check, Limiter, ManualClock, Policy,
     policy::Holds,
-    store::{HoldChange, Settlement},
+    store::{HoldChange, SettleAnswer},
 };
 
 use super::{change, check, hold, with_clock};
@@ -31,7 +31,7 @@ fn expected(commands: &[(&str, u32)]) -> BTreeMap<String, u32> {
 #[tokio::test]
 async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let limiter = Limiter::new(with_clock(&server, &clock)).quiet();
+    let limiter = Limiter::new(with_clock(&server, &clock)).without_notices();
     let _ = limiter.check("warm", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
     for (algorithm, read) in [
         (Algorithm::SlidingWindowLog, "getrange"),
@@ -54,7 +54,7 @@ async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
         commands(&server);
         assert_eq!(limiter.check("a", &plain, 1).await.unwrap().available(), Some(7), "{algorithm:?}");
         assert_eq!(commands(&server), expected(&[("evalsha", 1), (read, 1), ("setrange", 1)]), "{algorithm:?}");
-        assert_eq!(held.into_hold().unwrap().release().await.unwrap(), Settlement::Settled);
+        assert_eq!(held.into_hold().unwrap().release().await.unwrap(), SettleAnswer::Settled);
     }
 }
 

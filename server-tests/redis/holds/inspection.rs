@@ -57,7 +57,7 @@ async fn thousands_of_open_holds_are_counted_in_short_commands_on_both_protocols
     let slots = Holds::new().with_unsettled(Unsettled::Release);
     let policy = Policy::per_minute("slots", 10_000).unwrap().with_holds(slots).unwrap();
     for (url, holds) in [(server.url(), 1_500), (resp2, 2_500)] {
-        let store = builder().connect(&url).unwrap();
+        let store = builder().open(&url).unwrap();
         for _ in 0..holds - open_now(&store, &policy).await {
             hold(&store, "alice", &policy, 2).await.unwrap();
         }
@@ -77,7 +77,7 @@ async fn open_now(store: &RedisStore, policy: &Policy) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_holds_are_found_on_a_cluster_with_hashed_keys() {
     let cluster = Cluster::start();
-    let store = RedisStore::builder().deadline(10 * SECOND).connect_cluster([cluster.nodes[0].url()]).unwrap();
+    let store = RedisStore::builder().deadline(10 * SECOND).open_cluster([cluster.nodes[0].url()]).unwrap();
     let uploads = Policy::concurrent("uploads", 3).unwrap();
     for key in ["alice", "bob", "carol", "dave"] {
         hold(&store, key, &uploads, 2).await.unwrap();
@@ -89,7 +89,7 @@ async fn open_holds_are_found_on_a_cluster_with_hashed_keys() {
 #[tokio::test]
 async fn a_value_that_is_no_set_of_holds_is_an_error_that_names_no_key() {
     let server = RedisServer::start();
-    let store = builder().connect(&server.url()).unwrap();
+    let store = builder().open(&server.url()).unwrap();
     let uploads = Policy::concurrent("uploads", 3).unwrap();
     server.command("SET tollgate:{alice}:uploads(holds):l5:1s poison");
     let error = store.open_holds("alice", &uploads).await.unwrap_err();

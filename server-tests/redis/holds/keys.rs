@@ -6,7 +6,7 @@ use tollgate::{
     Algorithm, Check, ErrorKind, ManualClock, Policy,
     policy::{Holds, Unsettled},
     redis,
-    store::{HoldChange, Settlement, Store},
+    store::{HoldChange, SettleAnswer, Store},
 };
 
 use super::{answer, available, change, check, hold, with_clock};
@@ -37,9 +37,9 @@ async fn law_6_the_holds_of_a_count_are_one_key_that_expires_and_leaves_with_its
     // The last end, the window in which its charge would count, and a minute for clocks that are behind.
     assert!((89_000..=151_000).contains(&ttl(&server, "tollgate:{a}:tokens(holds):l5:1m")));
     let second = hold(&store, "a", &policy, 20).await.unwrap();
-    assert_eq!(change(&store, &first, HoldChange::Settle(1)).await, Settlement::Settled);
+    assert_eq!(change(&store, &first, HoldChange::Settle(1)).await, SettleAnswer::Settled);
     assert_eq!(keys(&server), ["tollgate:{a}:tokens(holds):l5:1m", "tollgate:{a}:tokens:l5:1m"]);
-    assert_eq!(change(&store, &second, HoldChange::Settle(0)).await, Settlement::Settled);
+    assert_eq!(change(&store, &second, HoldChange::Settle(0)).await, SettleAnswer::Settled);
     assert_eq!(keys(&server), ["tollgate:{a}:tokens:l5:1m"]);
     assert_eq!(available(&store, "a", &policy).await, 99);
     assert!(keys(&server).iter().all(|key| ttl(&server, key) > 0));
@@ -73,7 +73,7 @@ async fn a_hold_that_waits_for_its_end_behind_many_others_has_expired() {
     }
     clock.advance(Duration::from_secs(30));
     let last = last.unwrap();
-    assert_eq!(change(&store, &last, HoldChange::Settle(0)).await, Settlement::Expired);
+    assert_eq!(change(&store, &last, HoldChange::Settle(0)).await, SettleAnswer::Expired);
     assert_eq!(available(&store, "a", &policy).await, 30);
 }
 
@@ -84,8 +84,8 @@ async fn law_6_every_key_of_every_algorithm_expires_whatever_is_settled() {
     for algorithm in ALGORITHMS {
         let policy = tokens(algorithm);
         let holds = [hold(&store, "a", &policy, 10).await.unwrap(), hold(&store, "a", &policy, 1).await.unwrap()];
-        assert_eq!(change(&store, &holds[0], HoldChange::Settle(u32::MAX)).await, Settlement::Settled);
-        assert_eq!(change(&store, &holds[1], HoldChange::Renew).await, Settlement::Settled);
+        assert_eq!(change(&store, &holds[0], HoldChange::Settle(u32::MAX)).await, SettleAnswer::Settled);
+        assert_eq!(change(&store, &holds[1], HoldChange::Renew).await, SettleAnswer::Settled);
         assert_eq!(available(&store, "a", &policy).await, 0, "{algorithm:?}");
     }
     let keys = keys(&server);
@@ -107,7 +107,7 @@ async fn a_reset_ends_the_holds_too() {
         let policy = tokens(algorithm);
         let open = hold(&store, "a", &policy, 10).await.unwrap();
         assert!(answer(store.reset(&"a".into(), &policy)).await.unwrap());
-        assert_eq!(change(&store, &open, HoldChange::Settle(7)).await, Settlement::Expired);
+        assert_eq!(change(&store, &open, HoldChange::Settle(7)).await, SettleAnswer::Expired);
         assert_eq!(available(&store, "a", &policy).await, 100, "{algorithm:?}");
         assert!(!answer(store.reset(&"a".into(), &policy)).await.unwrap());
     }
@@ -120,14 +120,14 @@ async fn holds_whose_key_is_gone_have_ended_and_fail_nothing() {
     let policy = tokens(Algorithm::SlidingWindowLog);
     let open = hold(&store, "a", &policy, 60).await.unwrap();
     server.command("DEL tollgate:{a}:tokens(holds):l5:1m");
-    assert_eq!(change(&store, &open, HoldChange::Renew).await, Settlement::Expired);
-    assert_eq!(change(&store, &open, HoldChange::Settle(60)).await, Settlement::Expired);
+    assert_eq!(change(&store, &open, HoldChange::Renew).await, SettleAnswer::Expired);
+    assert_eq!(change(&store, &open, HoldChange::Settle(60)).await, SettleAnswer::Expired);
     assert_eq!(available(&store, "a", &policy).await, 100);
     // A loaded script is lost as well.
     server.command("SCRIPT FLUSH");
     let open = hold(&store, "a", &policy, 60).await.unwrap();
     server.command("SCRIPT FLUSH");
-    assert_eq!(change(&store, &open, HoldChange::Settle(60)).await, Settlement::Settled);
+    assert_eq!(change(&store, &open, HoldChange::Settle(60)).await, SettleAnswer::Settled);
     assert_eq!(available(&store, "a", &policy).await, 40);
 }
 
@@ -149,7 +149,7 @@ async fn a_value_of_another_type_fails_only_its_own_checks_and_changes() {
     let settled = answer(store.change_hold(&open, HoldChange::Settle(5))).await;
     assert_eq!(settled.unwrap_err().kind(), ErrorKind::BadKey);
     server.command("DEL tollgate:{a}:tokens:l5:1m");
-    assert_eq!(change(&store, &open, HoldChange::Settle(5)).await, Settlement::Settled);
+    assert_eq!(change(&store, &open, HoldChange::Settle(5)).await, SettleAnswer::Settled);
     assert_eq!(available(&store, "a", &policy).await, 95);
 }
 
@@ -164,10 +164,10 @@ async fn a_full_server_makes_no_hold_and_ends_the_open_ones() {
         let refused = answer(store.check(&Check::hold("a", &policy, 1).unwrap())).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
         assert!(answer(store.check(&Check::hold("new", &policy, 1).unwrap())).await.is_err());
-        assert_eq!(change(&store, &open[0], HoldChange::Settle(10)).await, Settlement::Settled, "{algorithm:?}");
+        assert_eq!(change(&store, &open[0], HoldChange::Settle(10)).await, SettleAnswer::Settled, "{algorithm:?}");
         server.command("CONFIG SET maxmemory 0");
         assert_eq!(available(&store, "a", &policy).await, 60, "{algorithm:?}");
-        assert_eq!(change(&store, &open[1], HoldChange::Settle(0)).await, Settlement::Settled);
+        assert_eq!(change(&store, &open[1], HoldChange::Settle(0)).await, SettleAnswer::Settled);
         assert_eq!(available(&store, "a", &policy).await, 90, "{algorithm:?}");
         assert!(keys(&server).iter().all(|key| !key.contains("new") && ttl(&server, key) > 0));
         server.command("FLUSHALL");
@@ -249,7 +249,7 @@ async fn a_huge_settlement_leaves_other_checks_of_its_call_alone() {
                 answer(store.change_hold(hold, HoldChange::Settle(actual)))
             });
             for settlement in futures_of(settled).await {
-                assert_eq!(settlement.unwrap(), Settlement::Settled, "{algorithm:?}");
+                assert_eq!(settlement.unwrap(), SettleAnswer::Settled, "{algorithm:?}");
             }
             let checks: Vec<_> = (0..30).map(|key| Check::new(format!("{key}"), &policy, 1)).collect();
             for (key, verdict) in

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{
     Limiter, ManualClock, Policy,
     policy::{Holds, Unsettled},
-    store::Settlement,
+    store::SettleAnswer,
 };
 
 use super::with_clock;
@@ -35,7 +35,7 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         let policy = Policy::per_hour("tokens", 20).unwrap().with_algorithm(algorithm).with_holds(holds).unwrap();
         let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_hold().unwrap();
         clock.advance(TTL);
-        assert_eq!(hold.settle(actual).await.unwrap(), Settlement::Expired, "{case}");
+        assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired, "{case}");
         let (left, start) = (20_u32.saturating_sub(charged), Instant::now());
         while limiter.peek(&*key, &policy).await.unwrap().available() != Some(left) {
             assert!(start.elapsed() < Duration::from_secs(10), "{case}: the late units are not charged");

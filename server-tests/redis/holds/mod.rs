@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, Error, ManualClock, Policy, RedisStore,
-    store::{Answer, HoldChange, OpenHold, RedisStoreBuilder, Settlement, Store, Verdict},
+    store::{Answer, HoldChange, OpenHold, RedisStoreBuilder, SettleAnswer, Store, Verdict},
 };
 
 use crate::support::redis_server::RedisServer;
@@ -29,7 +29,7 @@ fn builder() -> RedisStoreBuilder {
 }
 
 fn with_clock(server: &RedisServer, clock: &ManualClock) -> RedisStore {
-    builder().clock(clock.clone()).connect(&server.url()).unwrap()
+    builder().clock(clock.clone()).open(&server.url()).unwrap()
 }
 
 pub(super) async fn answer<T>(answer: Answer<T>) -> Result<T, Error> {
@@ -43,7 +43,7 @@ pub(super) async fn check(store: &dyn Store, check: &Check) -> Verdict {
     answer(store.check(check)).await.unwrap()
 }
 
-pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> Settlement {
+pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
     answer(store.change_hold(hold, change)).await.unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Policy,
     policy::Holds,
-    store::{HoldChange, Settlement},
+    store::{HoldChange, SettleAnswer},
 };
 
 use super::{available, builder, change, check, hold};
@@ -17,7 +17,7 @@ const LIMIT: u32 = 4_000;
 fn process(url: &str, policy: &Policy, seed: u32) -> u32 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = builder().connect(url).unwrap();
+        let store = builder().open(url).unwrap();
         let tasks = (0..8_u32).map(|task| {
             let (store, policy) = (store.clone(), policy.clone());
             async move {
@@ -30,7 +30,7 @@ fn process(url: &str, policy: &Policy, seed: u32) -> u32 {
                     } else if let Some(open) = hold(&store, "k", &policy, cost).await {
                         tokio::task::yield_now().await;
                         let actual = number % (cost + 1);
-                        assert_eq!(change(&store, &open, HoldChange::Settle(actual)).await, Settlement::Settled);
+                        assert_eq!(change(&store, &open, HoldChange::Settle(actual)).await, SettleAnswer::Settled);
                         charged += actual;
                     }
                 }
@@ -63,7 +63,7 @@ fn law_11_every_unit_of_every_process_is_charged_once() {
             processes.into_iter().map(|process| process.join().unwrap()).sum()
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let left = runtime.block_on(async { available(&builder().connect(&url).unwrap(), "k", &policy).await });
+        let left = runtime.block_on(async { available(&builder().open(&url).unwrap(), "k", &policy).await });
         assert!(charged > LIMIT / 2, "{charged}");
         assert_eq!(left, LIMIT - charged, "{algorithm:?}");
     }

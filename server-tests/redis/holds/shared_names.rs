@@ -85,7 +85,7 @@ async fn law_12_policies_that_share_a_count_agree() {
         for seed in seeds(seed::in_this_run(12).into()) {
             let clock = ManualClock::at_us(START_US + seed * 1_000_000_000);
             let store = builder().prefix(format!("{algorithm:?}{seed}:")).deny_cache(false).clock(clock.clone());
-            let store = store.connect(&server.url()).unwrap();
+            let store = store.open(&server.url()).unwrap();
             compare(&store, clock, &policies(algorithm, seed % 3 == 1), seed, seed % 3 == 2).await;
         }
     }
@@ -103,7 +103,7 @@ async fn law_12_a_reset_without_holds_leaves_those_of_other_policies() {
             check(store, &Check::new("k", plain, 3)).await;
             assert!(answer(store.reset(&"k".into(), plain)).await.unwrap());
             assert_eq!(super::available(store, "k", with_holds).await, 14, "{algorithm:?}");
-            assert_eq!(change(store, &open, HoldChange::Settle(0)).await, tollgate::store::Settlement::Settled);
+            assert_eq!(change(store, &open, HoldChange::Settle(0)).await, tollgate::store::SettleAnswer::Settled);
         }
     }
 }

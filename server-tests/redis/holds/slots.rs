@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tollgate::{Limiter, Policy, policy::Holds, store::Settlement};
+use tollgate::{Limiter, Policy, policy::Holds, store::SettleAnswer};
 
 use super::builder;
 use crate::support::redis_server::{RedisServer, calls};
@@ -11,7 +11,7 @@ use crate::support::redis_server::{RedisServer, calls};
 #[tokio::test]
 async fn the_slots_of_a_process_are_renewed_together_in_few_calls() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(builder().connect(&server.url()).unwrap());
+    let limiter = Limiter::new(builder().open(&server.url()).unwrap());
     let holds = Holds::new().with_ttl(Duration::from_millis(1_500));
     let policy = Policy::concurrent("jobs", 20).unwrap().with_holds(holds).unwrap();
     let mut slots = Vec::new();
@@ -28,7 +28,7 @@ async fn the_slots_of_a_process_are_renewed_together_in_few_calls() {
         assert!(!limiter.hold(tenant, &policy, 1).await.unwrap().is_allowed(), "all slots of {tenant} are held");
     }
     let last = slots.pop().unwrap();
-    assert_eq!(last.settle(3).await.unwrap(), Settlement::Settled);
+    assert_eq!(last.settle(3).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(limiter.peek(9, &policy).await.unwrap().available(), Some(1), "nothing was charged");
     drop(slots);
     for tenant in 0..10 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Policy,
     policy::Holds,
-    store::{HoldChange, Settlement, Store},
+    store::{HoldChange, SettleAnswer, Store},
 };
 
 use super::{answer, available, builder, change, hold};
@@ -18,8 +18,8 @@ use crate::support::{
 async fn a_settlement_whose_answer_is_lost_is_made_once_however_often_it_is_sent() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let store = builder().deadline(Duration::from_millis(300)).connect(&proxy.url()).unwrap();
-    let direct = builder().connect(&server.url()).unwrap();
+    let store = builder().deadline(Duration::from_millis(300)).open(&proxy.url()).unwrap();
+    let direct = builder().open(&server.url()).unwrap();
     let policy = Policy::per_hour("p", 100).unwrap().with_holds(Holds::new()).unwrap();
     for (round, fault) in [(0, Fault::Mute), (1, Fault::HalfClose), (2, Fault::Reset)] {
         let key = format!("k{round}");
@@ -37,7 +37,7 @@ async fn a_settlement_whose_answer_is_lost_is_made_once_however_often_it_is_sent
             // Sent again until it is answered, and once more.
             if let Ok(settlement) = answer(store.change_hold(&open, HoldChange::Settle(30))).await {
                 answered += 1;
-                assert!(answered == 1 || settlement == Settlement::Expired, "{fault:?}");
+                assert!(answered == 1 || settlement == SettleAnswer::Expired, "{fault:?}");
                 if answered == 2 {
                     break;
                 }
@@ -46,6 +46,6 @@ async fn a_settlement_whose_answer_is_lost_is_made_once_however_often_it_is_sent
         }
         assert_eq!(answered, 2, "{fault:?}");
         assert_eq!(available(&direct, &key, &policy).await, 70, "{fault:?}");
-        assert_eq!(change(&direct, &open, HoldChange::Renew).await, Settlement::Expired);
+        assert_eq!(change(&direct, &open, HoldChange::Renew).await, SettleAnswer::Expired);
     }
 }

@@ -188,8 +188,8 @@ async fn until_free(limiter: &Limiter, key: &str, policy: &Policy, case: &str) -
 async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures)> {
     let Some(mut stepped) = SteppedServer::start() else { return Vec::new() };
     let builder = RedisStore::builder().plain_keys().deadline(10 * SECOND).breaker(None);
-    let store = builder.connect(&stepped.server.url()).unwrap();
-    let (limiter, case) = (Limiter::new(store.clone()).quiet(), format!("steps of {steps:?} s"));
+    let store = builder.open(&stepped.server.url()).unwrap();
+    let (limiter, case) = (Limiter::new(store.clone()).without_notices(), format!("steps of {steps:?} s"));
     limiter.ready().await.unwrap();
     let slots = Holds::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
     let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots).unwrap();
@@ -278,7 +278,7 @@ async fn long_law_15_limits_hold_and_all_is_free_after_any_two_steps_of_the_cloc
 async fn a_ban_by_hand_lasts_at_most_twice_as_long_after_the_clock_was_set_back() {
     let Some(mut stepped) = SteppedServer::start() else { return };
     let builder = RedisStore::builder().plain_keys().deadline(10 * SECOND).breaker(None);
-    let limiter = Limiter::new(builder.connect(&stepped.server.url()).unwrap()).quiet();
+    let limiter = Limiter::new(builder.open(&stepped.server.url()).unwrap()).without_notices();
     let policies = ALGORITHMS.map(|algorithm| Policy::per_hour("p", LIMIT).unwrap().with_algorithm(algorithm));
     let key = |number: usize, is_used| format!("{number} {is_used}");
     for (number, policy) in policies.iter().enumerate() {

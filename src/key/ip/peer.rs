@@ -37,7 +37,7 @@ use crate::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_client = Policy::per_minute("per-client", 60)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::default());
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new());
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 /// // Connection information provides the address:
 /// let service = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -51,6 +51,11 @@ pub struct PeerIp {
 }
 
 impl PeerIp {
+    /// Creates the extractor of the peer's address.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
     /// # Errors
@@ -63,7 +68,7 @@ impl PeerIp {
     /// use tollgate::PeerIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let per_site = PeerIp::default().with_ipv6_prefix(56)?;
+    /// let per_site = PeerIp::new().with_ipv6_prefix(56)?;
     /// # let _ = per_site;
     /// # Ok(())
     /// # }
@@ -88,7 +93,7 @@ impl PeerIp {
     /// use tollgate::{Key, PeerIp};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let peer = PeerIp::default().with_nat64_prefix("2001:db8:122::/96")?;
+    /// let peer = PeerIp::new().with_nat64_prefix("2001:db8:122::/96")?;
     /// assert_eq!(peer.key_of("2001:db8:122::203.0.113.7".parse()?), Key::from("203.0.113.7"));
     /// # Ok(())
     /// # }
@@ -107,7 +112,7 @@ impl PeerIp {
     ///
     /// # async fn lift(limiter: Limiter, policy: Policy) -> Result<(), Box<dyn std::error::Error>> {
     /// let client = "2001:db8:17::4711".parse()?;
-    /// limiter.reset(PeerIp::default().key_of(client), &policy).await?;
+    /// limiter.reset(PeerIp::new().key_of(client), &policy).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -80,7 +80,7 @@ impl Limiter {
     ///
     /// A [token bucket](crate::Algorithm::TokenBucket) gives an even flow. Its burst should cover the round trip to the
     /// store: with a burst of 1, the next check is sent after the reply to the last one, so no more than one unit in
-    /// each round trip can be spent. Under a policy that bans or counts rejections, the wait begins with the reply to
+    /// each round trip can be spent. Under a policy that bans or counts denials, the wait begins with the reply to
     /// the last check, and each check is sent a millisecond later, because one that is too early would count.
     /// Rejections by rivals count all the same, so such a policy is no good choice for several processes.
     ///
@@ -107,6 +107,8 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "until_ready")]
+    #[doc(alias = "wait")]
     pub fn acquire(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire {
         Acquire {
             core: Arc::clone(&self.core),

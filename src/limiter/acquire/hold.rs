@@ -14,7 +14,7 @@ use crate::{
     limiter::{
         acquire::{handle::Acquire, waiter::Delivery},
         handle::Limiter,
-        hold::Held,
+        hold::HoldAnswer,
     },
     policy::Policy,
 };
@@ -46,18 +46,18 @@ impl Limiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{Limiter, MemoryStore, Policy, limiter::Held};
+    /// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let calls = Policy::concurrent("calls", 5)?;
     /// match limiter.acquire_hold("maps-api", &calls, 1).within(Duration::from_secs(10)).await? {
-    ///     Held::Open(slot) => {
+    ///     HoldAnswer::Open(slot) => {
     ///         // The call is made here.
     ///         slot.release().await?;
     ///     }
-    ///     Held::Denied(_) => println!("no slot within 10 s"),
+    ///     HoldAnswer::Denied(_) => println!("no slot within 10 s"),
     /// }
     /// # Ok(())
     /// # }
@@ -101,12 +101,12 @@ impl AcquireHold {
         let acquire = self.0;
         AcquireHoldFuture(Box::pin(async move {
             let Delivery { outcome, hold } = acquire.run(max_wait).await?;
-            outcome.map(|decision| hold.map_or(Held::Denied(decision), |hold| Held::Open(hold.move_here())))
+            outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
         }))
     }
 }
 
-/// The future of a [`Held`], returned by [`AcquireHold::within`].
+/// The future of a [`HoldAnswer`], returned by [`AcquireHold::within`].
 ///
 /// # Cancel safety
 ///
@@ -117,10 +117,10 @@ impl AcquireHold {
 ///
 /// Panics if the future is polled again after it has returned its result.
 #[must_use = "nothing is held before the future is polled"]
-pub struct AcquireHoldFuture(Pin<Box<dyn Future<Output = Result<Held, Error>> + Send>>);
+pub struct AcquireHoldFuture(Pin<Box<dyn Future<Output = Result<HoldAnswer, Error>> + Send>>);
 
 impl Future for AcquireHoldFuture {
-    type Output = Result<Held, Error>;
+    type Output = Result<HoldAnswer, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx)

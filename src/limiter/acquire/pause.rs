@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_takes_no_longer_when_a_hundred_thousand_hosts_are_paused() {
-        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).quiet());
+        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).without_notices());
         hosts.pause(0..1_000, HOUR);
         let with_few = hosts.time_of_a_pause(1_000);
         hosts.pause(1_400..MOST + 11_000, HOUR);
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn law_6_of_more_than_a_hundred_thousand_pauses_the_first_to_end_is_given_up_with_a_warning() {
         let warnings = Warnings::default();
-        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).with_observer(warnings.clone()).quiet());
+        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).with_observer(warnings.clone()).without_notices());
         hosts.pause(0..1, HOUR / 2);
         hosts.pause(1..MOST, HOUR);
         hosts.pause(0..MOST, HOUR / 4);
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_that_was_given_up_still_holds_the_calls_back_that_wait() {
-        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).quiet());
+        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).without_notices());
         hosts.pause(0..1, HOUR / 2);
         let started = Instant::now();
         let mut waiting = Box::pin(hosts.limiter.acquire(Key::from(0_u64), &hosts.policy, 1).within(HOUR));

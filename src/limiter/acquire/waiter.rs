@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     limiter::{
         acquire::further::Further,
-        hold::{Held, Hold},
+        hold::{Hold, HoldAnswer},
     },
     policy::Policy,
 };
@@ -30,10 +30,10 @@ impl Delivery {
     }
 
     /// The answer to a hold.
-    pub(super) fn of_held(held: Result<Held, Error>) -> Self {
+    pub(super) fn of_held(held: Result<HoldAnswer, Error>) -> Self {
         match held {
-            Ok(Held::Open(hold)) => Self { outcome: Ok(hold.decision().clone()), hold: Some(Box::new(hold)) },
-            Ok(Held::Denied(decision)) => Self::of(Ok(decision)),
+            Ok(HoldAnswer::Open(hold)) => Self { outcome: Ok(hold.decision().clone()), hold: Some(Box::new(hold)) },
+            Ok(HoldAnswer::Denied(decision)) => Self::of(Ok(decision)),
             Err(error) => Self::of(Err(error)),
         }
     }

@@ -12,20 +12,20 @@ use crate::{
     breaker::CallOutcome,
     check::Charge,
     error::Error,
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     limiter::{core::Core, guarded::Guarded, hold::ending::Ending},
     observe::{HoldEnd, HoldEnded},
     store::{Answer, Pending},
 };
 
 /// A change that is sent to the store, or not yet.
-pub(super) struct Call(Option<Guarded<Settlement>>);
+pub(super) struct Call(Option<Guarded<SettleAnswer>>);
 
 impl Call {
     pub(super) const UNSENT: Self = Self(None);
 
     /// The change that this answer of the store is for.
-    pub(super) fn of(pending: Pending<Settlement>) -> Self {
+    pub(super) fn of(pending: Pending<SettleAnswer>) -> Self {
         Self(Some(Guarded::new(pending, CallOutcome::of)))
     }
 
@@ -40,7 +40,7 @@ impl Call {
         hold: &OpenHold,
         change: HoldChange,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Settlement, Error>> {
+    ) -> Poll<Result<SettleAnswer, Error>> {
         if self.0.is_none() {
             match core.store.change_hold(hold, change) {
                 Answer::Ready(result) => return Poll::Ready(result),
@@ -56,15 +56,15 @@ impl Call {
 
 impl Core {
     /// Changes a hold in the store, behind the breaker and within the deadline.
-    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<Settlement, Error> {
+    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
         let mut call = Call::UNSENT;
         poll_fn(|cx| call.poll(self, hold, change, cx)).await
     }
 
     /// Renews a hold in the store, and in the counts of the fallback.
-    pub(super) async fn renew_hold(&self, hold: &OpenHold) -> Result<Settlement, Error> {
+    pub(super) async fn renew_hold(&self, hold: &OpenHold) -> Result<SettleAnswer, Error> {
         let settlement = self.change_hold(hold, HoldChange::Renew).await?;
-        if settlement == Settlement::Settled
+        if settlement == SettleAnswer::Settled
             && let Some(fallback) = &self.fallback
         {
             fallback.mirror_change(hold, HoldChange::Renew);
@@ -79,11 +79,11 @@ impl Core {
         mut ending: Ending,
         is_owed: bool,
         runtime: Option<&Handle>,
-    ) -> Settlement {
-        let Some(fallback) = &self.fallback else { return Settlement::NotHeld };
+    ) -> SettleAnswer {
+        let Some(fallback) = &self.fallback else { return SettleAnswer::NotHeld };
         let settlement = fallback.change_hold(&ending.hold, ending.change());
         self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
-        let is_settled = settlement == Settlement::Settled;
+        let is_settled = settlement == SettleAnswer::Settled;
         self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
         // The store has charged nothing for a hold that it has not made, also if the hold has ended too early.
         if is_owed {
@@ -109,11 +109,11 @@ impl Core {
     pub(super) fn on_last_answer(
         self: &Arc<Self>,
         ending: &Ending,
-        answer: &Result<Settlement, Error>,
+        answer: &Result<SettleAnswer, Error>,
         is_repeated: bool,
     ) {
         let is_settled = match answer {
-            Ok(settlement) => *settlement == Settlement::Settled || is_repeated,
+            Ok(settlement) => *settlement == SettleAnswer::Settled || is_repeated,
             Err(_) => false,
         };
         if let (true, Some(fallback)) = (is_settled, &self.fallback) {

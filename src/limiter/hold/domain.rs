@@ -10,7 +10,7 @@ use tokio::{runtime, time::Instant};
 
 use crate::{
     error::Error,
-    hold::Settlement,
+    hold::SettleAnswer,
     limiter::hold::ending::Ending,
     runtime::random::{self, RandomMap},
 };
@@ -107,7 +107,7 @@ impl Kept {
     }
 
     /// Notes an answer that is not the last one. Returns when the end is sent again.
-    fn on_answer(&mut self, answer: &Result<Settlement, Error>, now: Instant) -> Instant {
+    fn on_answer(&mut self, answer: &Result<SettleAnswer, Error>, now: Instant) -> Instant {
         let pause = match answer {
             Ok(_) => {
                 self.until = self.until.min(now + LONGEST_WAY);
@@ -176,7 +176,12 @@ impl Domain {
     }
 
     /// Notes the answer to an end in flight. Returns the end if this is its last answer.
-    pub(super) fn on_answer(&mut self, number: u64, answer: &Result<Settlement, Error>, now: Instant) -> Option<Kept> {
+    pub(super) fn on_answer(
+        &mut self,
+        number: u64,
+        answer: &Result<SettleAnswer, Error>,
+        now: Instant,
+    ) -> Option<Kept> {
         // Another runtime has sent it too, and was answered first.
         let kept = self.remove_in_flight(number)?;
         self.on_evidence(answer, now);
@@ -188,14 +193,14 @@ impl Domain {
     }
 
     /// Keeps an end after an answer that is not its last one.
-    pub(super) fn repeat(&mut self, mut kept: Kept, answer: &Result<Settlement, Error>, now: Instant) {
+    pub(super) fn repeat(&mut self, mut kept: Kept, answer: &Result<SettleAnswer, Error>, now: Instant) {
         let due = kept.on_answer(answer, now);
         self.number += 1;
         self.repeats[kept.class() as usize].insert((due, self.number), kept);
     }
 
     /// Notes whether the domain answers.
-    pub(super) fn on_evidence(&mut self, answer: &Result<Settlement, Error>, now: Instant) {
+    pub(super) fn on_evidence(&mut self, answer: &Result<SettleAnswer, Error>, now: Instant) {
         self.pause = match (answer, self.pause) {
             (Ok(_), _) => None,
             (Err(_), None) => Some((now + PAUSE, PAUSE)),

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     observe::HoldEnd,
 };
 
@@ -33,9 +33,9 @@ impl Ending {
 
     /// Whether this answer is the last one, so that the end is not sent again. The store may receive an uncertain hold
     /// after its end, over another connection. A malformed change would fail again.
-    pub(super) fn is_ended_by(&self, answer: &Result<Settlement, Error>) -> bool {
+    pub(super) fn is_ended_by(&self, answer: &Result<SettleAnswer, Error>) -> bool {
         match answer {
-            Ok(settlement) => !self.is_uncertain || *settlement == Settlement::Settled,
+            Ok(settlement) => !self.is_uncertain || *settlement == SettleAnswer::Settled,
             Err(error) => matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config),
         }
     }

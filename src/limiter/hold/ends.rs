@@ -16,7 +16,7 @@ use tokio::{runtime, sync::Notify, time::Instant};
 use crate::{
     clock::micros,
     error::Error,
-    hold::Settlement,
+    hold::SettleAnswer,
     limiter::hold::domain::{BOUNDED, Domain, Kept, PAUSE, Sent},
     observe::Throttle,
 };
@@ -156,7 +156,7 @@ impl Ends {
         &self,
         domain: usize,
         number: u64,
-        answer: &Result<Settlement, Error>,
+        answer: &Result<SettleAnswer, Error>,
         stuck: Duration,
     ) -> Answered {
         let answered = self.change(domain, stuck, |domain, now| domain.on_answer(number, answer, now));
@@ -169,7 +169,7 @@ impl Ends {
         &self,
         domain: usize,
         kept: Kept,
-        answer: &Result<Settlement, Error>,
+        answer: &Result<SettleAnswer, Error>,
         stuck: Duration,
     ) -> Answered {
         self.change(domain, stuck, |domain, now| {

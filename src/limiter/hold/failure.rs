@@ -3,7 +3,7 @@
 use crate::{
     error::Error,
     failure::FailurePolicy,
-    limiter::hold::handle::{Held, Hold},
+    limiter::hold::handle::{Hold, HoldAnswer},
 };
 
 impl FailurePolicy {
@@ -11,8 +11,8 @@ impl FailurePolicy {
     /// or a fallback has held is returned unchanged.
     ///
     /// The handle of [`Open`](Self::Open) has nothing to settle: its changes are answered with
-    /// [`Settlement::NotHeld`](crate::store::Settlement::NotHeld). Otherwise as [`resolve`](Self::resolve); to use the
-    /// fallback, call [`HoldFuture::fail_local`](crate::limiter::HoldFuture::fail_local).
+    /// [`SettleAnswer::NotHeld`](crate::store::SettleAnswer::NotHeld). Otherwise as [`resolve`](Self::resolve); to use
+    /// the fallback, call [`HoldFuture::fail_local`](crate::limiter::HoldFuture::fail_local).
     ///
     /// # Examples
     ///
@@ -23,10 +23,14 @@ impl FailurePolicy {
     /// assert!(FailurePolicy::Open.resolve_hold(Err(down.clone())).is_allowed());
     /// assert!(!FailurePolicy::Closed.resolve_hold(Err(down)).is_allowed());
     /// ```
-    pub fn resolve_hold(self, result: Result<Held, Error>) -> Held {
+    pub fn resolve_hold(self, result: Result<HoldAnswer, Error>) -> HoldAnswer {
         result.unwrap_or_else(|error| {
             let decision = self.resolve(Err(error));
-            if decision.is_allowed() { Held::Open(Hold::of_nothing(decision)) } else { Held::Denied(decision) }
+            if decision.is_allowed() {
+                HoldAnswer::Open(Hold::of_nothing(decision))
+            } else {
+                HoldAnswer::Denied(decision)
+            }
         })
     }
 }

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::{
     decision::Decision,
     error::Error,
-    hold::{OpenHold, Settlement},
+    hold::{OpenHold, SettleAnswer},
     limiter::{
         core::Core,
         hold::{
@@ -28,29 +28,29 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, limiter::Held, policy::Holds};
+/// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer, policy::Holds};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
 /// match limiter.hold("tenant:3", &tokens, 400).await? {
-///     Held::Open(hold) => drop(hold.settle(250).await?),
-///     Held::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
+///     HoldAnswer::Open(hold) => drop(hold.settle(250).await?),
+///     HoldAnswer::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "a hold that is dropped ends as its policy says"]
-pub enum Held {
+pub enum HoldAnswer {
     /// The units are held until the handle is settled, released or dropped.
     Open(Hold),
     /// The units did not fit. Nothing is held and nothing was charged.
     Denied(Decision),
 }
 
-impl Held {
+impl HoldAnswer {
     /// Whether the units are held.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Open(_))
@@ -83,7 +83,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 ///
 /// A handle may hold nothing: the failure policy has let the request pass without the store, or all of its holds are
 /// under [shadow](Policy::with_shadow) policies and did not fit. Its changes are then answered with
-/// [`Settlement::NotHeld`].
+/// [`SettleAnswer::NotHeld`].
 ///
 /// [`Holds::with_unsettled`]: crate::policy::Holds::with_unsettled
 ///
@@ -98,7 +98,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds, store::Settlement};
+/// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds, store::SettleAnswer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -107,7 +107,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_hold().ok_or("no tokens left")?;
 /// assert_eq!(hold.decision().available(), Some(600));
 /// // The work is done here.
-/// assert_eq!(hold.settle(250).await?, Settlement::Settled);
+/// assert_eq!(hold.settle(250).await?, SettleAnswer::Settled);
 /// assert_eq!(limiter.peek("tenant:3", &tokens).await?.available(), Some(750));
 /// # Ok(())
 /// # }
@@ -159,7 +159,7 @@ impl Hold {
     /// If `actual` is above what was held, the rest is charged too, although it may not fit: later requests wait until
     /// it has left the window. So no window sees more than the limit and the units by which holds were too small.
     ///
-    /// The answer is [`Settlement::Expired`] if a hold had ended before: its time-to-live had passed, or the key was
+    /// The answer is [`SettleAnswer::Expired`] if a hold had ended before: its time-to-live had passed, or the key was
     /// [reset](crate::Limiter::reset). The policy has then charged what it charges for a hold that is not settled; what
     /// `actual` is above that is charged too, once at most.
     ///
@@ -214,7 +214,7 @@ impl Hold {
     /// Jobs that take longer than the time-to-live call it meanwhile. A slot of a
     /// [concurrency limit](Policy::concurrent) is renewed in the background and needs no call.
     ///
-    /// The answer is [`Settlement::Expired`] if a hold had ended before.
+    /// The answer is [`SettleAnswer::Expired`] if a hold had ended before.
     ///
     /// # Errors
     ///
@@ -224,8 +224,8 @@ impl Hold {
     /// # Cancel safety
     ///
     /// The future may be dropped at any time. The hold may or may not have been renewed.
-    pub async fn renew(&self) -> Result<Settlement, Error> {
-        let mut whole = Settlement::NotHeld;
+    pub async fn renew(&self) -> Result<SettleAnswer, Error> {
+        let mut whole = SettleAnswer::NotHeld;
         if let Some(core) = &self.core {
             for (hold, _) in &self.open {
                 let settlement = match (&core.fallback, self.decision.source()) {
@@ -243,7 +243,7 @@ impl Hold {
         let open = mem::take(&mut self.open);
         self.renewals.clear();
         let Some(core) = self.core.take().filter(|_| !open.is_empty()) else {
-            return SettleFuture::answered(Settlement::NotHeld);
+            return SettleFuture::answered(SettleAnswer::NotHeld);
         };
         let endings = open.into_iter().map(|(hold, held)| {
             let actual = hold.charged(actual(&hold, held));
@@ -252,7 +252,7 @@ impl Hold {
         match self.decision.source() {
             Source::Local => {
                 let settle = |ending| core.end_local_hold(ending, self.decision.is_owed(), self.runtime.as_ref());
-                SettleFuture::answered(endings.map(settle).fold(Settlement::NotHeld, merged))
+                SettleFuture::answered(endings.map(settle).fold(SettleAnswer::NotHeld, merged))
             }
             _ => SettleFuture::new(core.clone(), self.runtime.take(), endings),
         }

@@ -20,7 +20,7 @@ use crate::{
         handle::Limiter,
         hold::{
             age::Charged,
-            handle::{Held, Hold},
+            handle::{Hold, HoldAnswer},
             request::RequestHolds,
         },
         purpose::Purpose,
@@ -64,6 +64,7 @@ impl Limiter {
     /// # Examples
     ///
     /// See [`Hold`].
+    #[doc(alias = "reserve")]
     pub fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> HoldFuture {
         match Check::hold(key, policy, cost) {
             Ok(check) => self.hold_named(check),
@@ -126,7 +127,7 @@ impl Core {
         self: &Arc<Self>,
         check: Check,
         purpose: Purpose,
-    ) -> Result<Held, Error> {
+    ) -> Result<HoldAnswer, Error> {
         let mut asked = AskedHolds { waiting: None, holds: RequestHolds::of(Arc::clone(self), &check) };
         let decision = self.ask_from(&mut asked.waiting, check, purpose).await?;
         Ok(into_held(asked.holds.take(), decision))
@@ -147,7 +148,7 @@ impl Drop for AskedHolds {
     }
 }
 
-/// The future of a [`Held`], returned by [`Limiter::hold`](crate::Limiter::hold).
+/// The future of a [`HoldAnswer`], returned by [`Limiter::hold`](crate::Limiter::hold).
 ///
 /// # Cancel safety
 ///
@@ -170,12 +171,12 @@ enum State {
     Done,
 }
 
-fn into_held(holds: RequestHolds, decision: Decision) -> Held {
+fn into_held(holds: RequestHolds, decision: Decision) -> HoldAnswer {
     let (core, open) = holds.into_open(&decision);
     core.look_after_holds();
     match decision.is_allowed() {
-        true => Held::Open(Hold::new(core, decision, open)),
-        false => Held::Denied(decision),
+        true => HoldAnswer::Open(Hold::new(core, decision, open)),
+        false => HoldAnswer::Denied(decision),
     }
 }
 
@@ -217,7 +218,7 @@ impl HoldFuture {
 }
 
 impl Future for HoldFuture {
-    type Output = Result<Held, Error>;
+    type Output = Result<HoldAnswer, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.get_mut().state;
@@ -229,7 +230,7 @@ impl Future for HoldFuture {
         let asked = mem::replace(state, State::Done);
         Poll::Ready(match (asked, result) {
             (State::Asked(_, holds), Ok(decision)) => Ok(into_held(holds, decision)),
-            (_, Ok(decision)) => Ok(Held::Denied(decision)),
+            (_, Ok(decision)) => Ok(HoldAnswer::Denied(decision)),
             (_, Err(error)) => Err(error),
         })
     }

@@ -29,7 +29,7 @@ pub(crate) use self::{
     request::{NameReport, RequestHolds},
 };
 pub use self::{
-    handle::{Held, Hold},
+    handle::{Hold, HoldAnswer},
     make::HoldFuture,
     settle::SettleFuture,
 };

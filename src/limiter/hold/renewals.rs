@@ -11,7 +11,7 @@ use tokio::{runtime, time::Instant};
 
 use crate::{
     error::Error,
-    hold::{HoldId, OpenHold, Settlement},
+    hold::{HoldId, OpenHold, SettleAnswer},
     limiter::hold::age::{Age, AgedHold, Claim},
     observe::Once,
     runtime::random::RandomMap,
@@ -215,10 +215,10 @@ impl Renewals {
     }
 
     /// Notes the answer to a renewal that was sent at `sent`.
-    pub(super) fn on_renewed(&self, id: HoldId, sent: Instant, result: &Result<Settlement, Error>) {
+    pub(super) fn on_renewed(&self, id: HoldId, sent: Instant, result: &Result<SettleAnswer, Error>) {
         let holds = &mut self.lock().holds;
         match result {
-            Ok(Settlement::Settled) => {
+            Ok(SettleAnswer::Settled) => {
                 if let Some(renewal) = holds.get_mut(&id) {
                     (renewal.due, renewal.asked) = (sent + renewal.interval, None);
                 }

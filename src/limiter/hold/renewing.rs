@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     error::Error,
-    hold::{OpenHold, Settlement},
+    hold::{OpenHold, SettleAnswer},
     limiter::{
         core::Core,
         hold::{
@@ -58,7 +58,7 @@ impl Core {
         next
     }
 
-    async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<Settlement, Error> {
+    async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<SettleAnswer, Error> {
         match &self.fallback {
             Some(fallback) if is_local => Ok(fallback.renew_own_hold(hold)),
             _ => self.renew_hold(hold).await,

@@ -14,7 +14,7 @@ use crate::{
     check::Check,
     clock::{Clock, SystemClock},
     error::Error,
-    hold::Settlement,
+    hold::SettleAnswer,
     limiter::{
         core::Core,
         hold::{
@@ -128,7 +128,7 @@ impl Core {
     }
 
     /// Notes the answer to the end of a hold that its caller has awaited, or keeps the end to send it again.
-    pub(super) fn on_end_answer(self: &Arc<Self>, ending: Ending, answer: &Result<Settlement, Error>) {
+    pub(super) fn on_end_answer(self: &Arc<Self>, ending: Ending, answer: &Result<SettleAnswer, Error>) {
         if ending.is_ended_by(answer) {
             return self.on_last_answer(&ending, answer, false);
         }
@@ -139,7 +139,7 @@ impl Core {
         self.work_at(answered.next);
     }
 
-    fn on_background_answer(self: &Arc<Self>, domain: usize, number: u64, answer: &Result<Settlement, Error>) {
+    fn on_background_answer(self: &Arc<Self>, domain: usize, number: u64, answer: &Result<SettleAnswer, Error>) {
         let answered = self.ends.on_answer(domain, number, answer, self.stuck());
         self.give_up(answered.given_up);
         self.work_at(answered.next);

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     error::Error,
-    hold::{OpenHold, Settlement},
+    hold::{OpenHold, SettleAnswer},
     limiter::{
         core::Core,
         hold::{change::Call, ending::Ending},
@@ -38,7 +38,7 @@ pub struct SettleFuture {
     core: Option<Arc<Core>>,
     /// The runtime of the hold. Used if the future is dropped outside of a runtime.
     runtime: Option<Handle>,
-    result: Result<Settlement, Error>,
+    result: Result<SettleAnswer, Error>,
     is_done: bool,
 }
 
@@ -46,7 +46,7 @@ impl SettleFuture {
     /// The settlement of holds in the store.
     pub(super) fn new(core: Arc<Core>, runtime: Option<Handle>, endings: impl Iterator<Item = Ending>) -> Self {
         let unanswered = endings.map(|ending| (ending, Call::UNSENT)).collect();
-        Self { unanswered, core: Some(core), runtime, result: Ok(Settlement::NotHeld), is_done: false }
+        Self { unanswered, core: Some(core), runtime, result: Ok(SettleAnswer::NotHeld), is_done: false }
     }
 
     /// The settlement of a block of a lease. `is_uncertain`: the process does not know if the store holds it.
@@ -63,14 +63,14 @@ impl SettleFuture {
     }
 
     /// A settlement that needs no store.
-    pub(super) fn answered(settlement: Settlement) -> Self {
+    pub(super) fn answered(settlement: SettleAnswer) -> Self {
         let unanswered = SmallVec::new();
         Self { unanswered, core: None, runtime: None, result: Ok(settlement), is_done: false }
     }
 
     /// Merges the answer to one end into the result: an error, before a hold that had ended, before a settlement.
-    fn merge(&mut self, answer: Result<Settlement, Error>) {
-        let result = mem::replace(&mut self.result, Ok(Settlement::NotHeld));
+    fn merge(&mut self, answer: Result<SettleAnswer, Error>) {
+        let result = mem::replace(&mut self.result, Ok(SettleAnswer::NotHeld));
         self.result = match (result, answer) {
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
             (Ok(one), Ok(other)) => Ok(merged(one, other)),
@@ -79,16 +79,16 @@ impl SettleFuture {
 }
 
 /// One answer for two holds of a handle: that one had ended, before that one was settled.
-pub(super) fn merged(one: Settlement, other: Settlement) -> Settlement {
+pub(super) fn merged(one: SettleAnswer, other: SettleAnswer) -> SettleAnswer {
     match (one, other) {
-        (Settlement::Expired, _) | (_, Settlement::Expired) => Settlement::Expired,
-        (Settlement::NotHeld, settlement) | (settlement, Settlement::NotHeld) => settlement,
-        (Settlement::Settled, Settlement::Settled) => Settlement::Settled,
+        (SettleAnswer::Expired, _) | (_, SettleAnswer::Expired) => SettleAnswer::Expired,
+        (SettleAnswer::NotHeld, settlement) | (settlement, SettleAnswer::NotHeld) => settlement,
+        (SettleAnswer::Settled, SettleAnswer::Settled) => SettleAnswer::Settled,
     }
 }
 
 impl Future for SettleFuture {
-    type Output = Result<Settlement, Error>;
+    type Output = Result<SettleAnswer, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -110,7 +110,7 @@ impl Future for SettleFuture {
             core.look_after_holds();
         }
         this.is_done = true;
-        Poll::Ready(mem::replace(&mut this.result, Ok(Settlement::NotHeld)))
+        Poll::Ready(mem::replace(&mut this.result, Ok(SettleAnswer::NotHeld)))
     }
 }
 

@@ -81,7 +81,7 @@ impl HeldCounts {
     /// The policy with holds by which a charge has to be judged, if its own has none and blocks of its count are held.
     pub(super) fn policy_with_holds(&self, hash: u64, policy: &Policy, now: Instant) -> Option<Policy> {
         let holds = self.lock().get(&hash).filter(|count| now < count.until)?.holds;
-        // A policy with a ban or counted rejections cannot have holds.
+        // A policy with a ban or counted denials cannot have holds.
         policy.clone().with_holds(holds).ok()
     }
 

@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use super::{block::Ended, table::Leases};
 use crate::{
     error::Error,
-    hold::Settlement,
+    hold::SettleAnswer,
     key::Key,
     limiter::{core::Core, hold::SettleFuture},
     policy::Policy,
@@ -57,10 +57,10 @@ pub(super) fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
 }
 
 /// Notes that the store does not hold a block any more. A hold of unknown fate may reach the store after its end.
-fn note(leases: &Leases, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<Settlement, Error>) {
+fn note(leases: &Leases, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
     let is_over = match answer {
-        Ok(Settlement::Settled) => true,
-        Ok(Settlement::Expired | Settlement::NotHeld) => !is_uncertain,
+        Ok(SettleAnswer::Settled) => true,
+        Ok(SettleAnswer::Expired | SettleAnswer::NotHeld) => !is_uncertain,
         Err(_) => false,
     };
     if is_over {

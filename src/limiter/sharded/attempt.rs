@@ -34,7 +34,7 @@ impl Attempt {
     /// Chooses another shard, at random, wherever the shard of this attempt was full.
     ///
     /// `None` if the first attempt has charged anything. `None` if no other shard could let the check pass, because a
-    /// policy without shards denies it too or a cost fits no shard. `None` also if a policy counts rejections, because
+    /// policy without shards denies it too or a cost fits no shard. `None` also if a policy counts denials, because
     /// it would count both attempts.
     pub(super) fn second(&self, check: &Check, denial: &Verdict) -> Option<Self> {
         let is_full = |index: usize| denial.outcomes.get(index).is_some_and(|outcome| !outcome.fits);
@@ -46,7 +46,7 @@ impl Attempt {
         if denial.charged(check).next().is_some()
             || full.peek().is_none()
             || !full.all(|(_, charge)| is_hopeful(charge))
-            || check.charges().iter().any(|charge| charge.policy.count_rejected())
+            || check.charges().iter().any(|charge| charge.policy.denials_counted())
         {
             return None;
         }

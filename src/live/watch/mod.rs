@@ -44,7 +44,7 @@ impl LiveLimits {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let live = LiveLimits::watch("limits.toml", |text| toml::from_str(text))?;
-    /// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::default())?;
+    /// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::new())?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }

@@ -12,12 +12,13 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 
 /// The cost of a request, set by its handler while it runs; in the extensions of the request.
 ///
-/// The layer reads the bill when it [settles](crate::RateLimitLayer::settle) the holds of the request: at the end of
-/// the response body, or earlier if the request fails. Later changes have no effect. All clones are one bill, and so
-/// are the bills of nested layers.
+/// The layer reads the bill when it [settles](crate::RateLimitLayer::with_settlement) the holds of the request: at the
+/// end of the response body, or earlier if the request fails. Later changes have no effect. All clones are one bill,
+/// and so are the bills of nested layers.
 ///
-/// With [`settle`](crate::RateLimitLayer::settle), each request that the layer forwards has a bill, also if nothing is
-/// held for it. Without, the requests that hold a slot of a [concurrency limit](crate::Policy::concurrent) have one.
+/// With [`with_settlement`](crate::RateLimitLayer::with_settlement), each request that the layer forwards has a bill,
+/// also if nothing is held for it. Without, the requests that hold a slot of a [concurrency
+/// limit](crate::Policy::concurrent) have one.
 ///
 /// A request that is counted in several units, such as tokens in and tokens out, has a cost
 /// [for each policy](Self::set_cost_of).
@@ -36,7 +37,7 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 /// use axum::{Extension, Router, routing::post};
 /// use tollgate::{
 ///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
-///     middleware::{Bill, Settle},
+///     middleware::{Bill, Settlement},
 ///     policy::Holds,
 /// };
 ///
@@ -50,7 +51,7 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
 /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, GlobalKey)
 ///     .with_cost(100)?
-///     .settle(|_: &http::response::Parts| Settle::AtEnd)?;
+///     .with_settlement(|_: &http::response::Parts| Settlement::AtEnd)?;
 /// let app: Router = Router::new().route("/generate", post(generate).layer(limit));
 /// # Ok(())
 /// # }

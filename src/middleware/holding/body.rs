@@ -14,8 +14,8 @@ use pin_project_lite::pin_project;
 use super::{pieces, tab::Tab};
 
 pin_project! {
-    /// The response body of a layer that [settles](crate::RateLimitLayer::settle) holds: the body of the service, which
-    /// settles the holds of its request when it has ended, failed or been dropped, exactly once.
+    /// The response body of a layer that [settles](crate::RateLimitLayer::with_settlement) holds: the body of the
+    /// service, which settles the holds of its request when it has ended, failed or been dropped, exactly once.
     ///
     /// Data, trailers, the size hint and the end are those of the body of the service. Frames of more than 64 KiB of
     /// [`Bytes`] are passed in pieces of that size while something is held: a server takes a piece when it has room, so
@@ -37,7 +37,7 @@ pin_project! {
     /// use http_body_util::{BodyExt, Full};
     /// use tollgate::{
     ///     GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
-    ///     middleware::{HeldBody, Settle},
+    ///     middleware::{HeldBody, Settlement},
     ///     policy::Holds,
     /// };
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -52,7 +52,7 @@ pin_project! {
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
     ///     .with_cost(100)?
-    ///     .settle(|_: &Parts| Settle::Charge(7))?;
+    ///     .with_settlement(|_: &Parts| Settlement::Units(7))?;
     /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
     ///
     /// let response: Response<HeldBody<Full<Bytes>>> = service.oneshot(Request::new(())).await?;

@@ -36,11 +36,12 @@ pub trait CarryHolds<B>: sealed::Sealed {
 ///
 /// Bodies of axum carry the slots of [concurrency limits](crate::Policy::concurrent) as they are, because such a body
 /// can contain any other. Around a service with other bodies, such a limit needs
-/// [`settle`](crate::RateLimitLayer::settle).
+/// [`with_settlement`](crate::RateLimitLayer::with_settlement).
 #[derive(Clone, Copy, Debug)]
 pub struct SameBody(());
 
-/// Responses have a [`HeldBody`] around the body of the service, after [`settle`](crate::RateLimitLayer::settle).
+/// Responses have a [`HeldBody`] around the body of the service, after
+/// [`with_settlement`](crate::RateLimitLayer::with_settlement).
 #[derive(Clone, Copy, Debug)]
 pub struct WrappedBody(());
 

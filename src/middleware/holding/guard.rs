@@ -13,8 +13,8 @@ use super::bill::Bill;
 ///
 /// The holds end when the request has ended and the last guard is dropped; they are renewed until then. What the
 /// [`Bill`] says at that instant is charged. A guard does not delay what the response decides at once
-/// ([`Settle::Charge`](super::Settle::Charge), `Keep`, `Release`). A guard that is made after the holds have ended
-/// keeps nothing.
+/// ([`Settlement::Units`](super::Settlement::Units), `Held`, `Nothing`). A guard that is made after the holds have
+/// ended keeps nothing.
 ///
 /// A handler of axum takes a guard as an argument. Elsewhere, [`Bill::guard`] makes one. For a request without holds,
 /// such as an exempt one, the guard keeps nothing.
@@ -35,7 +35,7 @@ use super::bill::Bill;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let exports = Policy::concurrent("exports", 3)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), exports, PeerIp::default()).fail_closed();
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), exports, PeerIp::new()).fail_closed();
 /// let app: Router = Router::new().route("/export", post(export).layer(limit));
 /// # Ok(())
 /// # }

@@ -19,6 +19,6 @@ pub use self::{
     carry::{CarryHolds, SameBody, WrappedBody},
     guard::HoldGuard,
     longest::HeldTooLong,
-    settle::Settle,
+    settle::Settlement,
 };
 pub(super) use self::{settle::Settling, tab::Tab};

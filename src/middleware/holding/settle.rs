@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// How the holds of a request end: decided by the response, in the closure of
-/// [`RateLimitLayer::settle`](crate::RateLimitLayer::settle).
+/// [`RateLimitLayer::with_settlement`](crate::RateLimitLayer::with_settlement).
 ///
 /// Slots of [`Policy::concurrent`](crate::Policy::concurrent) do not depend on it: they are free when the response body
 /// has ended, and nothing is ever charged for them.
@@ -19,44 +19,44 @@ use crate::{
 ///
 /// ```
 /// use http::{StatusCode, response::Parts};
-/// use tollgate::middleware::Settle;
+/// use tollgate::middleware::Settlement;
 ///
 /// /// Only failed logins count.
-/// fn failed_logins(response: &Parts) -> Settle {
-///     if response.status == StatusCode::UNAUTHORIZED { Settle::Keep } else { Settle::Release }
+/// fn failed_logins(response: &Parts) -> Settlement {
+///     if response.status == StatusCode::UNAUTHORIZED { Settlement::Held } else { Settlement::Nothing }
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Settle {
+pub enum Settlement {
     /// Settles when the response body has ended, failed or been dropped: charges what the [`Bill`](super::Bill) says by
     /// then, or, if the handler has set nothing, the units that are held.
     AtEnd,
     /// Charges this number of units at once, instead of those that are held. It may be more than was held: later
     /// requests then wait until the excess has left the window.
-    Charge(u32),
+    Units(u32),
     /// Charges the units that are held, at once.
-    Keep,
+    Held,
     /// Charges nothing: the units that are held are free at once.
-    Release,
+    Nothing,
 }
 
-impl Settle {
+impl Settlement {
     /// What is charged now; `None`: at the end.
     fn charged(self) -> Option<Charged> {
         match self {
             Self::AtEnd => None,
-            Self::Charge(units) => Some(Charged::Units(units)),
-            Self::Keep => Some(Charged::Held),
-            Self::Release => Some(Charged::Units(0)),
+            Self::Units(units) => Some(Charged::Units(units)),
+            Self::Held => Some(Charged::Held),
+            Self::Nothing => Some(Charged::Units(0)),
         }
     }
 }
 
 /// One answer for all holds.
-type SettleAll = dyn Fn(&Parts) -> Settle + Send + Sync;
+type SettleAll = dyn Fn(&Parts) -> Settlement + Send + Sync;
 /// An answer for each policy.
-type SettleEach = dyn Fn(&Parts, &Policy) -> Settle + Send + Sync;
+type SettleEach = dyn Fn(&Parts, &Policy) -> Settlement + Send + Sync;
 
 /// Decides how the holds of a request end, by its response.
 #[derive(Clone)]

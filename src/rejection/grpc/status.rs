@@ -78,7 +78,7 @@ use crate::{
 /// # let (_, health) = tonic_health::server::health_reporter();
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let limit: RateLimitLayer<PeerIp, GrpcStatus<ProblemJson>> =
-///     RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::default())
+///     RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
 ///         .with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));
 /// let app: Router = Routes::new(health).into_axum_router().route("/watch", get(|| async { "watching" })).layer(limit);
 /// # Ok(())

@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::Admission,
-    hold::{HoldChange, HoldId, Settlement},
+    hold::{HoldChange, HoldId, SettleAnswer},
     key::Key,
     policy::Policy,
     store::{
@@ -104,7 +104,7 @@ impl Shard {
         let outcome = state.commit(policy, now, cost, hold, fits, admission);
         // A count that is not charged needs no place, even if it starts with the units of a shared bucket.
         let is_charged =
-            admission == Admission::Admitted || (admission == Admission::Rejected && policy.count_rejected());
+            admission == Admission::Admitted || (admission == Admission::Rejected && policy.denials_counted());
         if is_charged && cost > 0 {
             self.keep(key, policy, place.hash, state, now);
         }
@@ -135,9 +135,9 @@ impl Shard {
         now: u64,
         id: HoldId,
         change: HoldChange,
-    ) -> Settlement {
+    ) -> SettleAnswer {
         let found = self.find(key, policy, hash);
-        found.map_or(Settlement::Expired, |index| self.entries.state_mut(index).change(policy, now, id, change))
+        found.map_or(SettleAnswer::Expired, |index| self.entries.state_mut(index).change(policy, now, id, change))
     }
 
     /// When a count becomes idle, in microseconds; 0 if the shard has no such count.

@@ -9,7 +9,7 @@ use std::mem;
 use crate::{
     algorithm::{Admission, CountState, Held},
     check::Charge,
-    hold::{HoldChange, HoldId, Settlement},
+    hold::{HoldChange, HoldId, SettleAnswer},
     policy::{Policy, Unsettled, micros_up},
     store::{CountChange, ban, memory::holds::OpenHolds},
     verdict::{Outcome, Verdict},
@@ -154,14 +154,14 @@ impl Count {
     }
 
     /// Changes a hold. The answer is `Expired` if it is not open.
-    pub(super) fn change(&mut self, policy: &Policy, now: u64, id: HoldId, change: HoldChange) -> Settlement {
+    pub(super) fn change(&mut self, policy: &Policy, now: u64, id: HoldId, change: HoldChange) -> SettleAnswer {
         if let Self::Banned(banned) = self {
             return banned.count.change(policy, now, id, change);
         }
         self.end_expired(policy, now);
-        let Self::Held(count) = self else { return Settlement::Expired };
+        let Self::Held(count) = self else { return SettleAnswer::Expired };
         if count.open.end_of(id).is_none_or(|end| end <= now) {
-            return Settlement::Expired;
+            return SettleAnswer::Expired;
         }
         let units = count.open.close(id);
         match change {
@@ -172,7 +172,7 @@ impl Count {
             }
         }
         self.without_empty_holds(policy);
-        Settlement::Settled
+        SettleAnswer::Settled
     }
 
     /// Forgets what was spent, and what is held if the policy has holds. Returns whether anything is left: open holds,

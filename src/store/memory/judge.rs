@@ -9,7 +9,7 @@ use crate::{
     check::Charge,
     clock::Clock,
     error::{Error, ErrorKind},
-    hold::{HoldChange, HoldId, OpenHold, Settlement},
+    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
     key::Key,
     policy::Policy,
     store::{
@@ -71,7 +71,7 @@ impl Table {
 
     /// Changes a hold, in its key's own count and in the bucket that new keys share: a count that starts with what the
     /// bucket has spent has its holds too.
-    pub(super) fn change_hold(&self, hold: &OpenHold, change: HoldChange, clock: &dyn Clock) -> Settlement {
+    pub(super) fn change_hold(&self, hold: &OpenHold, change: HoldChange, clock: &dyn Clock) -> SettleAnswer {
         let OpenHold { key, policy, id } = hold;
         let place = self.place(key, policy);
         let mut shard = lock(&self.shards[place.shard]);
@@ -82,7 +82,7 @@ impl Table {
         }
         let mut shared = lock(&self.fullness.shared);
         let in_bucket = shared.change_hold(&self.fullness.shared_key, policy, policy.name_hash(), now, *id, change);
-        if in_bucket == Settlement::Settled {
+        if in_bucket == SettleAnswer::Settled {
             self.fullness.shared_until(shared.idle_at_of(&self.fullness.shared_key, policy, policy.name_hash()));
             return in_bucket;
         }
@@ -161,7 +161,7 @@ impl Table {
     }
 
     /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check
-    /// `may_share` and the store is set to [`WhenFull::ShareOneBucket`].
+    /// `may_share` and the store is set to [`WhenFull::ShareOneKey`].
     pub(super) fn judge(&self, charges: &[Charge], may_share: bool, clock: &dyn Clock) -> Verdict {
         let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // All checks take locks in the same order, so that they cannot deadlock.
@@ -254,7 +254,7 @@ impl Table {
                 needs_shared |= !counted.charged.policy.is_ban() && (found.is_err() || self.fullness.is_shared(now));
             }
         }
-        needs_shared && self.fullness.when_full() == WhenFull::ShareOneBucket
+        needs_shared && self.fullness.when_full() == WhenFull::ShareOneKey
     }
 
     /// Starts new counts with what their keys may have spent in the shared buckets. If the check `may_share`, counts

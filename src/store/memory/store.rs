@@ -6,7 +6,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     error::ConfigError,
-    hold::{HoldChange, HoldId, OpenHold, Settlement},
+    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -119,7 +119,7 @@ impl MemoryStore {
     /// use tollgate::{MemoryStore, store::WhenFull};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneBucket);
+    /// let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
     /// # Ok(())
     /// # }
     /// ```
@@ -204,7 +204,7 @@ impl Store for MemoryStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
     }
 

@@ -6,14 +6,14 @@
 /// Every choice judges keys that already have a count as usual. A store that is large enough for the clients of one
 /// window never gets full.
 ///
-/// | can a flood of made-up keys | `EvictLeastSpent` | `ShareOneBucket` | `Deny` |
+/// | can a flood of made-up keys | `EvictLeastSpent` | `ShareOneKey` | `Deny` |
 /// | --- | --- | --- | --- |
 /// | reset a client's count to zero? | only by spending as large a share of the limit with each key | no | no |
 /// | spend a limit with each of its keys? | yes | no, one limit with all new keys together | no |
 /// | keep new clients out? | no | yes, once it has spent the shared bucket | yes |
 ///
 /// Choose `EvictLeastSpent` where keys are hard to make up (accounts, verified API keys) or where a refused client is
-/// worse than an unlimited one. Choose `ShareOneBucket` for keys that clients can make up (addresses, names in a login
+/// worse than an unlimited one. Choose `ShareOneKey` for keys that clients can make up (addresses, names in a login
 /// form), and `Deny` where new keys must not even share one limit (attempts at a secret).
 ///
 /// # Examples
@@ -22,7 +22,7 @@
 /// use tollgate::{MemoryStore, store::WhenFull};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let logins = MemoryStore::with_capacity(100_000)?.when_full(WhenFull::ShareOneBucket);
+/// let logins = MemoryStore::with_capacity(100_000)?.when_full(WhenFull::ShareOneKey);
 /// # let _ = logins;
 /// # Ok(())
 /// # }
@@ -54,20 +54,20 @@ pub enum WhenFull {
     /// spent, as long as that is live, so that no key spends its limit twice. A [reset](crate::Limiter::reset) does not
     /// affect the shared bucket. There are 1 024 shared buckets; under further policies, checks of new keys are denied.
     ///
-    /// Under both `ShareOneBucket` and `Deny`, a key whose denials are not counted yet is not
+    /// Under both `ShareOneKey` and `Deny`, a key whose denials are not counted yet is not
     /// [banned](crate::Policy::ban_after) while the store is full, and denials by the shared bucket ban no key.
-    ShareOneBucket,
+    ShareOneKey,
 }
 
 impl WhenFull {
     const DENY: u8 = Self::Deny as u8;
-    const SHARE_ONE_BUCKET: u8 = Self::ShareOneBucket as u8;
+    const SHARE_ONE_KEY: u8 = Self::ShareOneKey as u8;
 
     /// The inverse of `self as u8`.
     pub(super) fn from_u8(number: u8) -> Self {
         match number {
             Self::DENY => Self::Deny,
-            Self::SHARE_ONE_BUCKET => Self::ShareOneBucket,
+            Self::SHARE_ONE_KEY => Self::ShareOneKey,
             _ => Self::EvictLeastSpent,
         }
     }

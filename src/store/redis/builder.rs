@@ -28,12 +28,12 @@ use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store:
 ///     .prefix("shop:limits:")
 ///     .deadline(Duration::from_millis(20))
 ///     .key_secret("32 random bytes from the environment")?
-///     .connect("redis://10.0.0.5:6379")?;
+///     .open("redis://10.0.0.5:6379")?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "finish with `connect` or `from_pool`"]
+#[must_use = "finish with `open` or `from_pool`"]
 pub struct RedisStoreBuilder {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
@@ -72,13 +72,13 @@ impl RedisStoreBuilder {
     /// Sets the prefix of all Redis keys. Defaults to `tollgate:`.
     ///
     /// Services with the same prefix, policy names and keys share their budgets. Braces in a prefix are an error of
-    /// `connect`, because they mark the hash tag.
+    /// `open`, because they mark the hash tag.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
     /// Sets the time within which a check gets its verdict. Defaults to 50 ms: longer than the slowest answers of a
-    /// healthy Redis, shorter than a person notices. Zero is an error of `connect`.
+    /// healthy Redis, shorter than a person notices. Zero is an error of `open`.
     ///
     /// The first connection of a process has a [deadline of its own](Self::first_dial_deadline).
     #[doc(alias = "timeout")]
@@ -100,7 +100,7 @@ impl RedisStoreBuilder {
     }
 
     /// Sets the number of connections to each server. Defaults to 2, so that one lost packet does not delay all checks;
-    /// zero is an error of `connect`. More connections rarely help, because each carries any number of checks at once.
+    /// zero is an error of `open`. More connections rarely help, because each carries any number of checks at once.
     pub fn pool_size(self, connections: u32) -> Self {
         Self { pool_size: connections, ..self }
     }
@@ -144,7 +144,7 @@ impl RedisStoreBuilder {
     /// # /*
     /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
     /// # */ let secret = secret()?;
-    /// let store = RedisStore::builder().key_secret(secret)?.connect("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::builder().key_secret(secret)?.open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -180,7 +180,7 @@ impl RedisStoreBuilder {
     ///
     /// All instances need the same number, or they count separately: the number is a part of each Redis key, so a new
     /// number starts new counts. From 1 to 1024; other numbers are an error of
-    /// [`connect_cluster`](Self::connect_cluster).
+    /// [`open_cluster`](Self::open_cluster).
     ///
     /// # Examples
     ///
@@ -189,7 +189,7 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// // For twelve masters.
-    /// let store = RedisStore::builder().cluster_hash_tags(192).connect_cluster(["redis://10.0.0.1:6379"])?;
+    /// let store = RedisStore::builder().cluster_hash_tags(192).open_cluster(["redis://10.0.0.1:6379"])?;
     /// # Ok(())
     /// # }
     /// ```
@@ -204,7 +204,7 @@ impl RedisStoreBuilder {
     ///
     /// Only a denial by a policy without any unit left is remembered. Redis would deny such a check too, because only
     /// time frees a unit, whatever other policies have left. Checks with a policy that
-    /// [counts rejected requests](crate::Policy::with_count_rejected) or [bans](crate::Policy::ban_after) are always
+    /// [counts rejected requests](crate::Policy::with_denials_counted) or [bans](crate::Policy::ban_after) are always
     /// sent.
     ///
     /// Exceptions are changes by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses its data. So
@@ -227,7 +227,7 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let breaker = Breaker::default().with_consecutive_timeouts(2);
-    /// let store = RedisStore::builder().breaker(breaker).connect("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -250,7 +250,7 @@ impl RedisStoreBuilder {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = RedisStore::builder()
     ///     .login_from(|| Ok(Login::new("gate", std::fs::read_to_string("/run/secrets/redis")?.trim())))
-    ///     .connect("redis://10.0.0.5:6379")?;
+    ///     .open("redis://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -270,7 +270,7 @@ impl RedisStoreBuilder {
     /// Sets the certificates, as PEM, with which the server at a `rediss://` URL is verified; no others are trusted.
     /// Defaults to the certificates that the operating system trusts, because managed services use those.
     ///
-    /// `connect` parses the text. A text without a certificate, or a URL without TLS, is a [`ConfigError`].
+    /// `open` parses the text. A text without a certificate, or a URL without TLS, is a [`ConfigError`].
     ///
     /// # Examples
     ///
@@ -279,7 +279,7 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let authority = std::fs::read("/etc/ssl/redis-ca.pem")?;
-    /// let store = RedisStore::builder().root_certificates(authority).connect("rediss://10.0.0.5:6379")?;
+    /// let store = RedisStore::builder().root_certificates(authority).open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -293,7 +293,7 @@ impl RedisStoreBuilder {
     /// Sets where each dial gets the [root certificates](Self::root_certificates), for certificates that are replaced
     /// while the process runs.
     ///
-    /// `source` is called by `connect`, which refuses what it cannot parse, and at each dial, on the runtime. What has
+    /// `source` is called by `open`, which refuses what it cannot parse, and at each dial, on the runtime. What has
     /// changed is parsed again. If `source` fails or its text cannot be parsed, so does the dial, and is repeated.
     ///
     /// # Examples
@@ -304,7 +304,7 @@ impl RedisStoreBuilder {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = RedisStore::builder()
     ///     .root_certificates_from(|| std::fs::read("/etc/ssl/redis-ca.pem"))
-    ///     .connect("rediss://10.0.0.5:6379")?;
+    ///     .open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -318,7 +318,7 @@ impl RedisStoreBuilder {
     /// Sets the client certificate for the server at a `rediss://` URL: a chain and its key, both as PEM. Defaults to
     /// none, because few servers request one.
     ///
-    /// `connect` parses both. A chain or key that cannot be read, or a URL without TLS, is a [`ConfigError`].
+    /// `open` parses both. A chain or key that cannot be read, or a URL without TLS, is a [`ConfigError`].
     ///
     /// # Examples
     ///
@@ -327,7 +327,7 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (chain, key) = (std::fs::read("/etc/ssl/shop.pem")?, std::fs::read("/etc/ssl/shop.key")?);
-    /// let store = RedisStore::builder().client_certificate(chain, key).connect("rediss://10.0.0.5:6379")?;
+    /// let store = RedisStore::builder().client_certificate(chain, key).open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -350,7 +350,7 @@ impl RedisStoreBuilder {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = RedisStore::builder()
     ///     .client_certificate_from(|| Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?)))
-    ///     .connect("rediss://10.0.0.5:6379")?;
+    ///     .open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```

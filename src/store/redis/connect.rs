@@ -44,13 +44,13 @@ impl RedisStore {
     /// use tollgate::RedisStore;
     ///
     /// // No connection is made yet.
-    /// assert!(RedisStore::connect("redis://127.0.0.1:6379").is_ok());
+    /// assert!(RedisStore::open("redis://127.0.0.1:6379").is_ok());
     ///
-    /// let error = RedisStore::connect("127.0.0.1:6379").unwrap_err();
+    /// let error = RedisStore::open("127.0.0.1:6379").unwrap_err();
     /// assert!(error.to_string().contains("it has no scheme; write redis:// in front of it, "));
     /// ```
-    pub fn connect(url: &str) -> Result<Self, ConfigError> {
-        Self::builder().connect(url)
+    pub fn open(url: &str) -> Result<Self, ConfigError> {
+        Self::builder().open(url)
     }
 
     /// Creates a builder, for settings other than the defaults.
@@ -60,13 +60,13 @@ impl RedisStore {
 }
 
 impl RedisStoreBuilder {
-    /// Creates a store on the Redis at `url`, with a pool of its own. See [`RedisStore::connect`].
+    /// Creates a store on the Redis at `url`, with a pool of its own. See [`RedisStore::open`].
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if the URL, a certificate, the prefix, the deadline or the pool size cannot be used. No error
     /// shows a part of the URL, because the URL may hold a password.
-    pub fn connect(self, url: &str) -> Result<RedisStore, ConfigError> {
+    pub fn open(self, url: &str) -> Result<RedisStore, ConfigError> {
         let (address, size) = (Address::server(url, &self.security), self.pool_size);
         self.build_with_own_pool(address.map(|address| Target::Server { address, size }))
     }
@@ -91,18 +91,18 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
-    /// let store = RedisStore::builder().connect_sentinel(sentinels, "mymaster")?;
+    /// let store = RedisStore::builder().open_sentinel(sentinels, "mymaster")?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] as in [`connect`](Self::connect), if there is no sentinel or no name, and if the sentinels use
+    /// [`ConfigError`] as in [`open`](Self::open), if there is no sentinel or no name, and if the sentinels use
     /// TLS and the master does not.
     #[cfg(feature = "sentinel")]
     #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
-    pub fn connect_sentinel(
+    pub fn open_sentinel(
         self,
         sentinels: impl IntoIterator<Item: AsRef<str>>,
         master: &str,
@@ -151,7 +151,7 @@ impl RedisStoreBuilder {
     ///   left, and stays if no answer comes within the deadline.
     /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
     ///   algorithms then refund units that were charged after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::with_count_rejected) count them in every slot. The
+    /// * Policies that [count rejected requests](crate::Policy::with_denials_counted) count them in every slot. The
     ///   answer waits for these slots with half of the rest of the deadline; a slot that is late counts after the
     ///   answer.
     ///
@@ -177,17 +177,17 @@ impl RedisStoreBuilder {
     /// use tollgate::RedisStore;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let store = RedisStore::builder().connect_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
+    /// let store = RedisStore::builder().open_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] as in [`connect`](Self::connect), and if there is no node.
+    /// [`ConfigError`] as in [`open`](Self::open), and if there is no node.
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
-    pub fn connect_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
+    pub fn open_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
         let (seeds, size) = (Seeds::new(nodes, &self.security), self.pool_size);
         self.build_with_own_pool(seeds.map(|seeds| Target::Cluster { seeds, size }))
     }

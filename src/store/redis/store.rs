@@ -33,7 +33,7 @@ use crate::{
     breaker::settings::Breaker,
     check::Check,
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -87,16 +87,16 @@ use crate::{
 /// Connections use RESP3, with which the client reports an idle connection that the server closes; a server without
 /// RESP3 gets RESP2. `?protocol=resp2` uses RESP2 from the start.
 ///
-/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed when `connect` is called,
+/// Feature `tls` is rustls. It uses the cryptography provider that the process has installed when `open` is called,
 /// or else ring, and installs none. The feature switches rustls' `ring` on: if another crate switches `aws_lc_rs` on,
 /// rustls cannot choose for code that names no provider, and panics there. Then install one at the start of the
 /// process.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
 /// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster` add to the builder:
-#[cfg_attr(feature = "sentinel", doc = "[`connect_sentinel`](crate::store::RedisStoreBuilder::connect_sentinel),")]
-#[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::connect_sentinel`,")]
-#[cfg_attr(feature = "cluster", doc = "[`connect_cluster`](crate::store::RedisStoreBuilder::connect_cluster).")]
-#[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::connect_cluster`.")]
+#[cfg_attr(feature = "sentinel", doc = "[`open_sentinel`](crate::store::RedisStoreBuilder::open_sentinel),")]
+#[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::open_sentinel`,")]
+#[cfg_attr(feature = "cluster", doc = "[`open_cluster`](crate::store::RedisStoreBuilder::open_cluster).")]
+#[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::open_cluster`.")]
 ///
 /// # Redis
 ///
@@ -107,7 +107,7 @@ use crate::{
 /// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
-/// [quiet](crate::Limiter::quiet), one INFO follows the first check, and any other policy is a
+/// [quiet](crate::Limiter::without_notices), one INFO follows the first check, and any other policy is a
 /// [warning](crate::observe::Warning::Eviction).
 ///
 /// The smallest set of permissions, with the default prefix:
@@ -134,7 +134,7 @@ use crate::{
 /// use tollgate::{Limiter, RedisStore};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379")?);
+/// let limiter = Limiter::new(RedisStore::open("redis://127.0.0.1:6379")?);
 /// # Ok(())
 /// # }
 /// ```
@@ -147,7 +147,7 @@ use crate::{
 /// let store = RedisStore::builder()
 ///     .prefix("shop:limits:")
 ///     .deadline(Duration::from_millis(20))
-///     .connect("redis://:secret@10.0.0.5:6379/2")?;
+///     .open("redis://:secret@10.0.0.5:6379/2")?;
 /// # Ok(())
 /// # }
 /// ```
@@ -184,10 +184,10 @@ impl RedisStore {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
-    /// let store = RedisStore::connect("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
     /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m");
     ///
-    /// let store = RedisStore::builder().plain_keys().connect("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::builder().plain_keys().open("redis://127.0.0.1:6379")?;
     /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l5:1m");
     /// # Ok(())
     /// # }
@@ -317,7 +317,7 @@ impl Store for RedisStore {
     }
 
     /// Changes the hold in one call, which checks may share.
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         let Inner { client, key_hash, .. } = &*self.inner;
         let progress = Progress::new(false);
         let key = key_hash.apply(&hold.key);

@@ -47,7 +47,7 @@ async fn traces(store: TestedStore, by_hand: bool) -> Tested {
                 } else if policy.burst().is_some() && resolution > 1 {
                     policy = policy.with_burst(limit.div_ceil(2))?;
                 }
-                policies.push(policy.with_count_rejected(can_count_rejected && random.below(3) == 0));
+                policies.push(policy.with_denials_counted(can_count_rejected && random.below(3) == 0));
             }
         }
         trace(&store, &mut random, &policies, by_hand).await.map_err(|ended| match ended {
@@ -145,11 +145,11 @@ impl Oracles {
         let seen = check.charges().iter().zip(fitted).zip(left).map(|((charge, fitted), left_us)| {
             let ((oracle, _), Charge { policy, cost, .. }) = (self.of(charge), charge);
             let (cost, capacity) = (*cost, policy.capacity());
-            let is_counted = allowed || policy.count_rejected() && !is_banned;
+            let is_counted = allowed || policy.denials_counted() && !is_banned;
             if (1..=capacity).contains(&cost) && is_counted {
                 oracle.charge(policy, now_us, cost, allowed);
             }
-            // After a denial, the counted rejection itself may be what exceeds the limit.
+            // After a denial, the counted denial itself may be what exceeds the limit.
             let fits = fitted && (allowed || oracle.fits(policy, now_us, cost));
             let available = oracle.available(policy, now_us);
             let left = Duration::from_micros(left_us);

@@ -129,7 +129,7 @@ pub(super) async fn a_ban_by_a_policy_that_counts_rejections_ends_at_the_returne
     store.requires(Feature::Bans)?;
     store.requires(Feature::CountRejected)?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), strict(algorithm)?.with_count_rejected(true));
+        let (key, policy) = (format!("{algorithm:?}"), strict(algorithm)?.with_denials_counted(true));
         deny(&store, &key, &policy, 3).await?;
         let five_seconds = Duration::from_secs(5);
         let wait = ban(&store, &key, &policy).await?.unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     check::Check,
     clock::Clock,
-    hold::{HoldChange, Settlement},
+    hold::{HoldChange, SettleAnswer},
     policy::{Algorithm, Holds, Policy},
     store::CountChange::{Ban, Credit, Record, Unban},
     testing::{
@@ -223,9 +223,9 @@ pub(super) async fn open_holds_stay_during_a_ban_and_are_settled(store: TestedSt
         store.change_count(&key, &policy, Ban(BAN)).await?;
         let refused = store.check_all(Check::hold(&*key, &policy, 1)?).await?;
         ensure!(!refused.is_allowed() && refused.retry_after() >= Some(BAN), "{key}: a new hold: {refused:?}");
-        ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, Settlement::Settled, "{key}: settled");
-        ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, Settlement::Expired, "{key}: twice");
-        ensure_eq!(store.change_hold(&renewed, HoldChange::Renew).await?, Settlement::Settled, "{key}: renewed");
+        ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, SettleAnswer::Settled, "{key}: settled");
+        ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, SettleAnswer::Expired, "{key}: twice");
+        ensure_eq!(store.change_hold(&renewed, HoldChange::Renew).await?, SettleAnswer::Settled, "{key}: renewed");
         ensure_eq!(store.peek(&*key, &policy).await?.policies()[0].ban, Some(BAN), "{key}: the ban stays");
         store.change_count(&key, &policy, Unban).await?;
         ensure_eq!(store.peek(&*key, &policy).await?.available(), Some(3), "{key}: 5 were charged and 2 are held");

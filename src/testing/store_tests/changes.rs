@@ -94,7 +94,7 @@ pub(super) async fn law_1_rejections_under_a_lower_limit_remove_no_units_that_a_
     for algorithm in store.algorithms_of(&[Feature::SlidingWindowLog, Feature::TokenBucket])? {
         for (old_counts, resolution) in [(true, 1), (false, 1), (true, 1_000_000)] {
             let per_hour = |limit| Policy::per_hour("p", limit).map(|policy| policy.with_algorithm(algorithm));
-            let (mut old, mut new) = (per_hour(1_000)?, per_hour(10)?.with_count_rejected(true));
+            let (mut old, mut new) = (per_hour(1_000)?, per_hour(10)?.with_denials_counted(true));
             if algorithm == Algorithm::TokenBucket {
                 // A small bucket is full again long before the old one.
                 new = new.with_burst(1)?;
@@ -103,7 +103,7 @@ pub(super) async fn law_1_rejections_under_a_lower_limit_remove_no_units_that_a_
                 (old, new) = (old.with_resolution(resolution)?, new.with_resolution(resolution)?);
             }
             let key = format!("{algorithm:?} {old_counts} {resolution}");
-            alternate(&store, &key, &old.with_count_rejected(old_counts), &new).await?;
+            alternate(&store, &key, &old.with_denials_counted(old_counts), &new).await?;
         }
     }
     Ok(())
@@ -121,7 +121,7 @@ async fn alternate(store: &TestedStore, key: &str, old: &Policy, new: &Policy) -
         ensure!(!by_new.is_allowed(), "{key}: the lower limit admitted its capacity");
         store.clock.advance(Duration::from_micros(1));
     }
-    // The rest is spent by counted rejections (log) or by the unit under the new limit (token bucket).
+    // The rest is spent by counted denials (log) or by the unit under the new limit (token bucket).
     ensure_eq!(by_old, 900, "{key}: admitted by the higher limit");
     // Under the old limit, the log has no room until the hour has passed; the bucket refills continuously.
     store.clock.advance(Duration::from_secs(3_600) - Duration::from_millis(1));

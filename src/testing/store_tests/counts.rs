@@ -186,7 +186,7 @@ pub(super) async fn rejected_requests_count_if_the_policy_says_so(store: TestedS
     store.requires(Feature::CountRejected)?;
     for algorithm in store.algorithms_of(&[Feature::SlidingWindowLog, Feature::TokenBucket])? {
         let key = format!("{algorithm:?}");
-        let policy = Policy::per_minute("p", 2)?.with_algorithm(algorithm).with_count_rejected(true);
+        let policy = Policy::per_minute("p", 2)?.with_algorithm(algorithm).with_denials_counted(true);
         ensure!(store.check(key.as_str(), &policy, 2).await?.is_allowed());
         // A client that retries every second stays denied …
         for second in 1..=200 {
@@ -205,7 +205,7 @@ pub(super) async fn rejected_requests_count_if_the_policy_says_so(store: TestedS
         ensure_eq!(store.peek(key.as_str(), &policy).await?.available(), Some(2), "{key}: available");
     }
     // A denial by another policy of the same check counts as well.
-    let (counting, other) = (store.per_minute("c", 10)?.with_count_rejected(true), store.per_minute("o", 1)?);
+    let (counting, other) = (store.per_minute("c", 10)?.with_denials_counted(true), store.per_minute("o", 1)?);
     for _ in 0..4 {
         let _ = store.check_all(Check::new("k", &counting, 1).and("k", &other, 1)?).await?;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     check::Check,
-    hold::{HoldChange, Settlement},
+    hold::{HoldChange, SettleAnswer},
     policy::{Algorithm, Holds, Policy, Unsettled},
     testing::{
         failure::{NotPassed, Tested, ensure, ensure_eq},
@@ -29,10 +29,10 @@ pub(super) async fn an_open_hold_counts_in_full_until_it_is_settled(store: Teste
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(2), "{key}: available beside a hold of 8");
         ensure!(!store.check(&key, &policy, 3).await?.is_allowed(), "{key}: 3 of 2 units passed beside a hold");
         ensure!(store.check(&key, &policy, 2).await?.is_allowed(), "{key}: the last 2 units were denied");
-        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(3)).await?, Settlement::Settled, "{key}");
+        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(3)).await?, SettleAnswer::Settled, "{key}");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(5), "{key}: available after a settlement of 3");
         let released = store.hold(&key, &policy, 5).await?;
-        ensure_eq!(store.change_hold(&released, HoldChange::Settle(0)).await?, Settlement::Settled, "{key}");
+        ensure_eq!(store.change_hold(&released, HoldChange::Settle(0)).await?, SettleAnswer::Settled, "{key}");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(5), "{key}: available after a release");
     }
     Ok(())
@@ -44,7 +44,7 @@ pub(super) async fn a_settlement_above_the_hold_is_charged_in_full(store: Tested
         let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
         let hold = store.hold(&key, &policy, 2).await?;
         ensure!(store.check(&key, &policy, 6).await?.is_allowed());
-        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(9)).await?, Settlement::Settled, "{key}");
+        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(9)).await?, SettleAnswer::Settled, "{key}");
         let denied = store.check(&key, &policy, 1).await?;
         ensure_eq!((denied.is_allowed(), denied.available()), (false, Some(0)), "{key}: 15 of 10 units are charged");
         let wait = denied.retry_after().unwrap_or_default();
@@ -61,9 +61,9 @@ pub(super) async fn a_hold_is_settled_once_however_often_it_is_sent(store: Teste
     for algorithm in store.algorithms()? {
         let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
         let hold = store.hold(&key, &policy, 5).await?;
-        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(4)).await?, Settlement::Settled, "{key}");
+        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(4)).await?, SettleAnswer::Settled, "{key}");
         for change in [HoldChange::Settle(4), HoldChange::Settle(0), HoldChange::Renew] {
-            ensure_eq!(store.change_hold(&hold, change).await?, Settlement::Expired, "{key}: {change:?} once more");
+            ensure_eq!(store.change_hold(&hold, change).await?, SettleAnswer::Expired, "{key}: {change:?} once more");
         }
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(6), "{key}: available after one settlement of 4");
     }
@@ -81,7 +81,7 @@ pub(super) async fn a_hold_ends_at_its_time_to_live_charged_or_released(store: T
             ensure!(before <= Some(3), "{key}: {before:?} of 10 units available beside an open hold of 7");
             store.clock.advance(MICROSECOND);
             ensure_eq!(store.peek(&key, &policy).await?.available(), Some(left), "{key}: available at the end");
-            ensure_eq!(store.change_hold(&hold, HoldChange::Settle(0)).await?, Settlement::Expired, "{key}");
+            ensure_eq!(store.change_hold(&hold, HoldChange::Settle(0)).await?, SettleAnswer::Expired, "{key}");
             ensure_eq!(store.peek(&key, &policy).await?.available(), Some(left), "{key}: a late settlement changed it");
             // A new window, because the windows of a fixed window are aligned to the clock.
             store.clock.advance(Duration::from_secs(90));
@@ -97,11 +97,11 @@ pub(super) async fn a_renewed_hold_lives_for_another_time_to_live(store: TestedS
         let hold = store.hold(&key, &policy, 7).await?;
         for _ in 0..3 {
             store.clock.advance(TTL.saturating_sub(MICROSECOND));
-            ensure_eq!(store.change_hold(&hold, HoldChange::Renew).await?, Settlement::Settled, "{key}: renewal");
+            ensure_eq!(store.change_hold(&hold, HoldChange::Renew).await?, SettleAnswer::Settled, "{key}: renewal");
             ensure_eq!(store.peek(&key, &policy).await?.available(), Some(3), "{key}: available beside a hold of 7");
         }
         store.clock.advance(TTL);
-        ensure_eq!(store.change_hold(&hold, HoldChange::Renew).await?, Settlement::Expired, "{key}: too late");
+        ensure_eq!(store.change_hold(&hold, HoldChange::Renew).await?, SettleAnswer::Expired, "{key}: too late");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(10), "{key}: available after the end");
     }
     Ok(())
@@ -137,7 +137,7 @@ pub(super) async fn slots_are_held_at_once_and_never_charged(store: TestedStore)
             "round {round}: a slot may become free, so there is a wait: {fourth:?}"
         );
         for slot in held {
-            ensure_eq!(store.change_hold(&slot, HoldChange::Settle(0)).await?, Settlement::Settled, "round {round}");
+            ensure_eq!(store.change_hold(&slot, HoldChange::Settle(0)).await?, SettleAnswer::Settled, "round {round}");
         }
     }
     Ok(())
@@ -149,7 +149,7 @@ pub(super) async fn a_reset_ends_open_holds(store: TestedStore) -> Tested {
         let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
         let hold = store.hold(&key, &policy, 7).await?;
         ensure!(store.reset(&key, &policy).await?, "{key}: the reset found nothing");
-        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(7)).await?, Settlement::Expired, "{key}");
+        ensure_eq!(store.change_hold(&hold, HoldChange::Settle(7)).await?, SettleAnswer::Expired, "{key}");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(10), "{key}: available after the reset");
     }
     Ok(())

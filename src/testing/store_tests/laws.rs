@@ -153,7 +153,7 @@ pub(super) async fn law_4_a_peek_reports_whether_a_cost_of_1_would_pass_and_when
     let can_count_rejected = store.requires(Feature::CountRejected).is_ok();
     for algorithm in store.algorithms()? {
         let key = format!("{algorithm:?}");
-        let policy = Policy::per_minute("p", 3)?.with_algorithm(algorithm).with_count_rejected(can_count_rejected);
+        let policy = Policy::per_minute("p", 3)?.with_algorithm(algorithm).with_denials_counted(can_count_rejected);
         store.clock.advance(Duration::from_secs(7));
         ensure!(store.peek(&key, &policy).await?.is_allowed(), "{key}: a peek at a fresh count is denied");
         let _ = store.check(&key, &policy, 2).await?;
@@ -198,13 +198,13 @@ pub(super) async fn law_5_the_same_cost_passes_at_retry_after_and_not_a_microsec
     Ok(())
 }
 
-/// One policy denies the check, and the counted rejection fills another policy.
+/// One policy denies the check, and the counted denial fills another policy.
 pub(super) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(store: TestedStore) -> Tested {
     store.requires(Feature::CountRejected)?;
     for algorithm in store.algorithms()? {
         let key = format!("{algorithm:?}");
         let narrow = Policy::per_second("narrow", 1)?.with_algorithm(algorithm);
-        let counting = Policy::per_minute("counting", 2)?.with_algorithm(algorithm).with_count_rejected(true);
+        let counting = Policy::per_minute("counting", 2)?.with_algorithm(algorithm).with_denials_counted(true);
         let check = Check::new(&key, &narrow, 1).and(&key, &counting, 1)?;
         ensure!(store.check_all(check.clone()).await?.is_allowed(), "{key}: the first check was denied");
         let denied = store.check_all(check.clone()).await?;
@@ -218,8 +218,9 @@ pub(super) async fn law_5_a_rejection_that_is_counted_is_in_the_wait(store: Test
     if store.requires(Feature::SlidingWindowLog).is_err() {
         return Ok(());
     }
-    // Six units, a second apart, and a counted rejection of four: two units must leave before a cost of four fits.
-    let (counting, never) = (Policy::per_minute("log", 12)?.with_count_rejected(true), Policy::per_minute("never", 1)?);
+    // Six units, a second apart, and a counted denial of four: two units must leave before a cost of four fits.
+    let (counting, never) =
+        (Policy::per_minute("log", 12)?.with_denials_counted(true), Policy::per_minute("never", 1)?);
     for _ in 0..6 {
         ensure!(store.check("log", &counting, 1).await?.is_allowed());
         store.clock.advance(Duration::from_secs(1));

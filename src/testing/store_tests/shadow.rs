@@ -131,7 +131,7 @@ pub(super) async fn law_12_a_shadow_policy_counts_as_if_it_were_enforced(store: 
         let plain = Policy::per_second("p", 5)?.with_algorithm(algorithm);
         let mut variants = vec![plain.clone()];
         if store.requires(Feature::CountRejected).is_ok() {
-            variants.push(plain.with_count_rejected(true));
+            variants.push(plain.with_denials_counted(true));
         }
         if store.requires(Feature::Bans).is_ok() {
             let banning = variants.iter().map(|policy| policy.clone().ban_after(3, long));

@@ -52,7 +52,7 @@ async fn a_caller_that_fits_does_not_overtake_one_that_waits_and_none_passes_a_p
 /// A denial that counts must not be asked for twice.
 #[tokio::test(start_paused = true)]
 async fn a_store_is_asked_once_where_denials_count_and_nothing_is_lost_where_it_answers_later() {
-    let policy = Policy::per_second("p", 2).unwrap().with_count_rejected(true);
+    let policy = Policy::per_second("p", 2).unwrap().with_denials_counted(true);
     let limiter = limiter();
     for allowed in [true, true, false] {
         let decision = limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap();
@@ -80,7 +80,7 @@ async fn long_the_time_of_an_acquire_that_need_not_wait() {
     let limiter = Limiter::new(MemoryStore::new());
     let direct = Policy::per_second("direct", 1_000_000_000).unwrap().with_algorithm(Algorithm::FixedWindow);
     // Such a caller always goes through the queue.
-    let queued = Policy::per_second("queued", 1_000_000_000).unwrap().with_count_rejected(true);
+    let queued = Policy::per_second("queued", 1_000_000_000).unwrap().with_denials_counted(true);
     let queued = queued.with_algorithm(Algorithm::FixedWindow);
     let check = time_of(|| limiter.check(KEY, &direct, 1)).await;
     let direct = time_of(|| limiter.acquire(KEY, &direct, 1).within(SECOND)).await;

@@ -159,7 +159,7 @@ impl Store for LateAnswers {
 /// A caller whose check may have charged may go on, by its failure policy, so its unit must not go to another caller.
 #[tokio::test]
 async fn law_14_the_unit_of_a_caller_that_got_an_error_goes_to_no_other_caller() {
-    let limiter = Limiter::new(LateAnswers(MemoryStore::new())).quiet();
+    let limiter = Limiter::new(LateAnswers(MemoryStore::new())).without_notices();
     let policy = Policy::new("p", 2, 2 * SECOND).unwrap();
     let start = std::time::Instant::now();
     let first = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);

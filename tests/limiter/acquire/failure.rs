@@ -11,7 +11,7 @@ use crate::support::{
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_is_waited_for_until_max_wait_and_then_the_failure_policy_decides() {
-    let limiter = Limiter::new(UnhealthyStore::new(UNAVAILABLE)).quiet();
+    let limiter = Limiter::new(UnhealthyStore::new(UNAVAILABLE)).without_notices();
     let start = Instant::now();
     let results = [1, 2, 3].map(|waits| limiter.acquire(KEY, &bucket(1), 1).within(waits * SECOND));
     for (waits, result) in (1..).zip(results.map(tokio::spawn)) {
@@ -27,7 +27,7 @@ async fn a_store_that_is_away_is_waited_for_until_max_wait_and_then_the_failure_
 async fn waiters_go_on_in_their_order_when_the_store_is_back() {
     let store =
         UnhealthyStore::with_breaker(UNAVAILABLE, None).counting_in(MemoryStore::new().with_clock(TokioClock::new()));
-    let limiter = Limiter::new(store.clone()).quiet();
+    let limiter = Limiter::new(store.clone()).without_notices();
     let ended = Ended::default();
     for waiter in 0..10 {
         ended.start(waiter, limiter.acquire(KEY, &bucket(10), 1).within(60 * SECOND)).await;
@@ -46,7 +46,7 @@ const SLACK: Duration = Duration::from_millis(250);
 #[tokio::test(start_paused = true)]
 async fn law_8_no_caller_waits_much_longer_than_it_can_for_a_silent_store() {
     for breaker in [None, Some(Breaker::default())] {
-        let limiter = Limiter::new(UnhealthyStore::with_breaker(Health::Silent, breaker)).quiet();
+        let limiter = Limiter::new(UnhealthyStore::with_breaker(Health::Silent, breaker)).without_notices();
         let (ended, start) = (Ended::default(), Instant::now());
         for waiter in 0..200 {
             ended.start(waiter, limiter.acquire(KEY, &bucket(1_000), 1).within(Duration::from_millis(120))).await;
@@ -79,7 +79,7 @@ async fn law_8_no_caller_waits_much_longer_than_it_can_for_shards_or_mixed_limit
 #[tokio::test(start_paused = true)]
 async fn law_9_a_check_whose_fate_is_unknown_is_not_sent_again() {
     let store = UnhealthyStore::with_breaker(Health::Silent, None);
-    let limiter = Limiter::new(store.clone()).quiet();
+    let limiter = Limiter::new(store.clone()).without_notices();
     let start = Instant::now();
     let error = limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND).await.unwrap_err();
     assert!(error.may_have_charged());
@@ -91,7 +91,7 @@ async fn law_9_a_check_whose_fate_is_unknown_is_not_sent_again() {
 async fn a_wrong_setup_is_an_error_at_once() {
     let store = FailingStore::new();
     store.fail(ErrorKind::Misconfigured);
-    let limiter = Limiter::new(store).quiet();
+    let limiter = Limiter::new(store).without_notices();
     let error = limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     let error = limiter.acquire(KEY, &bucket(1), 1).fail_local().within(60 * SECOND).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn waiters_that_fail_local_wait_for_the_instances_share() {
     let store = FlakyStore::default();
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
     let shares = MemoryStore::new().with_clock(TokioClock::new());
-    let limiter = Limiter::new(store).with_local(shares, 2).unwrap().quiet();
+    let limiter = Limiter::new(store).with_local(shares, 2).unwrap().without_notices();
     let policy = Policy::per_second("p", 4).unwrap();
     let (ended, start) = (Ended::default(), Instant::now());
     for waiter in 0..6 {
@@ -120,7 +120,7 @@ async fn waiters_that_fail_local_wait_for_the_instances_share() {
 async fn waiters_that_fail_local_do_not_wait_behind_others_during_an_outage() {
     let store = FlakyStore::default();
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
-    let plain = Limiter::new(store).quiet();
+    let plain = Limiter::new(store).without_notices();
     let shares = MemoryStore::new().with_clock(TokioClock::new());
     let limiter = plain.clone().with_local(shares, 2).unwrap();
     let (policy, ended, start) = (bucket(4), Ended::default(), Instant::now());
@@ -148,7 +148,7 @@ async fn observers_see_one_decision_for_each_call() {
 #[test]
 fn a_runtime_without_timers_is_an_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let limiter = Limiter::new(MemoryStore::new()).quiet();
+    let limiter = Limiter::new(MemoryStore::new()).without_notices();
     let error = runtime.block_on(limiter.acquire(KEY, &bucket(1), 1).within(SECOND)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
 }

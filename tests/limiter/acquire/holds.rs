@@ -2,9 +2,9 @@
 
 use tollgate::{
     Check, ErrorKind, Key,
-    limiter::Held,
+    limiter::HoldAnswer,
     policy::Holds,
-    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 use super::*;
@@ -55,7 +55,7 @@ fn slots(limit: u32) -> Policy {
     Policy::concurrent("slots", limit).unwrap()
 }
 
-async fn slot(limiter: &Limiter, max_wait: Duration) -> Held {
+async fn slot(limiter: &Limiter, max_wait: Duration) -> HoldAnswer {
     limiter.acquire_hold(KEY, &slots(1), 1).within(max_wait).await.unwrap()
 }
 
@@ -191,7 +191,7 @@ impl Store for SlowHolds {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         self.after(self.memory.change_hold(hold, change))
     }
 }

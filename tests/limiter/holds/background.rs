@@ -8,7 +8,7 @@ use tollgate::{
     limiter::Hold,
     observe::Warning,
     policy::{Holds, Unsettled},
-    store::{HoldChange, Settlement},
+    store::{HoldChange, SettleAnswer},
 };
 
 use super::{
@@ -82,8 +82,8 @@ async fn a_renewal_may_be_dropped_and_is_not_sent_again() {
     assert!(timeout(Duration::from_millis(5), hold.renew()).await.is_err());
     assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Deadline);
     store.is(Network::Well);
-    assert_eq!(hold.renew().await.unwrap(), Settlement::Settled);
-    assert_eq!(hold.settle(1).await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.renew().await.unwrap(), SettleAnswer::Settled);
+    assert_eq!(hold.settle(1).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(store.received(), [HoldChange::Renew, HoldChange::Settle(1)]);
 }
 
@@ -110,7 +110,7 @@ fn a_handle_may_outlive_its_runtime() {
     drop(first);
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
-        assert_eq!(second.settle(1).await.unwrap(), Settlement::Settled);
+        assert_eq!(second.settle(1).await.unwrap(), SettleAnswer::Settled);
         store.receives(2).await;
         assert_eq!(available(&limiter, &tokens()).await, 5);
     });

@@ -7,7 +7,7 @@ use tollgate::{
     decision::Source,
     limiter::Hold,
     policy::{Holds, Unsettled},
-    store::{FailingStore, Settlement},
+    store::{FailingStore, SettleAnswer},
 };
 
 use super::{TTL, with_holds};
@@ -45,12 +45,12 @@ async fn holds_are_judged_by_the_share_and_their_settlements_are_owed_to_the_sto
     assert_eq!(first.decision().source(), Source::Local);
     assert!(hold(&limiter, 3).await.is_none(), "the share of 10 has 2 left");
     assert!(hold(&limiter, 2).await.is_some(), "dropped at once, so it is charged");
-    assert_eq!(first.settle(5).await.unwrap(), Settlement::Settled);
+    assert_eq!(first.settle(5).await.unwrap(), SettleAnswer::Settled);
     assert!(hold(&limiter, 4).await.is_none());
     let last = hold(&limiter, 3).await.unwrap();
     store.recover();
     assert_eq!(left(&limiter, &central).await, 13, "5 settled and 2 dropped");
-    assert_eq!(last.release().await.unwrap(), Settlement::Settled);
+    assert_eq!(last.release().await.unwrap(), SettleAnswer::Settled);
     assert_eq!(left(&limiter, &central).await, 13);
 }
 
@@ -67,7 +67,7 @@ async fn holds_of_the_store_are_mirrored() {
     assert_eq!(local.decision().source(), Source::Local);
     local.release().await.unwrap();
     store.recover();
-    assert_eq!(open.settle(0).await.unwrap(), Settlement::Settled);
+    assert_eq!(open.settle(0).await.unwrap(), SettleAnswer::Settled);
     store.fail(ErrorKind::Unavailable);
     assert!(hold(&limiter, 8).await.unwrap().release().await.is_ok());
     store.recover();
@@ -80,10 +80,10 @@ async fn holds_of_the_share_expire_as_others_do() {
     let late = hold(&limiter, 10).await.unwrap();
     clock.advance(TTL);
     assert!(hold(&limiter, 1).await.is_none(), "charged at its end");
-    assert_eq!(late.settle(3).await.unwrap(), Settlement::Expired);
+    assert_eq!(late.settle(3).await.unwrap(), SettleAnswer::Expired);
     clock.advance(Duration::from_secs(60));
     let next = hold(&limiter, 10).await.unwrap();
-    assert_eq!(next.renew().await.unwrap(), Settlement::Settled);
+    assert_eq!(next.renew().await.unwrap(), SettleAnswer::Settled);
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     for _ in 0..300 {
         let late = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
         clock.advance(TTL);
-        assert_eq!(late.settle(0).await.unwrap(), Settlement::Expired);
+        assert_eq!(late.settle(0).await.unwrap(), SettleAnswer::Expired);
     }
     store.fail(ErrorKind::Unavailable);
     let held = limiter.hold("k", &policy, 4).fail_local().await.unwrap();

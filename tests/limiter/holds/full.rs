@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     Algorithm, Limiter, ManualClock, MemoryStore, Policy,
     policy::{Holds, Unsettled},
-    store::{Settlement, WhenFull},
+    store::{SettleAnswer, WhenFull},
 };
 
 use super::{TTL, available, tokens, with_holds};
@@ -22,7 +22,7 @@ async fn a_full_store_that_denies_keeps_open_holds() {
     assert!(!limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
     assert!(!limiter.check("new", &tokens(), 1).await.unwrap().is_allowed());
     assert_eq!(available(&limiter, &tokens()).await, 6);
-    assert_eq!(hold.release().await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.release().await.unwrap(), SettleAnswer::Settled);
     assert!(limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed(), "the place is free again");
 }
 
@@ -56,11 +56,11 @@ async fn a_full_store_keeps_expired_holds_for_as_long_as_the_lowered_limit_needs
 
 #[tokio::test]
 async fn new_keys_hold_units_of_the_bucket_that_they_share() {
-    let limiter = Limiter::new(store(WhenFull::ShareOneBucket));
+    let limiter = Limiter::new(store(WhenFull::ShareOneKey));
     let _own = limiter.hold("k", &tokens(), 4).await.unwrap();
     let hold = limiter.hold("a", &tokens(), 7).await.unwrap().into_hold().unwrap();
     assert!(!limiter.hold("b", &tokens(), 4).await.unwrap().is_allowed());
-    assert_eq!(hold.settle(2).await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.settle(2).await.unwrap(), SettleAnswer::Settled);
     assert!(limiter.hold("b", &tokens(), 8).await.unwrap().is_allowed());
 }
 
@@ -72,7 +72,7 @@ async fn a_dropped_count_with_holds_is_reported() {
     let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
     assert!(limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
     assert_eq!(evictions.evicted(), 1);
-    assert_eq!(hold.settle(4).await.unwrap(), Settlement::Expired, "its units are gone with the count");
+    assert_eq!(hold.settle(4).await.unwrap(), SettleAnswer::Expired, "its units are gone with the count");
 }
 
 /// A dropped count of slots lets more run than the limit says, so it goes after all others.
@@ -93,6 +93,6 @@ async fn law_14_a_full_store_drops_counts_with_open_slots_last() {
     }
     assert_eq!((open.len(), store.evicted()), (200, 400));
     for (key, hold) in (0..200_u64).zip(open) {
-        assert_eq!(hold.release().await.unwrap(), Settlement::Settled, "the slot of {key} was dropped");
+        assert_eq!(hold.release().await.unwrap(), SettleAnswer::Settled, "the slot of {key} was dropped");
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tollgate::{
     Check, ErrorKind, FailurePolicy, Limiter, Policy,
     decision::Source,
-    limiter::Held,
+    limiter::HoldAnswer,
     policy::{Holds, Unsettled},
-    store::{FailingStore, Settlement},
+    store::{FailingStore, SettleAnswer},
 };
 
 use super::{TTL, available, limiter, tokens, with_holds};
@@ -19,18 +19,20 @@ async fn a_hold_counts_until_it_is_settled_with_what_the_work_has_cost() {
     let hold = limiter.hold("k", &tokens(), 8).await.unwrap().into_hold().unwrap();
     assert_eq!(hold.decision().available(), Some(2));
     assert!(!limiter.check("k", &tokens(), 3).await.unwrap().is_allowed(), "a plain check sees the hold");
-    assert_eq!(hold.settle(3).await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.settle(3).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 7);
 
     let hold = limiter.hold("k", &tokens(), 7).await.unwrap().into_hold().unwrap();
-    assert_eq!(hold.release().await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.release().await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 7);
 }
 
 #[tokio::test]
 async fn a_denied_hold_holds_nothing() {
     let (limiter, _) = limiter();
-    let Held::Denied(decision) = limiter.hold("k", &tokens(), 11).await.unwrap() else { panic!("above the limit") };
+    let HoldAnswer::Denied(decision) = limiter.hold("k", &tokens(), 11).await.unwrap() else {
+        panic!("above the limit")
+    };
     assert!(decision.policies()[0].never_fits());
     let _hold = limiter.hold("k", &tokens(), 10).await.unwrap();
     let held = limiter.hold("k", &tokens(), 1).await.unwrap();
@@ -71,11 +73,11 @@ async fn a_hold_that_is_renewed_lives_longer_and_one_that_is_late_has_expired() 
     let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
     for _ in 0..3 {
         clock.advance(TTL - Duration::from_micros(1));
-        assert_eq!(hold.renew().await.unwrap(), Settlement::Settled);
+        assert_eq!(hold.renew().await.unwrap(), SettleAnswer::Settled);
     }
     clock.advance(TTL);
-    assert_eq!(hold.renew().await.unwrap(), Settlement::Expired);
-    assert_eq!(hold.settle(0).await.unwrap(), Settlement::Expired);
+    assert_eq!(hold.renew().await.unwrap(), SettleAnswer::Expired);
+    assert_eq!(hold.settle(0).await.unwrap(), SettleAnswer::Expired);
     assert_eq!(available(&limiter, &tokens()).await, 6, "charged at its end");
 }
 
@@ -91,7 +93,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     assert_eq!(available(&limiter, &requests).await, 2, "a denied hold charges nothing");
     let hold = limiter.hold_all(check(6)).await.unwrap().into_hold().unwrap();
     let settlement = hold.settle_by(|policy| if policy.name() == "more" { 40 } else { 1 }).await.unwrap();
-    assert_eq!(settlement, Settlement::Settled);
+    assert_eq!(settlement, SettleAnswer::Settled);
     let left = limiter.hold_all(check(1)).await.unwrap();
     let left: Vec<u32> = left.decision().policies().iter().map(|standing| standing.available).collect();
     assert_eq!(left, [0, 8, 10]);
@@ -115,8 +117,8 @@ async fn a_shadow_hold_that_does_not_fit_holds_nothing() {
     let first = limiter.hold("k", &shadow, 8).await.unwrap().into_hold().unwrap();
     let second = limiter.hold("k", &shadow, 8).await.unwrap().into_hold().expect("a shadow policy denies nothing");
     assert!(second.decision().would_deny());
-    assert_eq!(second.settle(8).await.unwrap(), Settlement::NotHeld);
-    assert_eq!(first.settle(8).await.unwrap(), Settlement::Settled);
+    assert_eq!(second.settle(8).await.unwrap(), SettleAnswer::NotHeld);
+    assert_eq!(first.settle(8).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 2);
 }
 
@@ -124,9 +126,9 @@ async fn a_shadow_hold_that_does_not_fit_holds_nothing() {
 async fn a_wrong_hold_is_an_error_that_says_what_to_write() {
     let (limiter, _) = limiter();
     let plain = Policy::per_minute("p", 10).unwrap();
-    let counting = tokens().with_count_rejected(true);
+    let counting = tokens().with_denials_counted(true);
     for (policy, cost, advice) in
-        [(&plain, 1, ".with_holds(Holds::new())"), (&counting, 1, "with_count_rejected"), (&tokens(), 0, "1 or more")]
+        [(&plain, 1, ".with_holds(Holds::new())"), (&counting, 1, "with_denials_counted"), (&tokens(), 0, "1 or more")]
     {
         let error = limiter.hold("k", policy, cost).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
@@ -149,14 +151,14 @@ fn holds_exclude_bans_shards_and_counted_rejections() {
     for excluded in [
         policy.clone().ban_after(3, ban).unwrap(),
         policy.clone().with_shards(2).unwrap(),
-        policy.clone().with_count_rejected(true),
+        policy.clone().with_denials_counted(true),
     ] {
         assert!(excluded.with_holds(Holds::new()).is_err());
     }
     assert!(tokens().ban_after(3, ban).is_err());
     assert!(tokens().with_shards(2).is_err());
-    assert_eq!(tokens().with_count_rejected(true).holds(), None);
-    assert_eq!(tokens().with_count_rejected(false), tokens());
+    assert_eq!(tokens().with_denials_counted(true).holds(), None);
+    assert_eq!(tokens().with_denials_counted(false), tokens());
     for wrong in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
         for holds in [Holds::new().with_ttl(wrong), Holds::new().with_typical(wrong)] {
             let error = policy.clone().with_holds(holds).unwrap_err();
@@ -174,8 +176,8 @@ async fn without_the_store_the_failure_policy_decides_and_holds_nothing() {
     let open = FailurePolicy::Open.resolve_hold(Err(error));
     assert_eq!((open.is_allowed(), open.decision().source()), (true, Source::Open));
     let hold = open.into_hold().unwrap();
-    assert_eq!(hold.renew().await.unwrap(), Settlement::NotHeld);
-    assert_eq!(hold.settle(7).await.unwrap(), Settlement::NotHeld);
+    assert_eq!(hold.renew().await.unwrap(), SettleAnswer::NotHeld);
+    assert_eq!(hold.settle(7).await.unwrap(), SettleAnswer::NotHeld);
 }
 
 #[tokio::test]
@@ -184,7 +186,7 @@ async fn a_reset_ends_holds() {
     let hold = limiter.hold("k", &tokens(), 10).await.unwrap().into_hold().unwrap();
     assert!(limiter.reset("k", &tokens()).await.unwrap());
     assert_eq!(available(&limiter, &tokens()).await, 10);
-    assert_eq!(hold.settle(10).await.unwrap(), Settlement::Expired);
+    assert_eq!(hold.settle(10).await.unwrap(), SettleAnswer::Expired);
     assert_eq!(available(&limiter, &tokens()).await, 10);
 }
 

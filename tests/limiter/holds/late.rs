@@ -6,7 +6,7 @@ use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     observe::Warning,
     policy::{Holds, Unsettled},
-    store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 use super::{
@@ -39,7 +39,7 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         let policy = policy(unsettled).with_algorithm(algorithm);
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
         clock.advance(TTL);
-        assert_eq!(hold.settle(actual).await.unwrap(), Settlement::Expired);
+        assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired);
         let case = format!("{algorithm:?}, {unsettled:?}, {actual}");
         assert_eq!(available(&limiter, &policy).await, 20_u32.saturating_sub(charged), "{case}");
         // 25 units of 20: what is above the limit keeps later requests back for longer.
@@ -81,7 +81,7 @@ impl Store for Plain {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         self.0.change_hold(hold, change)
     }
 }
@@ -113,7 +113,7 @@ async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {
     let policy = policy(Unsettled::Charge);
     let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_hold().unwrap();
     clock.advance(TTL);
-    assert_eq!(hold.settle(6).await.unwrap(), Settlement::Expired);
+    assert_eq!(hold.settle(6).await.unwrap(), SettleAnswer::Expired);
     store.recover();
     let checked: Result<_, Error> = limiter.check("other", &policy, 1).await;
     assert!(checked.unwrap().is_allowed());

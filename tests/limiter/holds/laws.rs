@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
     policy::{Holds, Unsettled},
-    store::{Answer, HoldChange, Settlement, Store},
+    store::{Answer, HoldChange, SettleAnswer, Store},
 };
 
 use super::{TTL, available, limiter, of, tokens, with_holds};
@@ -30,7 +30,7 @@ async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
             let place = random.index(open.len());
             let (hold, held, _): (tollgate::limiter::Hold, u32, u64) = open.swap_remove(place);
             let actual = random.pick(&[0, held / 2, held, held + 3]);
-            assert_eq!(hold.settle(actual).await.unwrap(), Settlement::Settled);
+            assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Settled);
             charged.push((now, actual, actual.saturating_sub(held)));
         } else {
             let cost = random.cost(8);
@@ -167,7 +167,7 @@ fn a_settlement_after_the_end_changes_nothing_however_many_holds_have_ended() {
     clock.advance(TTL);
     let last = checks.last().unwrap().charges()[0].open_hold().unwrap();
     let Answer::Ready(settlement) = store.change_hold(&last, HoldChange::Settle(500)) else { panic!("at once") };
-    assert_eq!(settlement.unwrap(), Settlement::Expired);
+    assert_eq!(settlement.unwrap(), SettleAnswer::Expired);
     assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 900);
 }
 
@@ -193,7 +193,7 @@ async fn a_clock_that_runs_backwards_ends_no_hold_early() {
     let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
     clock.set_us(start - 10_000_000);
     assert_eq!(available(&limiter, &tokens()).await, 6);
-    assert_eq!(hold.settle(4).await.unwrap(), Settlement::Settled);
+    assert_eq!(hold.settle(4).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 6);
 }
 

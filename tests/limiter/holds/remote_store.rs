@@ -9,7 +9,7 @@ use std::{
 use tokio::time::timeout;
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 /// A memory store that has to be awaited, like one behind a network.
@@ -67,7 +67,7 @@ impl RemoteStore {
         timeout(Duration::from_secs(10), received).await.expect("the store receives the change");
     }
 
-    async fn change(self, hold: OpenHold, change: HoldChange) -> Result<Settlement, Error> {
+    async fn change(self, hold: OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
         let down = |message: &str| Err(Error::new(ErrorKind::Unavailable, message));
         tokio::task::yield_now().await;
         let network = {
@@ -106,7 +106,7 @@ impl Store for RemoteStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::pending(self.clone().change(hold.clone(), change))
     }
 

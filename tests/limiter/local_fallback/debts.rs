@@ -61,7 +61,7 @@ async fn units_that_the_store_has_counted_are_no_debt() {
 
 #[tokio::test(start_paused = true)]
 async fn law_2_units_without_a_count_in_a_full_fallback_are_no_debt() {
-    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, store, clock) = with_little_room(2, when_full).await;
         let policy = per_minute(80);
         store.set_health(UNAVAILABLE);
@@ -151,7 +151,7 @@ fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
 async fn debts_never_make_the_store_count_more_than_the_limit() {
     for count_rejected in [false, true] {
         let (limiter, store, clock) = one_of_eight();
-        let policy = per_minute(80).with_count_rejected(count_rejected);
+        let policy = per_minute(80).with_denials_counted(count_rejected);
         store.set_health(UNAVAILABLE);
         assert_eq!(admitted(&limiter, &policy).await, 10);
         store.set_health(Health::Healthy);

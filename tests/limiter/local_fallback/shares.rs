@@ -148,7 +148,7 @@ async fn law_4_a_peek_that_fails_local_reports_whether_the_share_admits_a_cost_o
 
 #[tokio::test(start_paused = true)]
 async fn law_2_units_that_the_store_admits_are_not_spent_in_the_shared_bucket_of_a_full_fallback() {
-    let (limiter, store, _clock) = with_little_room(1, WhenFull::ShareOneBucket).await;
+    let (limiter, store, _clock) = with_little_room(1, WhenFull::ShareOneKey).await;
     let policy = per_minute(80);
     for key in 0..30_u64 {
         assert!(limiter.check(key, &policy, 1).fail_local().await.unwrap().is_allowed());

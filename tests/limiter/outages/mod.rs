@@ -23,7 +23,7 @@ use tollgate::{
     Limiter, MemoryStore, Policy,
     clock::TokioClock,
     decision::Source,
-    limiter::{Held, Hold},
+    limiter::{Hold, HoldAnswer},
     policy::Holds,
     world::World,
 };
@@ -69,8 +69,8 @@ impl Caller {
     async fn admitted(&self, cost: u32) -> Option<(Source, Option<Hold>)> {
         if self.mode == Mode::Holds {
             return match self.limiter.hold("k", &self.policy, cost).fail_local().await.unwrap() {
-                Held::Open(hold) => Some((hold.decision().source(), Some(hold))),
-                Held::Denied(_) => None,
+                HoldAnswer::Open(hold) => Some((hold.decision().source(), Some(hold))),
+                HoldAnswer::Denied(_) => None,
             };
         }
         let decision = self.limiter.check("k", &self.policy, cost).fail_local().await.unwrap();
@@ -95,7 +95,7 @@ async fn run(kind: Kind, plan: &Plan, seed: u64) -> Judged {
     for (instance, load) in plan.load.iter().enumerate() {
         let link = Link::new(memory.clone(), plan.latency, seed + instance as u64);
         let local = MemoryStore::new().with_clock(TokioClock::new());
-        let limiter = Limiter::new(link.clone()).quiet().with_local(local, kind.instances).unwrap();
+        let limiter = Limiter::new(link.clone()).without_notices().with_local(local, kind.instances).unwrap();
         links.push(link);
         let caller = Caller {
             limiter,

@@ -9,7 +9,7 @@ use tokio::{sync::Notify, sync::oneshot, time::sleep};
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
     failure::Breaker,
-    store::{Answer, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 use super::MS;
@@ -174,7 +174,7 @@ impl Store for Link {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         let hold = hold.clone();
         self.call(move |memory| memory.change_hold(&hold, change))
     }

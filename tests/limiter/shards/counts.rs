@@ -178,7 +178,7 @@ async fn another_number_of_shards_starts_fresh_counts_and_another_limit_does_not
 #[tokio::test]
 async fn a_policy_with_shards_may_count_rejections() {
     let (limiter, clock) = limiter();
-    let policy = policy(4, 2).with_count_rejected(true);
+    let policy = policy(4, 2).with_denials_counted(true);
     assert_eq!(admitted(&limiter, &policy).await, 4);
     clock.advance(WINDOW / 2);
     assert_eq!(admitted(&limiter, &policy).await, 0);

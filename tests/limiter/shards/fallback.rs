@@ -90,7 +90,7 @@ async fn a_debt_that_does_not_fit_evenly_goes_to_the_shards_with_room() {
 #[tokio::test(start_paused = true)]
 async fn law_1_a_debt_of_a_policy_that_counts_rejections_is_charged_as_far_as_it_fits() {
     let (limiter, store, clock) = one_of_eight();
-    let policy = policy(80, 4).with_count_rejected(true);
+    let policy = policy(80, 4).with_denials_counted(true);
     store.set_health(UNAVAILABLE);
     assert_eq!(admitted(&limiter, &policy).await, 10);
     store.set_health(Health::Healthy);

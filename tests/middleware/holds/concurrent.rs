@@ -11,7 +11,7 @@ use tollgate::{
     clock::TokioClock,
     middleware::Bill,
     policy::{Holds, Unsettled},
-    store::Settlement::{Expired, Settled},
+    store::SettleAnswer::{Expired, Settled},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -248,8 +248,8 @@ async fn other_bodies_than_those_of_axum_need_settle_and_the_response_says_so() 
     let refused = service.oneshot(request()).await.unwrap();
     assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let body = refused.into_body().collect().await.unwrap().to_bytes();
-    assert!(String::from_utf8_lossy(&body).contains(".settle(|_| Settle::AtEnd)"), "{body:?}");
+    assert!(String::from_utf8_lossy(&body).contains(".with_settlement(|_| Settlement::AtEnd)"), "{body:?}");
 
-    let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service(handler);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service(handler);
     assert_eq!(service.oneshot(request()).await.unwrap().status(), 200);
 }

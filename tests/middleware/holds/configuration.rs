@@ -3,7 +3,7 @@
 use http::request::Parts;
 use tollgate::{
     Key, Policy, RateLimitLayer, Route,
-    middleware::Settle,
+    middleware::Settlement,
     policy::{Algorithm, Holds},
 };
 
@@ -14,23 +14,23 @@ use crate::support::{DownStore, says};
 fn a_layer_that_settles_needs_a_policy_with_holds() {
     let limiter = Ledger::default().limiter();
     let plain = || Policy::per_minute("plain", 10).unwrap();
-    let error = RateLimitLayer::new(limiter.clone(), plain(), one_client()).settle(at_end).unwrap_err();
+    let error = RateLimitLayer::new(limiter.clone(), plain(), one_client()).with_settlement(at_end).unwrap_err();
     says(error, r#"policy "plain" has no holds; call `.with_holds(Holds::new())` on it"#);
 
     for policies in [vec![plain(), tokens()], vec![uploads()]] {
-        assert!(RateLimitLayer::new(limiter.clone(), policies, one_client()).settle(at_end).is_ok());
+        assert!(RateLimitLayer::new(limiter.clone(), policies, one_client()).with_settlement(at_end).is_ok());
     }
     let layer = RateLimitLayer::new(limiter.clone(), plain(), one_client());
-    assert!(layer.clone().route("/generate", Route::policy(tokens())).unwrap().settle(at_end).is_ok());
-    assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).unwrap().settle(at_end).is_ok());
+    assert!(layer.clone().route("/generate", Route::policy(tokens())).unwrap().with_settlement(at_end).is_ok());
+    assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).unwrap().with_settlement(at_end).is_ok());
     let chosen = move |_: &Parts, _: &Key| plain();
-    assert!(RateLimitLayer::new(limiter, chosen, one_client()).settle(at_end).is_ok());
+    assert!(RateLimitLayer::new(limiter, chosen, one_client()).with_settlement(at_end).is_ok());
 }
 
 #[test]
 fn a_store_without_holds_is_an_error() {
     let limiter = tollgate::Limiter::new(DownStore);
-    let error = RateLimitLayer::new(limiter.clone(), tokens(), one_client()).settle(at_end).unwrap_err();
+    let error = RateLimitLayer::new(limiter.clone(), tokens(), one_client()).with_settlement(at_end).unwrap_err();
     says(error, "the store has no holds; ");
     let error = RateLimitLayer::new(limiter.clone(), uploads(), one_client()).validated().unwrap_err();
     says(error, "the store has no holds; ");
@@ -44,10 +44,10 @@ fn a_concurrency_limit_has_holds_that_are_released() {
     assert!(policy.is_concurrent() && !tokens().is_concurrent());
     assert_eq!((policy.limit(), policy.capacity(), policy.unit()), (3, 3, Some("concurrent-requests")));
     assert_eq!(policy.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
-    let kept = policy.clone().with_holds(Holds::new()).unwrap().with_count_rejected(true);
+    let kept = policy.clone().with_holds(Holds::new()).unwrap().with_denials_counted(true);
     let kept = kept.with_algorithm(Algorithm::FixedWindow).with_shadow(true);
     assert_eq!(kept.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
-    assert!(kept.is_concurrent() && !kept.count_rejected());
+    assert!(kept.is_concurrent() && !kept.denials_counted());
     assert!(policy.clone().with_shards(2).is_err());
     assert!(policy.ban_after(1, std::time::Duration::from_secs(1)).is_err());
     says(Policy::concurrent("uploads", 0).unwrap_err(), "a limit of 0 lets nothing through; ");
@@ -57,8 +57,8 @@ fn a_concurrency_limit_has_holds_that_are_released() {
 /// The parts of a response, not its body, decide: a function works as well as a closure.
 #[test]
 fn a_function_settles() {
-    fn settle(_: &http::response::Parts) -> Settle {
-        Settle::Keep
+    fn settle(_: &http::response::Parts) -> Settlement {
+        Settlement::Held
     }
-    assert!(RateLimitLayer::new(Ledger::default().limiter(), tokens(), one_client()).settle(settle).is_ok());
+    assert!(RateLimitLayer::new(Ledger::default().limiter(), tokens(), one_client()).with_settlement(settle).is_ok());
 }

@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use tollgate::{
     middleware::{Bill, HeldBody},
-    store::Settlement::Settled,
+    store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use http::{Request, Response, request};
-use tollgate::{Policy, RateLimitLayer, Route, middleware::Bill, policy::Holds, store::Settlement::Settled};
+use tollgate::{Policy, RateLimitLayer, Route, middleware::Bill, policy::Holds, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt};
 
 use super::{Frames, Ledger, at_end, left, one_client, tokens, uploads};
@@ -28,7 +28,7 @@ fn asks(path: &str, tokens: &str) -> Request<Body> {
 async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
     let ledger = Ledger::default();
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(max_tokens).unwrap();
-    let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service_fn(model);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service_fn(model);
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
@@ -48,7 +48,7 @@ async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() 
         .unwrap()
         .with_cost_of("uploads", max_tokens)
         .unwrap()
-        .settle(at_end)
+        .with_settlement(at_end)
         .unwrap();
     let service = ServiceBuilder::new().layer(limit).service_fn(model);
     let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_fixed_cost_of_zero_is_free() {
         .unwrap()
         .route("/list", Route::cost(0))
         .unwrap();
-    let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service_fn(model);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service_fn(model);
     drop(service.oneshot(asks("/list", "7")).await.unwrap());
     assert_eq!(ledger.settlements(), []);
     assert_eq!(left(&ledger.limiter(), &tokens()).await, 1_000);

@@ -22,7 +22,7 @@ use tollgate::{
     clock::TokioClock,
     middleware::{Bill, HoldGuard},
     policy::{Holds, Unsettled},
-    store::Settlement::Settled,
+    store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -150,7 +150,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
                 Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
             }
         });
-        let service = ServiceBuilder::new().layer(limit.settle(at_end).unwrap()).service(handler);
+        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service(handler);
         let _ = timeout(Duration::from_millis(5), service.oneshot(request())).await;
         assert_eq!(ledger.settlements(), []);
         drop(guards.recv().unwrap());

@@ -9,7 +9,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
 };
-use tollgate::{Policy, RateLimitLayer, store::Settlement::Settled};
+use tollgate::{Policy, RateLimitLayer, store::SettleAnswer::Settled};
 use tower::ServiceExt;
 
 use super::{Ledger, next, one_client, request, uploads};

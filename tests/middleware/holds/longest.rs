@@ -173,7 +173,7 @@ async fn the_bill_as_it_stands_is_charged_at_the_longest_age() {
             })
         };
         let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_cost(100).unwrap();
-        let response = tokio::spawn(limit.settle(at_end).unwrap().layer(service).oneshot(request()));
+        let response = tokio::spawn(limit.with_settlement(at_end).unwrap().layer(service).oneshot(request()));
         sleep(LONGEST - SECOND).await;
         assert_eq!(left(&limiter, &policy).await, 900);
         sleep(2 * SECOND).await;
@@ -260,7 +260,7 @@ async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
     assert_eq!(left(&limiter, &one_slot()).await, 0);
     sleep(Holds::DEFAULT_TTL).await;
     assert_eq!(left(&limiter, &one_slot()).await, 1);
-    assert_eq!(slot.release().await.unwrap(), Settlement::Expired);
+    assert_eq!(slot.release().await.unwrap(), SettleAnswer::Expired);
     assert_eq!(seen.too_long(), 1);
 }
 

@@ -34,16 +34,16 @@ use http::{HeaderMap, HeaderValue, Request, request, response::Parts};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
-    middleware::{Settle, WrappedBody},
+    middleware::{Settlement, WrappedBody},
     policy::Holds,
-    store::{Answer, Check, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
 /// A memory store that records the settlements that reach it.
 #[derive(Clone, Debug, Default)]
 struct Ledger {
     store: MemoryStore,
-    changes: Arc<Mutex<Vec<(u32, Settlement)>>>,
+    changes: Arc<Mutex<Vec<(u32, SettleAnswer)>>>,
     /// Whether answers are pending at first, as those of a networked store are.
     is_slow: bool,
     /// Whether checks fail.
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// The units that were charged by settlements, with the answers of the store.
-    fn settlements(&self) -> Vec<(u32, Settlement)> {
+    fn settlements(&self) -> Vec<(u32, SettleAnswer)> {
         self.changes.lock().unwrap().clone()
     }
 
@@ -106,7 +106,7 @@ impl Store for Ledger {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         if self.changes_fail.load(Ordering::SeqCst) {
             return Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "down")));
         }
@@ -143,13 +143,13 @@ fn one_client() -> OneClient {
 /// A layer that holds 100 units of [`tokens`] for each request.
 fn layer(
     limiter: Limiter,
-    settle: impl Fn(&Parts) -> Settle + Send + Sync + 'static,
+    settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static,
 ) -> RateLimitLayer<OneClient, ProblemJson, WrappedBody> {
-    RateLimitLayer::new(limiter, tokens(), one_client()).with_cost(100).unwrap().settle(settle).unwrap()
+    RateLimitLayer::new(limiter, tokens(), one_client()).with_cost(100).unwrap().with_settlement(settle).unwrap()
 }
 
-fn at_end(_: &Parts) -> Settle {
-    Settle::AtEnd
+fn at_end(_: &Parts) -> Settlement {
+    Settlement::AtEnd
 }
 
 /// The units that are left under a policy.

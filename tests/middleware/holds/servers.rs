@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::sleep,
 };
-use tollgate::{GrpcStatus, Limiter, RateLimitLayer, rejection::EmptyBody, store::Settlement::Settled};
+use tollgate::{GrpcStatus, Limiter, RateLimitLayer, rejection::EmptyBody, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, tokens, uploads};
@@ -91,7 +91,7 @@ async fn hyper_sends_the_bodies_and_settles_them() {
         .with_cost_of("tokens", 100)
         .unwrap()
         .with_rejection(EmptyBody::default())
-        .settle(at_end)
+        .with_settlement(at_end)
         .unwrap();
     let service = ServiceBuilder::new().layer(limit).service(handler);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -6,9 +6,9 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode, response::Parts};
 use tollgate::{
     Policy, RateLimitLayer, Route,
-    middleware::{Bill, Settle},
+    middleware::{Bill, Settlement},
     policy::Holds,
-    store::Settlement::Settled,
+    store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -20,7 +20,7 @@ async fn ok(_: Request<Body>) -> Result<Response<Frames>, Infallible> {
 
 #[tokio::test]
 async fn a_response_that_decides_is_settled_before_its_body_is_read() {
-    for (settle, charged) in [(Settle::Release, 0), (Settle::Keep, 100), (Settle::Charge(250), 250)] {
+    for (settle, charged) in [(Settlement::Nothing, 0), (Settlement::Held, 100), (Settlement::Units(250), 250)] {
         let ledger = Ledger::default();
         let service = ServiceBuilder::new().layer(layer(ledger.limiter(), move |_: &Parts| settle)).service_fn(ok);
         let response = service.oneshot(request()).await.unwrap();
@@ -35,11 +35,11 @@ async fn a_response_that_decides_is_settled_before_its_body_is_read() {
 async fn only_failed_logins_count() {
     let ledger = Ledger::default();
     let failed = |response: &Parts| match response.status {
-        StatusCode::UNAUTHORIZED => Settle::Keep,
-        _ => Settle::Release,
+        StatusCode::UNAUTHORIZED => Settlement::Held,
+        _ => Settlement::Nothing,
     };
     let logins = Policy::per_minute("logins", 2).unwrap().with_holds(Holds::new()).unwrap();
-    let limit = RateLimitLayer::new(ledger.limiter(), logins, one_client()).settle(failed).unwrap();
+    let limit = RateLimitLayer::new(ledger.limiter(), logins, one_client()).with_settlement(failed).unwrap();
     let login = service_fn(|request: Request<Body>| async move {
         let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
         Ok::<_, Infallible>(Response::builder().status(status).body(Body::empty()).unwrap())
@@ -58,7 +58,7 @@ async fn only_failed_logins_count() {
 async fn a_charge_above_what_was_held_and_left_refuses_later_requests() {
     let ledger = Ledger::default();
     let service =
-        ServiceBuilder::new().layer(layer(ledger.limiter(), |_: &Parts| Settle::Charge(5_000))).service_fn(ok);
+        ServiceBuilder::new().layer(layer(ledger.limiter(), |_: &Parts| Settlement::Units(5_000))).service_fn(ok);
     assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
     let refused = service.oneshot(request()).await.unwrap();
     assert_eq!(refused.status(), 429);
@@ -85,7 +85,7 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
     let limit = RateLimitLayer::new(ledger.limiter(), [requests.clone(), tokens()], one_client())
         .with_cost_of("tokens", 600)
         .unwrap()
-        .settle(|_: &Parts| Settle::Release)
+        .with_settlement(|_: &Parts| Settlement::Nothing)
         .unwrap();
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
@@ -97,7 +97,8 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
 async fn a_denied_check_holds_and_settles_nothing() {
     let ledger = Ledger::default();
     let requests = Policy::per_minute("requests", 1).unwrap();
-    let limit = RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client()).settle(at_end).unwrap();
+    let limit =
+        RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client()).with_settlement(at_end).unwrap();
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     drop(service.clone().oneshot(request()).await.unwrap());
     assert_eq!(ledger.settlements().len(), 1);

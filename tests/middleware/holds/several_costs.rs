@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
 use tollgate::{
     Policy, RateLimitLayer,
-    middleware::{Bill, Settle},
+    middleware::{Bill, Settlement},
     observe::Warning,
     policy::Holds,
 };
@@ -48,7 +48,7 @@ async fn left_after(change: impl Fn(&Bill) + Clone + Send + 'static) -> [u32; 3]
         change(request.extensions().get().expect("a bill"));
         async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).settle(at_end).unwrap()).service(handler);
+    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement(at_end).unwrap()).service(handler);
     let response = service.oneshot(request()).await.unwrap();
     assert_eq!(all_left(&ledger).await, [900, 300, 2]);
     drop(response.into_body().collect().await.unwrap());
@@ -93,12 +93,12 @@ async fn a_policy_without_a_cost_of_its_own_is_charged_the_plain_cost_or_what_wa
 async fn the_settlement_has_an_answer_for_each_policy() {
     let ledger = Ledger::default();
     let settle = |response: &Parts, policy: &Policy| match (response.status, policy.name()) {
-        (StatusCode::OK, "input-tokens") => Settle::Charge(12),
-        (StatusCode::OK, "output-tokens") => Settle::AtEnd,
-        (_, "input-tokens") => Settle::Keep,
+        (StatusCode::OK, "input-tokens") => Settlement::Units(12),
+        (StatusCode::OK, "output-tokens") => Settlement::AtEnd,
+        (_, "input-tokens") => Settlement::Held,
         (_, name) => {
             assert_eq!(name, "output-tokens", "a slot is not settled");
-            Settle::Release
+            Settlement::Nothing
         }
     };
     let handler = service_fn(|request: Request<Body>| async move {
@@ -106,7 +106,7 @@ async fn the_settlement_has_an_answer_for_each_policy() {
         let status = if request.method() == Method::GET { StatusCode::OK } else { StatusCode::BAD_GATEWAY };
         Ok::<_, Infallible>(Response::builder().status(status).body(Frames::of(["a"])).unwrap())
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).settle_by(settle).unwrap()).service(handler);
+    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle).unwrap()).service(handler);
     let response = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(all_left(&ledger).await, [988, 300, 2]);
     drop(response);
@@ -125,14 +125,14 @@ async fn law_15_a_settlement_that_panics_for_one_policy_leaves_nothing_behind() 
     let ledger = Ledger::default();
     let calls = AtomicUsize::new(0);
     let settle = move |_: &Parts, _: &Policy| match calls.fetch_add(1, Ordering::SeqCst) {
-        0 => Settle::Charge(1),
+        0 => Settlement::Units(1),
         _ => panic!("the closure of a test"),
     };
     let handler = service_fn(|request: Request<Body>| async move {
         request.extensions().get::<Bill>().expect("a bill").set_cost_of("output-tokens", 30);
         Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).settle_by(settle).unwrap()).service(handler);
+    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle).unwrap()).service(handler);
     let call = service.oneshot(request());
     assert!(tokio::spawn(async move { call.await.map(|_| ()) }).await.is_err());
     assert_eq!(ledger.settlements().len(), 3);
@@ -152,8 +152,8 @@ async fn names_reported(names: &'static [&'static str]) -> Vec<Warning> {
         async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
     });
     let service = ServiceBuilder::new()
-        .layer(of_tokens.settle(at_end).unwrap())
-        .layer(inner.settle(at_end).unwrap())
+        .layer(of_tokens.with_settlement(at_end).unwrap())
+        .layer(inner.with_settlement(at_end).unwrap())
         .service(handler);
     for _ in 0..2 {
         drop(service.clone().oneshot(request()).await.unwrap());

@@ -5,9 +5,9 @@ use http::response::Parts;
 use http_body_util::BodyExt;
 use tollgate::{
     Policy, RateLimitLayer,
-    middleware::{Bill, Settle},
+    middleware::{Bill, Settlement},
     policy::Holds,
-    store::Settlement::Settled,
+    store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -18,7 +18,11 @@ async fn layers_share_the_bill_of_a_request() {
     let ledger = Ledger::default();
     let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new()).unwrap();
     let limit = |policy: Policy, cost: u32| {
-        RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(cost).unwrap().settle(at_end).unwrap()
+        RateLimitLayer::new(ledger.limiter(), policy, one_client())
+            .with_cost(cost)
+            .unwrap()
+            .with_settlement(at_end)
+            .unwrap()
     };
     let handler = |Extension(bill): Extension<Bill>| async move {
         bill.set_cost(7);
@@ -50,11 +54,13 @@ async fn a_refusal_of_an_inner_layer_is_a_response_of_the_outer_one() {
             RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
                 .with_cost(100)
                 .unwrap()
-                .settle(|response: &Parts| if response.status == 429 { Settle::Release } else { Settle::AtEnd })
+                .with_settlement(
+                    |response: &Parts| if response.status == 429 { Settlement::Nothing } else { Settlement::AtEnd },
+                )
                 .unwrap(),
         )
         .layer(RateLimitLayer::new(ledger.limiter(), spent, one_client()))
-        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).settle(at_end).unwrap())
+        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end).unwrap())
         .service(service_fn(|_: http::Request<Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::<bytes::Bytes>::from("never")))
         }));

@@ -7,7 +7,7 @@ use std::{
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
-use tollgate::{RateLimitLayer, middleware::Bill, store::Settlement::Settled};
+use tollgate::{RateLimitLayer, middleware::Bill, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, request, uploads};
@@ -35,7 +35,7 @@ async fn holds_of_an_upgrade_last_until_the_last_clone_of_the_bill_is_dropped() 
         let ledger = Ledger::default();
         let (handler, bills) = upgrade(status);
         let service = ServiceBuilder::new()
-            .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).settle(at_end).unwrap())
+            .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end).unwrap())
             .layer(layer(ledger.limiter(), at_end))
             .service(handler);
         drop(service.oneshot(request).await.unwrap());

@@ -66,7 +66,7 @@ async fn law_13_a_full_store_warns_once_and_reports_every_live_count_that_it_evi
 
 #[tokio::test]
 async fn law_13_a_full_store_that_evicts_nothing_warns_too() {
-    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, store, observer) = observed(when_full);
         let policy = Policy::per_day("p", 10).unwrap();
         flood(&limiter, &policy, "a", 100).await;

@@ -1,4 +1,4 @@
-//! `WhenFull::ShareOneBucket`: new keys share one count for each policy.
+//! `WhenFull::ShareOneKey`: new keys share one count for each policy.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::support::{ALGORITHMS, random::Random, seed::seeds};
 #[tokio::test]
 async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_policy() {
     for algorithm in ALGORITHMS {
-        let (limiter, store, _clock) = store(8, WhenFull::ShareOneBucket);
+        let (limiter, store, _clock) = store(8, WhenFull::ShareOneKey);
         let policy = |name| Policy::per_day(name, 10).unwrap().with_algorithm(algorithm);
         assert_eq!(flood(&limiter, &policy("p"), "kept", 8).await, 8);
         assert_eq!(flood(&limiter, &policy("p"), "new", 500).await, 10, "{algorithm:?}");
@@ -26,7 +26,7 @@ async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_polic
 
 #[tokio::test]
 async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own_count() {
-    let (limiter, _store, clock) = store(2, WhenFull::ShareOneBucket);
+    let (limiter, _store, clock) = store(2, WhenFull::ShareOneKey);
     let (policy, short) = (Policy::per_minute("p", 10).unwrap(), Policy::per_second("short", 1).unwrap());
     flood(&limiter, &short, "kept", 2).await;
     assert!(limiter.check("client", &policy, 10).await.unwrap().is_allowed());
@@ -43,7 +43,7 @@ async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own
 
 #[tokio::test]
 async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
-    let (limiter, _store, _clock) = store(1, WhenFull::ShareOneBucket);
+    let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
     let policy = Policy::per_day("p", 3).unwrap();
     let _ = limiter.check("kept", &policy, 1).await.unwrap();
     let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost).unwrap();
@@ -55,7 +55,7 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
 
 #[tokio::test]
 async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
-    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, _store, clock) = store(1, when_full);
         let short = Policy::per_second("short", 1).unwrap();
         let policy = Policy::per_minute("p", 1).unwrap().ban_after(1, 10 * MINUTE).unwrap();
@@ -72,7 +72,7 @@ async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
 
 #[tokio::test]
 async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_of_the_time() {
-    for when_full in [WhenFull::Deny, WhenFull::ShareOneBucket] {
+    for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         for seed in seeds(20) {
             let (limiter, store, clock) = store(12, when_full);
             let window = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use tollgate::{
     Check, Key, Policy,
     policy::Unsettled,
-    store::{Charge, HoldChange, HoldId, OpenHold, Outcome, Settlement},
+    store::{Charge, HoldChange, HoldId, OpenHold, Outcome, SettleAnswer},
     testing::Oracle,
 };
 
@@ -42,9 +42,9 @@ impl Oracles {
         (allowed, outcomes.collect())
     }
 
-    pub(super) fn change(&mut self, hold: &OpenHold, change: HoldChange, now_us: u64) -> Settlement {
+    pub(super) fn change(&mut self, hold: &OpenHold, change: HoldChange, now_us: u64) -> SettleAnswer {
         let oracle = self.of(&hold.key, &hold.policy, now_us);
-        let Some(place) = oracle.open.iter().position(|held| held.id == hold.id) else { return Settlement::Expired };
+        let Some(place) = oracle.open.iter().position(|held| held.id == hold.id) else { return SettleAnswer::Expired };
         match change {
             HoldChange::Settle(actual) => {
                 oracle.open.remove(place);
@@ -52,7 +52,7 @@ impl Oracles {
             }
             _ => oracle.open[place].ends_us = now_us + ttl_us(&hold.policy),
         }
-        Settlement::Settled
+        SettleAnswer::Settled
     }
 
     /// The holds under which a check was judged, for the message of a failure.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Check,
     policy::Holds,
-    store::{Answer, HoldChange, OpenHold, Settlement, Verdict},
+    store::{Answer, HoldChange, OpenHold, SettleAnswer, Verdict},
     testing::Fixture,
 };
 
@@ -15,7 +15,7 @@ use super::{Wrong, fixture_refused_by, plain, ready};
 async fn refused_by(
     name: &'static str,
     check: fn(&Wrong, &Check) -> Answer<Verdict>,
-    change_hold: fn(&Wrong, &OpenHold, HoldChange) -> Settlement,
+    change_hold: fn(&Wrong, &OpenHold, HoldChange) -> SettleAnswer,
 ) -> String {
     fixture_refused_by(name, move |clock| {
         let store = Wrong { change_hold: Some(change_hold), ..Wrong::new(clock.clone(), check) };
@@ -72,10 +72,10 @@ async fn a_store_that_settles_twice() {
         name,
         |store, check| ready(store.judge(check)),
         |store, hold, change| {
-            if let (Settlement::Expired, HoldChange::Settle(actual)) = (store.change(hold, change), change) {
+            if let (SettleAnswer::Expired, HoldChange::Settle(actual)) = (store.change(hold, change), change) {
                 store.judge(&Check::new(hold.key.clone(), &hold.policy, actual));
             }
-            Settlement::Settled
+            SettleAnswer::Settled
         },
     )
     .await;
@@ -109,7 +109,7 @@ async fn a_store_that_does_not_renew() {
         name,
         |store, check| ready(store.judge(check)),
         |store, hold, change| match change {
-            HoldChange::Renew => Settlement::Settled,
+            HoldChange::Renew => SettleAnswer::Settled,
             _ => store.change(hold, change),
         },
     )

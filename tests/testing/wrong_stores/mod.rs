@@ -16,7 +16,7 @@ use std::{
 
 use tollgate::{
     Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy,
-    store::{Answer, Charge, CountChange, HoldChange, OpenHold, Settlement, Store, Verdict},
+    store::{Answer, Charge, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
     testing::{Fixture, TestOutcome, store_suite},
 };
 
@@ -33,7 +33,7 @@ struct Wrong {
     check: fn(&Self, &Check) -> Answer<Verdict>,
     reset: fn(&Self, &Key, &Policy) -> Answer<bool>,
     /// `None` without holds.
-    change_hold: Option<fn(&Self, &OpenHold, HoldChange) -> Settlement>,
+    change_hold: Option<fn(&Self, &OpenHold, HoldChange) -> SettleAnswer>,
     /// `None` without changes by hand.
     change_count: Option<ChangeCount>,
 }
@@ -69,7 +69,7 @@ impl Wrong {
     }
 
     /// What the memory store does with a hold.
-    fn change(&self, hold: &OpenHold, change: HoldChange) -> Settlement {
+    fn change(&self, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
         match self.memory.change_hold(hold, change) {
             Answer::Ready(settlement) => settlement.unwrap(),
             Answer::Pending(_) => unreachable!("a memory store answers without waiting"),
@@ -90,7 +90,7 @@ impl Store for Wrong {
         self.change_hold.is_some()
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<Settlement> {
+    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         let change_hold = self.change_hold.expect("the store has holds");
         Answer::Ready(Ok(change_hold(self, hold, change)))
     }
@@ -127,7 +127,7 @@ fn change(check: &Check, change: impl Fn(&Charge) -> (Key, Policy, u32)) -> Chec
 /// A policy of the same name, limit, window and algorithm, with the defaults of that algorithm.
 fn plain(policy: &Policy) -> Policy {
     let plain = Policy::new(policy.name(), policy.limit(), policy.window()).unwrap();
-    plain.with_algorithm(policy.algorithm()).with_count_rejected(policy.count_rejected())
+    plain.with_algorithm(policy.algorithm()).with_denials_counted(policy.denials_counted())
 }
 
 /// Asserts that the suite refuses the store by the test with this name, and returns why.

@@ -21,7 +21,7 @@ async fn a_store_that_ignores_bans() {
 #[tokio::test]
 async fn a_store_that_ignores_counted_rejections() {
     refused_by("rejected_requests_count_if_the_policy_says_so", |store, check| {
-        ready(store.judge(&change(check, |charge| under(charge, charge.policy.clone().with_count_rejected(false)))))
+        ready(store.judge(&change(check, |charge| under(charge, charge.policy.clone().with_denials_counted(false)))))
     })
     .await;
 }
@@ -85,8 +85,8 @@ async fn a_store_that_charges_a_shadow_policy_beyond_its_limit() {
     refused_by("law_12_a_shadow_policy_counts_as_if_it_were_enforced", |store, check| {
         ready(store.judge(&change(check, |charge| {
             let policy = charge.policy.clone();
-            let counts_all = policy.is_shadow() || policy.count_rejected();
-            under(charge, policy.with_count_rejected(counts_all))
+            let counts_all = policy.is_shadow() || policy.denials_counted();
+            under(charge, policy.with_denials_counted(counts_all))
         })))
     })
     .await;

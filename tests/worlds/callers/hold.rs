@@ -1,8 +1,8 @@
 //! Callers of holds: they hold, work, and end the hold in one of several ways.
 
 use tollgate::{
-    limiter::{Held, Hold},
-    store::Settlement,
+    limiter::{Hold, HoldAnswer},
+    store::SettleAnswer,
 };
 
 use super::{
@@ -22,7 +22,7 @@ impl Caller {
         let future = if self.mode.is_local() { future.fail_local() } else { future };
         match patience.wait(future).await {
             None => {}
-            Some(Ok(Held::Open(hold))) => self.work(ask.hold(), hold, cost).await,
+            Some(Ok(HoldAnswer::Open(hold))) => self.work(ask.hold(), hold, cost).await,
             Some(Ok(held)) => ask.deny(held.decision()),
             Some(Err(error)) => ask.fail(&error),
         }
@@ -37,7 +37,7 @@ impl Caller {
             true => 0,
             false => u32::try_from(self.rng.below(u64::from(cost) + 3)).unwrap_or(0),
         };
-        let is_settled = |result: &Result<Settlement, _>| matches!(result, Ok(Settlement::Settled));
+        let is_settled = |result: &Result<SettleAnswer, _>| matches!(result, Ok(SettleAnswer::Settled));
         match self.rng.below(3) {
             0 => {
                 // Without a word about the costs, the units that were held are charged.

@@ -184,13 +184,13 @@ impl Fleet {
             1 if self.sentinels > 0 => {
                 // Behind the master and its replica.
                 let sentinels = (2..2 + self.sentinels).map(|server| format!("redis://{}", host(server)));
-                builder.connect_sentinel(sentinels, "redis://:password@main")
+                builder.open_sentinel(sentinels, "redis://:password@main")
             }
-            1 => builder.connect(&url(0)),
-            _ => builder.connect_cluster((0..self.servers).map(url)),
+            1 => builder.open(&url(0)),
+            _ => builder.open_cluster((0..self.servers).map(url)),
         };
         let instances = u32::try_from(self.processes).expect("processes are few");
-        let limiter = Limiter::new(store.expect("the addresses are valid")).quiet();
+        let limiter = Limiter::new(store.expect("the addresses are valid")).without_notices();
         let limiter = limiter.with_observer(Watcher);
         let limiter = match Onlooker::of(self.watch) {
             Some(onlooker) => limiter.with_observer(onlooker),

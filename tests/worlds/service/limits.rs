@@ -26,7 +26,7 @@ pub(crate) struct Replaced(LiveLimits);
 
 impl Replaced {
     pub(super) fn new(watch: Watch) -> Self {
-        let limits = LiveLimits::new(config(LIMIT)).quiet();
+        let limits = LiveLimits::new(config(LIMIT)).without_notices();
         Self(match Onlooker::of(watch) {
             Some(onlooker) => limits.with_observer(onlooker),
             None => limits,
@@ -94,7 +94,7 @@ impl LookedUp {
             }
         };
         let plans = Plans::new(source, Mode::WebPlans.policy())?.with_ttl(ms(TTL))?.with_timeout(ms(TIMEOUT))?;
-        let plans = plans.with_failure_ttl(ms(50))?.quiet();
+        let plans = plans.with_failure_ttl(ms(50))?.without_notices();
         let plans = match Onlooker::of(watch) {
             Some(onlooker) => plans.with_observer(onlooker),
             None => plans,

@@ -18,7 +18,7 @@ use std::{
 
 use axum::{Router, routing::get};
 use http::{request, response};
-use tollgate::{ConfigError, HeaderKey, Key, Limiter, MemoryStore, RateLimitLayer, Route, middleware::Settle};
+use tollgate::{ConfigError, HeaderKey, Key, Limiter, MemoryStore, RateLimitLayer, Route, middleware::Settlement};
 
 use self::{
     handler::handle,
@@ -61,7 +61,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(plan: &Plan, limiter: &Limiter, life: u64) -> Self {
-        let memory = Limiter::new(MemoryStore::new()).quiet();
+        let memory = Limiter::new(MemoryStore::new()).without_notices();
         let memory = match Onlooker::of(plan.watch) {
             Some(onlooker) => memory.with_observer(onlooker),
             None => memory,
@@ -107,7 +107,7 @@ impl Site {
             }
             let settled: Vec<Mode> = modes.iter().copied().filter(|mode| here(mode, true)).collect();
             if let Some(layer) = layer(&settled, limiter)? {
-                router = router.merge(routes(&settled).layer(layer.settle(settle)?));
+                router = router.merge(routes(&settled).layer(layer.with_settlement(settle)?));
             }
         }
         if modes.contains(&Mode::WebLive) {
@@ -170,12 +170,12 @@ fn cost_of(parts: &request::Parts) -> u32 {
 }
 
 /// What the handler has written into the response.
-fn settle(response: &response::Parts) -> Settle {
+fn settle(response: &response::Parts) -> Settlement {
     match response.headers.get(SETTLE).and_then(|settle| settle.to_str().ok()) {
-        Some("keep") => Settle::Keep,
-        Some("release") => Settle::Release,
+        Some("keep") => Settlement::Held,
+        Some("release") => Settlement::Nothing,
         Some("panic") => resume_unwind(Box::new("a closure panics")),
-        Some(units) => units.parse().map_or(Settle::AtEnd, Settle::Charge),
-        None => Settle::AtEnd,
+        Some(units) => units.parse().map_or(Settlement::AtEnd, Settlement::Units),
+        None => Settlement::AtEnd,
     }
 }

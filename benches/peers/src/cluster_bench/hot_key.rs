@@ -26,7 +26,7 @@ impl HotKey {
     pub fn new(nodes: &Nodes, prefix: &str, policy: Policy, stores: usize) -> Result<Self> {
         let limiter = |_| {
             let builder = RedisStore::builder().prefix(prefix).deadline(Duration::from_secs(10)).deny_cache(false);
-            Ok(Limiter::new(builder.connect_cluster(nodes.urls())?))
+            Ok(Limiter::new(builder.open_cluster(nodes.urls())?))
         };
         let all: Arc<[Limiter]> = (0..stores).map(limiter).collect::<Result<_>>()?;
         Ok(Self { limiter: all[0].clone(), policy, all, turn: Arc::default() })

@@ -35,7 +35,7 @@ struct ClusterLimiter {
 impl ClusterLimiter {
     fn new(nodes: &Nodes, prefix: &str, tags: Option<u16>) -> Result<Self> {
         let builder = RedisStore::builder().prefix(prefix).deadline(Duration::from_secs(10)).deny_cache(false);
-        let store = builder.cluster_hash_tags(tags).connect_cluster(nodes.urls())?;
+        let store = builder.cluster_hash_tags(tags).open_cluster(nodes.urls())?;
         let policy = Policy::new("peers", QUOTA.limit, Duration::from_micros(QUOTA.window_us))?;
         Ok(Self { limiter: Limiter::new(store), policy })
     }

@@ -21,7 +21,7 @@ pub fn run(args: &Args, endpoint: &Endpoint, report: &mut Report) -> Result<()> 
     let admin = &mut endpoint.blocking()?;
     let keys = if args.quick { 512 } else { 10_000 };
     let limiter =
-        Limiter::new(RedisStore::builder().prefix("cold:").deadline(Duration::from_secs(10)).connect(endpoint.url())?);
+        Limiter::new(RedisStore::builder().prefix("cold:").deadline(Duration::from_secs(10)).open(endpoint.url())?);
     let plain = Policy::per_minute("cold", 1_000_000)?;
     let variants = [("no lease", plain.clone()), ("lease", plain.with_lease(1_000)?)];
     runtime.block_on(limiter.ready())?;

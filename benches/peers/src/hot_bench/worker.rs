@@ -38,7 +38,7 @@ pub fn run(args: Vec<String>) -> Result<()> {
             let cell = RedisCell::new(&Endpoint::at(url), quota).await?;
             return load.run(cell).await;
         }
-        let store = RedisStore::builder().prefix("hot:").deadline(Duration::from_secs(10)).connect(&url)?;
+        let store = RedisStore::builder().prefix("hot:").deadline(Duration::from_secs(10)).open(&url)?;
         let policy = Policy::new("hot", u32::try_from(limit)?, window)?.with_resolution(window / 1_000)?;
         let policy = if variant == Variant::Leased { policy.with_lease(u32::try_from(lease)?)? } else { policy };
         let hot = HotKey { limiter: Limiter::new(store), policy };

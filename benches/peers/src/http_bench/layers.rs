@@ -57,7 +57,7 @@ impl Traffic {
 
 pub fn tollgate(traffic: Traffic, algorithm: Algorithm) -> Result<RateLimitLayer<PeerIp>> {
     let policy = Policy::new("peers", traffic.limit(), traffic.window())?.with_algorithm(algorithm);
-    Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::default()))
+    Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new()))
 }
 
 type TowerGovernor = tower_governor::GovernorLayer<PeerIpKeyExtractor, StateInformationMiddleware, Body>;
@@ -79,7 +79,7 @@ pub fn axum_governor(traffic: Traffic) -> Result<axum_governor::GovernorLayer<Ip
         Traffic::Denied => axum_governor::Quota::requests_per_hour(limit),
     };
     let config = axum_governor::GovernorConfigBuilder::default()
-        .with_extractor(axum_governor::PeerIp::default())
+        .with_extractor(axum_governor::PeerIp::new())
         .expect_connect_info()
         .quota_default(quota)
         .finish()?;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub async fn run(endpoint: &Endpoint, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
-    let store = RedisStore::builder().prefix("deny:").deadline(Duration::from_secs(10)).connect(endpoint.url())?;
+    let store = RedisStore::builder().prefix("deny:").deadline(Duration::from_secs(10)).open(endpoint.url())?;
     let limiter = Limiter::new(store);
     let policy = Policy::per_hour("deny", 1)?;
     for expected in [true, false] {

@@ -35,7 +35,7 @@ impl TollgateLimiter {
             .deadline(Duration::from_secs(10))
             .batching(setup.batching)
             .deny_cache(false)
-            .connect(endpoint.url())?;
+            .open(endpoint.url())?;
         let policy = Policy::new("peers", quota.limit, Duration::from_micros(quota.window_us))?;
         Ok(Self { limiter: Limiter::new(store), policy: policy.with_algorithm(setup.algorithm) })
     }

@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result
     }
     let store = settings.store().map_err(|error| error.to_string())?;
     // Failures are printed as errors of the commands, so the limiter need not report them as well.
-    let limiter = Limiter::new(store.clone()).quiet();
+    let limiter = Limiter::new(store.clone()).without_notices();
     let mut report = Report::default();
     // A wrong password or an unreachable server fails here, with the server's own message.
     let ready = tokio::time::timeout(timeout, limiter.ready()).await;

@@ -32,7 +32,7 @@ impl Alone {
         let mut records = SmallVec::new();
         match self {
             Self::Count { held, then } => {
-                let counted = if charge.policy.count_rejected() { usage::COUNT_REJECTED } else { 0 };
+                let counted = if charge.policy.denials_counted() { usage::COUNT_REJECTED } else { 0 };
                 let used = match then {
                     Then::Evaluate => usage::EVALUATE,
                     Then::Commit => usage::COMMIT | counted,

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     check::Check,
     error::Error,
-    hold::{HoldChange, OpenHold, Settlement},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
 };
 
@@ -28,7 +28,7 @@ pub(crate) async fn change(
     key: Key,
     change: HoldChange,
     progress: Arc<Progress>,
-) -> Result<Settlement, Error> {
+) -> Result<SettleAnswer, Error> {
     let slot = client.keys.slot_of(&key);
     let check = Check::of_open_hold(hold);
     let outgoing = Arc::new(Outgoing::new(check, smallvec![key], progress, None));
@@ -45,5 +45,5 @@ pub(crate) async fn change(
     };
     let verdict = verdict?;
     let is_open = verdict.outcomes.first().is_some_and(|outcome| outcome.fits);
-    Ok(if is_open { Settlement::Settled } else { Settlement::Expired })
+    Ok(if is_open { SettleAnswer::Settled } else { SettleAnswer::Expired })
 }

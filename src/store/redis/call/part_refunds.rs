@@ -32,7 +32,7 @@ impl PartRefunds {
     /// Refunds the commit of a part. `verdict` is its answer, if there was one.
     pub(super) fn add(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
         // A ban by hand denies the check, and then no rejection is counted.
-        let counts_rejection = |charge: &Charge| charge.policy.count_rejected() && !self.outgoing.is_banned_by_hand();
+        let counts_rejection = |charge: &Charge| charge.policy.denials_counted() && !self.outgoing.is_banned_by_hand();
         // A shadow charge that did not fit was not committed.
         let fits = |number: usize| verdict.is_none_or(|verdict| verdict.outcomes[number].fits);
         let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();

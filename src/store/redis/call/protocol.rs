@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(packed(&[(&policy, 3), (&shadow, 1)]), [&head[..], &log(0, 3), &log(0, 1)].concat());
         let shadow = shadow.with_shadow(true);
         assert_eq!(packed(&[(&policy, 3), (&shadow, 1)]), [&head[..], &log(0, 3), &log(16, 1)].concat());
-        let counting = shadow.with_count_rejected(true);
+        let counting = shadow.with_denials_counted(true);
         assert_eq!(packed(&[(&policy, 3), (&counting, 1)]), [&head[..], &log(0, 3), &log(17, 1)].concat());
         let banning = policy.with_shadow(true).ban_after(2, Policy::MAX_WINDOW).unwrap();
         let charge = Check::new("k", &banning, 1).take_last().unwrap();

@@ -196,7 +196,7 @@ impl Runs {
 
 /// The usage of a policy in one step.
 fn usage_of(policy: &Policy, step: Step) -> u8 {
-    let commit = match policy.count_rejected() {
+    let commit = match policy.denials_counted() {
         _ if policy.is_ban() => usage::BAN,
         true => usage::COMMIT | usage::COUNT_REJECTED,
         false => usage::COMMIT,

@@ -22,7 +22,7 @@ pub(crate) enum Step {
     Change(HoldChange),
     /// Changes the count of the only charge by hand.
     ByHand(CountChange),
-    /// Evaluates the charges of a check that another slot has denied, and commits what counts rejections.
+    /// Evaluates the charges of a check that another slot has denied, and commits what counts denials.
     #[cfg(feature = "cluster")]
     Reject,
     /// Refunds a commit. Evaluates nothing.
@@ -53,7 +53,7 @@ pub(crate) enum Then {
     Evaluate,
     /// Commits the charge if it fits.
     Commit,
-    /// Commits the charge if it counts rejections, because the check is denied.
+    /// Commits the charge if it counts denials, because the check is denied.
     Reject,
 }
 

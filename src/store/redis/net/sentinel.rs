@@ -128,7 +128,7 @@ async fn named_by(sentinel: &Endpoint, name: &str, progress: &DialProgress) -> R
         None => Err(RedisError::from((
             ErrorKind::MasterNameNotFoundBySentinel,
             "no sentinel knows a master of this name",
-            format!("correct the name {name} in the call of connect_sentinel"),
+            format!("correct the name {name} in the call of open_sentinel"),
         ))),
     }
 }
