@@ -78,10 +78,10 @@ impl Options {
                 "--listen" => options.listen = value,
                 "--redis" => options.redis = Some(value),
                 "--config" => options.config = Some(value),
-                "--algorithm" => options.algorithm = algorithm(&value).ok_or_else(invalid)?,
+                "--algorithm" => options.algorithm = value.parse().map_err(|_| invalid())?,
                 "--limit" => options.limit = value.parse().map_err(|_| invalid())?,
                 "--window" => options.window = duration(&value).ok_or_else(invalid)?,
-                "--headers" => options.headers = headers(&value).ok_or_else(invalid)?,
+                "--headers" => options.headers = value.parse().map_err(|_| invalid())?,
                 "--hold-ttl" => options.hold_ttl = duration(&value).ok_or_else(invalid)?,
                 "--secret-file" => options.secret_file = Some(value),
                 "--deadline" => options.deadline = duration(&value).ok_or_else(invalid)?,
@@ -126,31 +126,6 @@ With --config examples/server/limits.toml, the limits are in a file, which may c
   for i in $(seq 61); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/watch; done; echo",
         );
     }
-}
-
-fn algorithm(name: &str) -> Option<Algorithm> {
-    Some(match name {
-        "log" => Algorithm::SlidingWindowLog,
-        "counter" => Algorithm::SlidingWindowCounter,
-        "fixed" => Algorithm::FixedWindow,
-        "token-bucket" => Algorithm::TokenBucket,
-        _ => return None,
-    })
-}
-
-fn headers(name: &str) -> Option<HeaderStyle> {
-    Some(match name {
-        "draft-11" => HeaderStyle::Draft11,
-        "draft-07" => HeaderStyle::Draft07,
-        "draft-06" => HeaderStyle::Draft06,
-        "draft-03" => HeaderStyle::Draft03,
-        "x-ratelimit" => HeaderStyle::XRateLimitDelta,
-        "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,
-        "envoy" => HeaderStyle::EnvoyCompat,
-        "tower-governor" => HeaderStyle::TowerGovernorCompat,
-        "none" => HeaderStyle::None,
-        _ => return None,
-    })
 }
 
 fn duration(text: &str) -> Option<Duration> {

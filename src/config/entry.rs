@@ -54,7 +54,7 @@ impl<'a> Entry<'a> {
             },
         };
         let cost = section.read(&fields::COST, mistakes, cost);
-        let failure = |_: &Field, value| values::word(&fields::FAILURE_POLICIES, &value);
+        let failure = |_: &Field, value| values::word(&FailurePolicy::WORDS, &value);
         let failure = section.read(&fields::ON_STORE_FAILURE, mistakes, failure).value();
         let costs = section.take(&fields::COSTS).map(|value| costs(value, &section.place_of(&fields::COSTS), mistakes));
         Some(Self {

@@ -68,32 +68,7 @@ pub(super) enum Keys {
     Routes,
 }
 
-/// The words of `algorithm`.
-pub(super) const ALGORITHMS: [(&str, Algorithm); 4] = [
-    ("log", Algorithm::SlidingWindowLog),
-    ("counter", Algorithm::SlidingWindowCounter),
-    ("fixed", Algorithm::FixedWindow),
-    (TOKEN_BUCKET, Algorithm::TokenBucket),
-];
-
-const TOKEN_BUCKET: &str = "token-bucket";
-
-/// The words of `on-store-failure`.
-pub(super) const FAILURE_POLICIES: [(&str, FailurePolicy); 3] =
-    [("open", FailurePolicy::Open), ("closed", FailurePolicy::Closed), ("local", FailurePolicy::Local)];
-
-/// The words of `headers`.
-pub(super) const HEADER_STYLES: [(&str, HeaderStyle); 9] = [
-    ("draft-11", HeaderStyle::Draft11),
-    ("draft-07", HeaderStyle::Draft07),
-    ("draft-06", HeaderStyle::Draft06),
-    ("draft-03", HeaderStyle::Draft03),
-    ("x-ratelimit", HeaderStyle::XRateLimitDelta),
-    ("x-ratelimit-epoch", HeaderStyle::XRateLimitEpoch),
-    ("envoy", HeaderStyle::EnvoyCompat),
-    ("tower-governor", HeaderStyle::TowerGovernorCompat),
-    ("none", HeaderStyle::None),
-];
+const TOKEN_BUCKET: &str = Algorithm::WORDS[3].0;
 
 /// The words of `unsettled`.
 pub(super) const UNSETTLED_WORDS: [(&str, Unsettled); 2] =
@@ -110,10 +85,10 @@ const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static s
     words
 }
 
-static ALGORITHM_WORDS: [&str; ALGORITHMS.len()] = words(&ALGORITHMS);
-static FAILURE_WORDS: [&str; FAILURE_POLICIES.len()] = words(&FAILURE_POLICIES);
+static ALGORITHM_WORDS: [&str; Algorithm::WORDS.len()] = words(&Algorithm::WORDS);
+static FAILURE_WORDS: [&str; FailurePolicy::WORDS.len()] = words(&FailurePolicy::WORDS);
 static UNSETTLED: [&str; UNSETTLED_WORDS.len()] = words(&UNSETTLED_WORDS);
-static HEADER_WORDS: [&str; HEADER_STYLES.len()] = words(&HEADER_STYLES);
+static HEADER_WORDS: [&str; HeaderStyle::WORDS.len()] = words(&HeaderStyle::WORDS);
 
 const fn field(name: &'static str, kind: Kind, about: &'static str) -> Field {
     Field { name, kind, about, rule: Rule::Free }

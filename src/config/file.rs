@@ -17,7 +17,10 @@ use super::{
     uncharged::{self, Warnings},
     values,
 };
-use crate::middleware::{RouteTable, Settings};
+use crate::{
+    headers::HeaderStyle,
+    middleware::{RouteTable, Settings},
+};
 
 /// A file of limits before it is checked. Deserializing it fails only if the format is violated, so that
 /// [`check`](Self::check) can report all mistakes at once.
@@ -74,7 +77,7 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
     let file = if file == Tree::Null { Tree::Table(Vec::new()) } else { file };
     let mut file = Section::open(file, Place::default(), &fields::FILE, mistakes)?;
     file.read(&fields::SCHEMA, mistakes, values::text);
-    let style = |_: &Field, value| values::word(&fields::HEADER_STYLES, &value);
+    let style = |_: &Field, value| values::word(&HeaderStyle::WORDS, &value);
     let headers = file.read(&fields::HEADERS, mistakes, style).value().unwrap_or_default();
     let shadow = file.read(&fields::SHADOW, mistakes, values::flag).value().unwrap_or_default();
     let mut in_code = HashSet::new();

@@ -109,7 +109,6 @@ mod section;
 mod suggest;
 mod tree;
 mod uncharged;
-mod units;
 mod values;
 
 pub use self::{

@@ -104,7 +104,7 @@ pub(super) struct Draft<'a> {
 
 impl Draft<'_> {
     fn set_algorithm(&mut self) {
-        let word = |_: &Field, value| values::word(&fields::ALGORITHMS, &value);
+        let word = |_: &Field, value| values::word(&Algorithm::WORDS, &value);
         let algorithm = self.section.read(&fields::ALGORITHM, self.mistakes, word);
         let resolution = self.section.read(&fields::RESOLUTION, self.mistakes, values::duration);
         let burst = self.section.read(&fields::BURST, self.mistakes, values::whole);

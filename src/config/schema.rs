@@ -3,8 +3,8 @@
 use super::{
     fields::{FILE, Field, Keys, Kind, Rule, Table},
     json::Json,
-    units,
 };
+use crate::policy::units;
 
 /// The JSON Schema (draft 2020-12) of a file of limits. The text is also in `docs/limits.schema.json`.
 ///

@@ -6,8 +6,8 @@ use super::{
     fields::{Field, Kind},
     suggest::{advice, quoted},
     tree::Tree,
-    units,
 };
+use crate::policy::units;
 
 /// Characters of a value that a message shows.
 const SHOWN: usize = 60;
@@ -35,18 +35,8 @@ pub(super) fn duration(_: &Field, value: Tree) -> Result<Duration, String> {
 
 /// Reads a rate: the units, at least 1, and their window.
 pub(super) fn rate(_: &Field, value: Tree) -> Result<(u32, Duration), String> {
-    let rate = if let Tree::Text(text) = &value { units::rate(text) } else { None };
-    let (limit, window) = rate.ok_or_else(|| {
-        format!(
-            "{} is not a rate; write \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\"",
-            shown(&value)
-        )
-    })?;
-    match u32::try_from(limit) {
-        Ok(0) => Err(format!("{} lets nothing through; write 1 unit or more", shown(&value))),
-        Ok(limit) => Ok((limit, window)),
-        Err(_) => Err(format!("{} is out of range; write at most {} units", shown(&value), u32::MAX)),
-    }
+    let text = if let Tree::Text(text) = &value { text } else { "" };
+    units::limit_and_window(text).map_err(|advice| format!("{} {advice}", shown(&value)))
 }
 
 /// Reads a share, or `None` from `false`. The setter checks the range.

@@ -4,6 +4,11 @@ mod check;
 mod config;
 mod kind;
 mod one_line;
+mod words;
 
 pub use self::{check::Error, config::ConfigError, kind::ErrorKind};
-pub(crate) use self::{check::StoreEvidence, one_line::OneLine};
+pub(crate) use self::{
+    check::StoreEvidence,
+    one_line::OneLine,
+    words::{in_words, value_of, word_of},
+};

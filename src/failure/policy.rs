@@ -2,7 +2,7 @@
 
 use crate::{
     decision::Decision,
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, in_words},
     verdict::Source,
 };
 
@@ -11,6 +11,8 @@ use crate::{
 /// The default is [`Open`](Self::Open): a limiter that fails should not take the service down with it. Where an
 /// unlimited request does more harm than a refused one (logins, anything that spends money or a metered upstream
 /// quota), choose [`Closed`](Self::Closed) or [`Local`](Self::Local), route by route.
+///
+/// As text: `open`, `closed`, `local`.
 ///
 /// # Examples
 ///
@@ -40,7 +42,13 @@ pub enum FailurePolicy {
     Open,
 }
 
+in_words!(FailurePolicy, "failure policy");
+
 impl FailurePolicy {
+    /// The words of `on-store-failure` in a file of limits.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("open", Self::Open), ("closed", Self::Closed), ("local", Self::Local)];
+
     /// Turns an error into a decision. A decision is returned unchanged.
     ///
     /// Every policy refuses [`ErrorKind::Overloaded`] and [`ErrorKind::Config`]: the store is not away. A flood must

@@ -6,6 +6,7 @@ use http::{
 };
 
 use super::names;
+use crate::error::in_words;
 
 /// The form in which response fields state the limit.
 ///
@@ -16,6 +17,9 @@ use super::names;
 /// the rate as `q` and `w`, and the units left of the burst, at most `q`, as `r`.
 ///
 /// Give nested layers the same style, because styles use the same names with different meanings.
+///
+/// As text: `draft-11`, `draft-07`, `draft-06`, `draft-03`, `x-ratelimit`, `x-ratelimit-epoch`, `envoy`,
+/// `tower-governor`, `none`.
 ///
 /// # Examples
 ///
@@ -57,7 +61,22 @@ pub enum HeaderStyle {
     XRateLimitEpoch,
 }
 
+in_words!(HeaderStyle, "style of header fields");
+
 impl HeaderStyle {
+    /// The words of `headers` in a file of limits.
+    pub(crate) const WORDS: [(&'static str, Self); 9] = [
+        ("draft-11", Self::Draft11),
+        ("draft-07", Self::Draft07),
+        ("draft-06", Self::Draft06),
+        ("draft-03", Self::Draft03),
+        ("x-ratelimit", Self::XRateLimitDelta),
+        ("x-ratelimit-epoch", Self::XRateLimitEpoch),
+        ("envoy", Self::EnvoyCompat),
+        ("tower-governor", Self::TowerGovernorCompat),
+        ("none", Self::None),
+    ];
+
     /// Returns the names of all fields that the style may send. List the names in `Access-Control-Expose-Headers`, so
     /// that scripts of another origin can read the fields.
     ///

@@ -1,9 +1,13 @@
 //! The setting for requests without a key.
 
+use crate::error::in_words;
+
 /// What happens to a request without a key.
 ///
 /// A request whose key is present but cannot be used is always refused; see
 /// [`KeyError::is_missing`](crate::key::KeyError::is_missing).
+///
+/// As text: `reject`, `exempt`, `share-one-key`.
 ///
 /// # Examples
 ///
@@ -36,3 +40,10 @@ pub enum MissingKey {
     /// refused.
     ShareOneKey,
 }
+
+impl MissingKey {
+    const WORDS: [(&'static str, Self); 3] =
+        [("reject", Self::Reject), ("exempt", Self::Exempt), ("share-one-key", Self::ShareOneKey)];
+}
+
+in_words!(MissingKey, "setting for requests without a key");

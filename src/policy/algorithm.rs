@@ -1,5 +1,7 @@
 //! The algorithms by which a policy can count.
 
+use crate::error::in_words;
+
 /// An algorithm: how a policy counts units.
 ///
 /// | algorithm | accuracy | state per key | on Redis: bytes | time | Retry-After |
@@ -11,6 +13,8 @@
 ///
 /// The time is the execution time in Redis for one of 64 checks in a call, and for a check alone, at 1 000 requests in
 /// the window (`benches/peers`, `lua`, on the machine of [`guide::performance`](crate::guide::performance)).
+///
+/// As text: `log`, `counter`, `fixed`, `token-bucket`.
 ///
 /// # Examples
 ///
@@ -51,3 +55,15 @@ pub enum Algorithm {
     /// Use it to shape traffic to a rate. Within one window up to `burst + limit` units can pass.
     TokenBucket,
 }
+
+impl Algorithm {
+    /// The words of `algorithm` in a file of limits.
+    pub(crate) const WORDS: [(&'static str, Self); 4] = [
+        ("log", Self::SlidingWindowLog),
+        ("counter", Self::SlidingWindowCounter),
+        ("fixed", Self::FixedWindow),
+        ("token-bucket", Self::TokenBucket),
+    ];
+}
+
+in_words!(Algorithm, "algorithm");

@@ -71,6 +71,7 @@ mod rollout;
 mod settings;
 mod shards;
 mod source;
+pub(crate) mod units;
 
 pub use self::{
     algorithm::Algorithm,

@@ -7,6 +7,7 @@ mod meaning;
 mod mistakes;
 mod schema;
 pub(crate) mod warnings;
+mod words;
 
 use tollgate::config::{LimitsConfig, LimitsError, LimitsFile};
 

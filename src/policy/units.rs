@@ -1,6 +1,46 @@
-//! Rates and durations as a file writes them: `60/min`, `90s`.
+//! Rates and durations as text: `60/min`, `90s`.
 
 use std::time::Duration;
+
+use crate::{error::ConfigError, policy::limit::Policy};
+
+impl Policy {
+    /// Creates a policy from a rate as text, such as an environment variable has it: `10/s`, `60/min`, `100/hour`,
+    /// `9500/day` or `3/500ms`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`], and [`ConfigError`] for another text. The message says what to write.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Policy;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let rate = std::env::var("RATE_PER_CLIENT").unwrap_or("60/min".to_owned());
+    /// assert_eq!(Policy::parse("per-client", &rate)?, Policy::per_minute("per-client", 60)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn parse(name: impl Into<String>, rate: &str) -> Result<Self, ConfigError> {
+        let name = name.into();
+        let (limit, window) = limit_and_window(rate)
+            .map_err(|advice| ConfigError::of_policy(&name, format_args!("{rate:?} {advice}")))?;
+        Self::new(name, limit, window)
+    }
+}
+
+/// Reads a rate: the units, at least 1, and their window. The error says what is wrong with the text and what to write.
+pub(crate) fn limit_and_window(text: &str) -> Result<(u32, Duration), String> {
+    const ADVICE: &str = "is not a rate; write \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\"";
+    let (limit, window) = rate(text).ok_or(ADVICE)?;
+    match u32::try_from(limit) {
+        Ok(0) => Err("lets nothing through; write 1 unit or more".to_owned()),
+        Ok(limit) => Ok((limit, window)),
+        Err(_) => Err(format!("is out of range; write at most {} units", u32::MAX)),
+    }
+}
 
 /// The units of a duration, with their lengths in milliseconds.
 const DURATION_UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -10,7 +50,7 @@ const RATE_UNITS: [(&str, u64); 5] = [("s", 1), ("sec", 1), ("min", 60), ("hour"
 
 /// Reads `500ms`, `90s`, `5m`, `2h` or `1d`. A duration that is too long for the milliseconds of a `u64` is read as the
 /// longest one.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, millis) = DURATION_UNITS.into_iter().find(|(name, _)| *name == unit)?;
@@ -18,7 +58,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads `10/s`, `10/sec`, `60/min`, `100/hour`, `9500/day` or `3/500ms`: a number of units, and their window.
-pub(super) fn rate(text: &str) -> Option<(u64, Duration)> {
+fn rate(text: &str) -> Option<(u64, Duration)> {
     let (number, window) = text.split_once('/')?;
     let named = RATE_UNITS.into_iter().find(|(name, _)| *name == window);
     let window = named.map(|(_, seconds)| Duration::from_secs(seconds)).or_else(|| duration(window))?;
@@ -32,12 +72,14 @@ fn whole(digits: &str) -> Option<u64> {
 }
 
 /// The pattern of a duration in the JSON Schema.
-pub(super) fn duration_pattern() -> String {
+#[cfg(feature = "serde")]
+pub(crate) fn duration_pattern() -> String {
     format!("^[0-9]+({})$", DURATION_UNITS.map(|(name, _)| name).join("|"))
 }
 
 /// The pattern of a rate in the JSON Schema.
-pub(super) fn rate_pattern() -> String {
+#[cfg(feature = "serde")]
+pub(crate) fn rate_pattern() -> String {
     let [durations, rates] = [DURATION_UNITS, RATE_UNITS].map(|units| units.map(|(name, _)| name).join("|"));
     format!("^0*[1-9][0-9]*/({rates}|[0-9]+({durations}))$")
 }
