@@ -174,8 +174,8 @@
 //! * `sentinel`: `RedisStoreBuilder::open_sentinel`, a master found through sentinels.
 //! * `cluster`: `RedisStoreBuilder::open_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping,
-//!   [`store::FailingStore`], for tests of a store that gives no verdict, and [`testing`], the suite for stores of your
-//!   own.
+//!   and [`store::FailingStore`], for tests of a store that gives no verdict. The package `tollgate-testing` has the
+//!   suite for stores of your own.
 //! * `uuid`: a [`Key`] from a `Uuid`.
 //!
 //! [tower]: https://docs.rs/tower
@@ -189,7 +189,6 @@
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`clock::TokioClock`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`store::FailingStore`]: #feature-flags")]
-#![cfg_attr(not(feature = "test-util"), doc = "[`testing`]: #feature-flags")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -224,8 +223,6 @@ pub mod rejection;
 pub mod resolve;
 mod runtime;
 pub mod store;
-#[cfg(feature = "test-util")]
-pub mod testing;
 pub mod throttle;
 mod verdict;
 

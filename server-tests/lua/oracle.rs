@@ -9,9 +9,8 @@ use std::{cell::Cell, time::Duration};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision, testing::Oracle,
-};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, RedisStore, decision::PolicyDecision};
+use tollgate_testing::Oracle;
 
 use crate::support::{redis_server::RedisServer, seed};
 

@@ -8,11 +8,8 @@ use std::{
 };
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use tollgate::{
-    ManualClock, RedisStore, bb8_redis, redis,
-    store::RedisStoreBuilder,
-    testing::{Fixture, store_suite},
-};
+use tollgate::{ManualClock, RedisStore, bb8_redis, redis, store::RedisStoreBuilder};
+use tollgate_testing::{Fixture, store_suite};
 
 use crate::support::redis_server::RedisServer;
 

@@ -44,8 +44,8 @@
 //! # A store of your own
 //!
 //! This store counts in fixed windows, whatever algorithm a policy has. It drops counts of past windows, then evaluates
-//! all charges of a check before it commits any. The suite of this crate tests your store too: `testing::store_suite`
-//! (feature `test-util`).
+//! all charges of a check before it commits any. The suite that the stores of this crate pass tests your store too:
+//! `store_suite` of the package `tollgate-testing`.
 //!
 //! ```
 //! use std::{collections::HashMap, sync::Mutex};

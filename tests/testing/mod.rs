@@ -3,11 +3,8 @@
 mod suite;
 mod wrong_stores;
 
-use tollgate::{
-    ErrorKind, ManualClock, MemoryStore,
-    store::FailingStore,
-    testing::{Fixture, TestOutcome, store_suite},
-};
+use tollgate::{ErrorKind, ManualClock, MemoryStore, store::FailingStore};
+use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 async fn memory_store() -> Fixture {
     let clock = ManualClock::default();

@@ -3,8 +3,8 @@
 use tollgate::{
     Check, Key, ManualClock, MemoryStore, Policy,
     store::{Answer, FailingStore, Store, Verdict},
-    testing::{Feature, Fixture, StoreSuite, TestOutcome, store_suite},
 };
+use tollgate_testing::{Feature, Fixture, StoreSuite, TestOutcome, store_suite};
 
 use super::memory_store;
 

@@ -6,8 +6,8 @@ use tollgate::{
     Check, Key, Policy,
     policy::Unsettled,
     store::{Charge, HoldChange, HoldId, OpenHold, Outcome, SettleAnswer},
-    testing::Oracle,
 };
+use tollgate_testing::Oracle;
 
 /// The oracle of every count that has been asked for.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, ManualClock, Policy,
     store::{Answer, Store, Verdict},
-    testing::{Fixture, TestOutcome, store_suite},
 };
+use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 use super::{Wrong, fixture_refused_by, refused_by};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{
     Check,
     store::{CountChange, Store},
-    testing::Fixture,
 };
+use tollgate_testing::Fixture;
 
 use super::{ChangeCount, Wrong, fixture_refused_by, ready};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollgate::{
     Check, Key, Policy,
     store::{Answer, Verdict},
-    testing::Fixture,
 };
+use tollgate_testing::Fixture;
 
 use super::{Wrong, change, fixture_refused_by, ready, refused_by};
 

@@ -6,8 +6,8 @@ use tollgate::{
     Check,
     policy::Holds,
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Verdict},
-    testing::Fixture,
 };
+use tollgate_testing::Fixture;
 
 use super::{Wrong, fixture_refused_by, plain, ready};
 

@@ -17,8 +17,8 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy,
     store::{Answer, Charge, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
-    testing::{Fixture, TestOutcome, store_suite},
 };
+use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 /// A change of a count by hand.
 type ChangeCount = fn(&Wrong, &Key, &Policy, CountChange) -> u32;

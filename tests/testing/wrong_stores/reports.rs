@@ -4,8 +4,8 @@ use tollgate::{
     MemoryStore,
     clock::SystemClock,
     store::{Outcome, Verdict},
-    testing::Fixture,
 };
+use tollgate_testing::Fixture;
 
 use super::{Wrong, fixture_refused_by, ready, refused_by};
 

@@ -10,8 +10,8 @@ use tollgate::{
     clock::Clock,
     decision::Source,
     store::{Answer, Charge, Outcome, Store, Verdict},
-    testing::{Fixture, Oracle},
 };
+use tollgate_testing::{Fixture, Oracle};
 
 use super::{Wrong, fixture_refused_by, ready};
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use tollgate::{Algorithm, Policy};
+
 use crate::{
-    policy::{Algorithm, Policy},
-    testing::{
-        failure::{Tested, ensure, ensure_eq},
-        feature::Feature,
-        tested_store::TestedStore,
-    },
+    failure::{Tested, ensure, ensure_eq},
+    feature::Feature,
+    tested_store::TestedStore,
 };
 
 const MICROSECOND: Duration = Duration::from_micros(1);

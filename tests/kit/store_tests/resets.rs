@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use tollgate::Policy;
+
 use crate::{
-    policy::Policy,
-    testing::{
-        failure::{Tested, ensure, ensure_eq},
-        feature::Feature,
-        tested_store::TestedStore,
-    },
+    failure::{Tested, ensure, ensure_eq},
+    feature::Feature,
+    tested_store::TestedStore,
 };
 
 pub(super) async fn a_reset_removes_one_key_under_one_policy(store: TestedStore) -> Tested {

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use tollgate::{Algorithm, Check, Policy};
+
 use crate::{
-    check::Check,
-    policy::{Algorithm, Policy},
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        feature::Feature,
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    feature::Feature,
+    tested_store::TestedStore,
 };
 
 const BAN: Duration = Duration::from_secs(600);

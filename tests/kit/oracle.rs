@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::{Algorithm, Policy};
+use tollgate::{Algorithm, Policy};
 
 /// Units that were charged, or given back.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ enum Kind {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Policy, testing::Oracle};
+/// use tollgate::Policy;
+/// use tollgate_testing::Oracle;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let policy = Policy::new("p", 10, Duration::from_secs(1))?;
@@ -70,7 +71,7 @@ impl Oracle {
 
     /// Charges `cost`. `admitted` is false for a rejection that a policy [counts](Policy::with_denials_counted).
     pub fn charge(&mut self, policy: &Policy, at_us: u64, cost: u32, admitted: bool) {
-        let leaves_us = at_us.next_multiple_of(self.resolution_us) + policy.window_us();
+        let leaves_us = at_us.next_multiple_of(self.resolution_us) + window_us(policy);
         let live = self.charges.last().filter(|charge| charge.leaves_us > at_us);
         let highest = live.map_or(0, |charge| charge.highest).max(policy.limit());
         let kind = if admitted { Kind::Admitted } else { Kind::Rejected };
@@ -80,7 +81,7 @@ impl Oracle {
     /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous
     /// window of a counter. A bucket refills by them. Returns how many were given back.
     pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u32) -> u32 {
-        let window_us = policy.window_us();
+        let window_us = window_us(policy);
         let start_us = at_us - at_us % window_us;
         let in_window = |charge: &Charge, windows: u64| {
             charge.at_us + windows * window_us >= start_us && (windows == 0 || charge.at_us < start_us)
@@ -116,7 +117,7 @@ impl Oracle {
 
     /// Whether `cost` fits at that time.
     pub fn fits(&self, policy: &Policy, now_us: u64, cost: u32) -> bool {
-        let window_us = policy.window_us();
+        let window_us = window_us(policy);
         let start_us = now_us - now_us % window_us;
         let current = || self.sum(|charge| charge.at_us >= start_us);
         let spent = match policy.algorithm() {
@@ -181,7 +182,7 @@ impl Oracle {
         let mut before = self.admitted();
         let Some(last) = before.charges.pop() else { return true };
         let (policy, now_us) = (&last.policy, last.at_us);
-        let recent = |charge: &Charge| charge.at_us + policy.window_us() > now_us;
+        let recent = |charge: &Charge| charge.at_us + window_us(policy) > now_us;
         match policy.algorithm() {
             // Uses the exact admission times, not the stamps rounded to the resolution.
             Algorithm::SlidingWindowLog => before.sum(recent) + u128::from(last.cost) <= policy.limit().into(),
@@ -238,7 +239,17 @@ impl Oracle {
     }
 }
 
+/// The length of the window in microseconds.
+fn window_us(policy: &Policy) -> u64 {
+    micros(policy.window())
+}
+
+/// Whole microseconds.
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// The time in which `cost` refills, in units of 1 / limit microseconds.
 fn time(policy: &Policy, cost: u32) -> u128 {
-    u128::from(cost) * u128::from(policy.window_us())
+    u128::from(cost) * u128::from(window_us(policy))
 }

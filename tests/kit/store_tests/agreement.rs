@@ -2,20 +2,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::{
-    check::{Charge, Check},
+use tollgate::{
+    Check, Key, Policy,
     clock::Clock,
-    decision::{Decision, PolicyDecision},
-    key::Key,
-    policy::Policy,
-    store::CountChange,
-    testing::{
-        failure::{NotPassed, Tested, ensure_eq},
-        feature::Feature,
-        oracle::Oracle,
-        random::Random,
-        tested_store::TestedStore,
-    },
+    store::{Charge, CountChange},
+};
+
+use crate::{
+    decision::{Decision, Standing},
+    failure::{NotPassed, Tested, ensure_eq},
+    feature::Feature,
+    oracle::{Oracle, micros},
+    random::Random,
+    tested_store::TestedStore,
 };
 
 const SEEDS: u64 = 12;
@@ -93,14 +92,22 @@ fn change(random: &mut Random, policy: &Policy) -> CountChange {
 
 /// A check of up to three charges.
 fn check(random: &mut Random, policies: &[Policy]) -> Result<Check, NotPassed> {
-    let mut check = Check::empty();
-    for _ in 0..1 + random.below(3) {
-        let policy = random.pick(policies);
-        let most = *random.pick(&[1, policy.capacity().min(4), policy.capacity(), policy.capacity() + 1]);
-        let cost = if random.below(8) == 0 { 0 } else { random.cost(most) };
-        check = check.and(*random.pick(&KEYS), policy, cost)?;
+    let more = random.below(3);
+    let (key, policy, cost) = charge(random, policies);
+    let mut check = Check::new(key, policy, cost);
+    for _ in 0..more {
+        let (key, policy, cost) = charge(random, policies);
+        check = check.and(key, policy, cost)?;
     }
     Ok(check)
+}
+
+/// The key, the policy and the cost of a charge.
+fn charge<'a>(random: &mut Random, policies: &'a [Policy]) -> (&'static str, &'a Policy, u32) {
+    let policy = random.pick(policies);
+    let most = *random.pick(&[1, policy.capacity().min(4), policy.capacity(), policy.capacity() + 1]);
+    let cost = if random.below(8) == 0 { 0 } else { random.cost(most) };
+    (*random.pick(&KEYS), policy, cost)
 }
 
 /// What a decision says of one charge.
@@ -116,7 +123,7 @@ struct Seen {
 
 impl Seen {
     fn all(decision: &Decision) -> (bool, Vec<Self>) {
-        let of = |standing: &PolicyDecision| Self {
+        let of = |standing: &Standing| Self {
             fits: !standing.violated,
             available: standing.available,
             retry_after: standing.retry_after,
@@ -135,16 +142,21 @@ struct Oracles(HashMap<(Key, String), (Oracle, u64)>);
 impl Oracles {
     /// What a store has to decide: it evaluates all charges, then commits all or none.
     fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
-        let left: Vec<u64> = check.charges().iter().map(|charge| self.of(charge).1.saturating_sub(now_us)).collect();
+        let left: Vec<u64> = check
+            .charges()
+            .iter()
+            .map(|charge| self.of(&charge.key, &charge.policy).1.saturating_sub(now_us))
+            .collect();
         let is_banned = left.iter().any(|left_us| *left_us > 0);
         let fits = |(charge, left_us): (&Charge, &u64)| {
-            charge.cost == 0 || *left_us == 0 && self.of(charge).0.fits(&charge.policy, now_us, charge.cost)
+            charge.cost == 0
+                || *left_us == 0 && self.of(&charge.key, &charge.policy).0.fits(&charge.policy, now_us, charge.cost)
         };
         let fitted: Vec<bool> = check.charges().iter().zip(&left).map(fits).collect();
         let allowed = fitted.iter().all(|fitted| *fitted);
         let seen = check.charges().iter().zip(fitted).zip(left).map(|((charge, fitted), left_us)| {
-            let ((oracle, _), Charge { policy, cost, .. }) = (self.of(charge), charge);
-            let (cost, capacity) = (*cost, policy.capacity());
+            let (policy, cost) = (&charge.policy, charge.cost);
+            let ((oracle, _), capacity) = (self.of(&charge.key, policy), policy.capacity());
             let is_counted = allowed || policy.denials_counted() && !is_banned;
             if (1..=capacity).contains(&cost) && is_counted {
                 oracle.charge(policy, now_us, cost, allowed);
@@ -171,10 +183,10 @@ impl Oracles {
 
     /// What a store has to answer to a change by hand.
     fn change(&mut self, key: &str, policy: &Policy, change: CountChange, now_us: u64) -> u32 {
-        let (oracle, until_us) = self.of(&Charge::new(key.into(), policy.clone(), 0));
+        let (oracle, until_us) = self.of(&key.into(), policy);
         match change {
             CountChange::Ban(duration) => {
-                *until_us = now_us + u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+                *until_us = now_us + micros(duration);
                 0
             }
             CountChange::Unban => {
@@ -187,11 +199,12 @@ impl Oracles {
                 units
             }
             CountChange::Credit(units) => oracle.credit(policy, now_us, units),
+            _ => unreachable!("a trace makes no other change"),
         }
     }
 
-    fn of(&mut self, charge: &Charge) -> &mut (Oracle, u64) {
-        let new = || (Oracle::new(charge.policy.resolution_us()), 0);
-        self.0.entry((charge.key.clone(), charge.policy.name().to_owned())).or_insert_with(new)
+    fn of(&mut self, key: &Key, policy: &Policy) -> &mut (Oracle, u64) {
+        let new = || (Oracle::new(policy.resolution().map_or(1, micros)), 0);
+        self.0.entry((key.clone(), policy.name().to_owned())).or_insert_with(new)
     }
 }

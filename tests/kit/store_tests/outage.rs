@@ -3,17 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
+use tollgate::{Check, Error, ErrorKind, Policy, store::Verdict};
 
 use crate::{
-    check::Check,
-    error::Error,
-    policy::Policy,
-    store::no_answer,
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        tested_store::TestedStore,
-    },
-    verdict::Verdict,
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    tested_store::TestedStore,
 };
 
 /// The verdict within the store's deadline, as a limiter waits for it.
@@ -21,7 +15,7 @@ async fn within_deadline(store: &TestedStore, check: &Check) -> Result<Verdict, 
     let deadline = store.deadline();
     match timeout(deadline, store.verdict(check)).await {
         Ok(result) => result,
-        Err(_) => Err(no_answer(deadline).charge_unknown()),
+        Err(_) => Err(Error::new(ErrorKind::Deadline, format!("no answer within {deadline:?}")).charge_unknown()),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::{any::Any, fmt, sync::Arc};
 
-use crate::{clock::ManualClock, store::Store};
+use tollgate::{ManualClock, store::Store};
 
 /// A fresh store for one test of the suite, and the clock that the store reads.
 ///
 /// # Examples
 ///
 /// ```
-/// use tollgate::{ManualClock, MemoryStore, testing::Fixture};
+/// use tollgate::{ManualClock, MemoryStore};
+/// use tollgate_testing::Fixture;
 ///
 /// let clock = ManualClock::default();
 /// let store = MemoryStore::new().with_clock(clock.clone());
@@ -57,7 +58,8 @@ impl Fixture {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ErrorKind, ManualClock, MemoryStore, store::FailingStore, testing::Fixture};
+    /// use tollgate::{ErrorKind, ManualClock, MemoryStore, store::FailingStore};
+    /// use tollgate_testing::Fixture;
     ///
     /// let clock = ManualClock::default();
     /// let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));

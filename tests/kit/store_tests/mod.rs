@@ -17,7 +17,7 @@ mod window;
 
 use std::{future::Future, pin::Pin};
 
-use crate::testing::{failure::Tested, tested_store::TestedStore};
+use crate::{failure::Tested, tested_store::TestedStore};
 
 /// One test: its name, and the function that tests a fresh store.
 pub(super) struct StoreTest {

@@ -1,20 +1,20 @@
-//! Tests of stores (feature `test-util`): the suite that every store of this crate passes, for stores of your own.
+//! Tests of stores: the suite that every store of [`tollgate`] passes, for stores of your own.
 //!
-//! A store is correct if it keeps the contract of [`Store`](crate::store::Store) to the unit and to the microsecond,
+//! A store is correct if it keeps the contract of [`Store`](tollgate::store::Store) to the unit and to the microsecond,
 //! also under parallel checks, when a policy changes and when its back end fails. [`store_suite`] tests all of that
 //! through `Store` alone. Each test gets a fresh store and moves the store's clock. The report has a result for every
 //! test by name; the name is the sentence that the test proves.
 //!
 //! # Rules
 //!
-//! 1. A [`Fixture`] has a store without counts and the [`ManualClock`](crate::ManualClock) that this store reads. A
+//! 1. A [`Fixture`] has a store without counts and the [`ManualClock`](tollgate::ManualClock) that this store reads. A
 //!    networked store sends the clock's time with each check.
 //! 2. The suite charges the store as a limiter does, but without a limiter: there is no breaker, and each test has a
 //!    [time limit](StoreSuite::with_time_limit) in place of the deadline. A store that panics, blocks or never answers
 //!    fails the test that it was in.
 //! 3. A law that was not tried is not kept: the suite skips a test only if the caller says so. Tests of failures need
 //!    [`Fixture::with_outage`], tests of memory need [`Fixture::with_count_of_keys`], and tests of holds need
-//!    [`Store::has_holds`](crate::store::Store::has_holds). Without these, the tests fail.
+//!    [`Store::has_holds`](tollgate::store::Store::has_holds). Without these, the tests fail.
 //! 4. [`StoreSuite::without`] leaves a [`Feature`] out, [`Fixture::without_outage`] and
 //!    [`Fixture::without_count_of_keys`] leave these tests out, with a reason. The [report](Report::skipped) lists what
 //!    was skipped and why, and [`Report::assert_passed`] prints it.
@@ -31,8 +31,8 @@
 //!     clock::Clock,
 //!     decision::Source,
 //!     store::{Answer, Charge, Check, Outcome, Store, Verdict},
-//!     testing::{Feature, Fixture, store_suite},
 //! };
+//! use tollgate_testing::{Feature, Fixture, store_suite};
 //!
 //! #[derive(Debug)]
 //! struct FixedWindows {
@@ -115,7 +115,10 @@
 //!
 //! Speed, the memory of a back end, the behaviour on a cluster, and how the store recovers from each kind of failure.
 //! [`Oracle`] is the model of the suite's random traces, for traces of your own.
+//!
+//! The suite uses public items of `tollgate` only, and judges verdicts by its own arithmetic.
 
+mod decision;
 mod failure;
 mod feature;
 mod fixture;

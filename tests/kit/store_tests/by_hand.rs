@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use crate::{
-    check::Check,
+use tollgate::{
+    Algorithm, Check, Policy,
     clock::Clock,
-    hold::{HoldChange, SettleAnswer},
-    policy::{Algorithm, Holds, Policy},
-    store::CountChange::{Ban, Credit, Record, Unban},
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        feature::Feature,
-        tested_store::TestedStore,
+    policy::Holds,
+    store::{
+        CountChange::{Ban, Credit, Record, Unban},
+        HoldChange, SettleAnswer,
     },
+};
+
+use crate::{
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    feature::Feature,
+    tested_store::TestedStore,
 };
 
 const BAN: Duration = Duration::from_secs(10);

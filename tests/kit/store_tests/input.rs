@@ -1,11 +1,10 @@
 //! Keys that other stores have confused, and large checks.
 
+use tollgate::Check;
+
 use crate::{
-    check::Check,
-    testing::{
-        failure::{Tested, ensure, ensure_eq},
-        tested_store::TestedStore,
-    },
+    failure::{Tested, ensure, ensure_eq},
+    tested_store::TestedStore,
 };
 
 pub(super) async fn hostile_keys_are_keys_like_any_other(store: TestedStore) -> Tested {

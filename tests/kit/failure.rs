@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{ConfigError, Error};
+use tollgate::{ConfigError, Error};
 
 /// The result of one test of the suite.
 pub(super) type Tested = Result<(), NotPassed>;
@@ -37,12 +37,12 @@ impl From<ConfigError> for NotPassed {
 /// Fails the test unless the condition is true. The message is the condition, or the arguments of `format!`.
 macro_rules! ensure {
     ($condition:expr $(,)?) => {
-        $crate::testing::failure::ensure!($condition, "expected {}", stringify!($condition))
+        $crate::failure::ensure!($condition, "expected {}", stringify!($condition))
     };
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
             let message = format!($($message)+);
-            return Err($crate::testing::failure::NotPassed::Failed(format!("{message} ({}:{})", file!(), line!())));
+            return Err($crate::failure::NotPassed::Failed(format!("{message} ({}:{})", file!(), line!())));
         }
     };
 }
@@ -50,13 +50,13 @@ macro_rules! ensure {
 /// Fails the test unless both values are equal. The message has both, and the arguments of `format!` if there are any.
 macro_rules! ensure_eq {
     ($actual:expr, $expected:expr $(,)?) => {
-        $crate::testing::failure::ensure_eq!($actual, $expected, "{}", stringify!($actual))
+        $crate::failure::ensure_eq!($actual, $expected, "{}", stringify!($actual))
     };
     ($actual:expr, $expected:expr, $($context:tt)+) => {
         match (&$actual, &$expected) {
             (actual, expected) => {
                 let context = format_args!($($context)+);
-                $crate::testing::failure::ensure!(actual == expected, "{context}: {actual:?}, expected {expected:?}");
+                $crate::failure::ensure!(actual == expected, "{context}: {actual:?}, expected {expected:?}");
             }
         }
     };

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
+use tollgate::{Check, Policy};
+
 use crate::{
-    check::Check,
     decision::Decision,
-    policy::Policy,
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        feature::Feature,
-        random::Random,
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    feature::Feature,
+    random::Random,
+    tested_store::TestedStore,
 };
 
 /// The names of the shadow policies that would deny the check.

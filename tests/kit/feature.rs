@@ -1,26 +1,26 @@
 //! What a store may leave out.
 
-use crate::policy::Algorithm;
+use tollgate::Algorithm;
 
 /// A part of the contract that a store may leave out. [`StoreSuite::without`](super::StoreSuite::without) skips its
 /// tests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
-    /// Bans ([`Policy::ban_after`](crate::Policy::ban_after)).
+    /// Bans ([`Policy::ban_after`](tollgate::Policy::ban_after)).
     Bans,
-    /// Changes by hand ([`Store::change_count`](crate::store::Store::change_count)).
+    /// Changes by hand ([`Store::change_count`](tollgate::store::Store::change_count)).
     CountChanges,
-    /// Rejections that are counted ([`Policy::with_denials_counted`](crate::Policy::with_denials_counted)).
+    /// Rejections that are counted ([`Policy::with_denials_counted`](tollgate::Policy::with_denials_counted)).
     CountRejected,
     /// [`Algorithm::FixedWindow`].
     FixedWindow,
-    /// Holds ([`Store::has_holds`](crate::store::Store::has_holds)): units that are settled later, and concurrency
+    /// Holds ([`Store::has_holds`](tollgate::store::Store::has_holds)): units that are settled later, and concurrency
     /// limits.
     Holds,
-    /// A [resolution](crate::Policy::with_resolution) of the log other than 1 µs.
+    /// A [resolution](tollgate::Policy::with_resolution) of the log other than 1 µs.
     Resolution,
-    /// Shadow policies ([`Policy::with_shadow`](crate::Policy::with_shadow)).
+    /// Shadow policies ([`Policy::with_shadow`](tollgate::Policy::with_shadow)).
     Shadow,
     /// [`Algorithm::SlidingWindowCounter`].
     SlidingWindowCounter,

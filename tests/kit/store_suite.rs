@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::testing::{
+use crate::{
     failure::NotPassed,
     feature::Feature,
     fixture::Fixture,
@@ -31,7 +31,8 @@ pub struct StoreSuite {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{ManualClock, MemoryStore, testing::{Fixture, store_suite}};
+/// use tollgate::{ManualClock, MemoryStore};
+/// use tollgate_testing::{Fixture, store_suite};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -85,7 +86,7 @@ impl StoreSuite {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::testing::StoreSuite;
+    /// use tollgate_testing::StoreSuite;
     ///
     /// assert!(StoreSuite::names().any(|name| name == "law_3_a_denied_check_changes_no_count"));
     /// ```

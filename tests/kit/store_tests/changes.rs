@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use tollgate::{Algorithm, ConfigError, Policy};
+
 use crate::{
-    error::ConfigError,
-    policy::{Algorithm, Policy},
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        feature::Feature,
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    feature::Feature,
+    tested_store::TestedStore,
 };
 
 fn per_minute(limit: u32, algorithm: Algorithm) -> Result<Policy, ConfigError> {

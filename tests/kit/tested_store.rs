@@ -5,21 +5,17 @@ use std::{
     time::Duration,
 };
 
+use tollgate::{
+    Algorithm, Check, Error, Key, ManualClock, Policy,
+    decision::Source,
+    store::{Answer, Charge, CountChange, HoldChange, OpenHold, SettleAnswer, Verdict},
+};
+
 use crate::{
-    check::Check,
-    clock::ManualClock,
     decision::Decision,
-    error::Error,
-    hold::{HoldChange, OpenHold, SettleAnswer},
-    key::Key,
-    policy::{Algorithm, Policy},
-    store::{Answer, CountChange},
-    testing::{
-        failure::{NotPassed, Tested, ensure},
-        feature::Feature,
-        fixture::{Fixture, Part},
-    },
-    verdict::{Source, Verdict},
+    failure::{NotPassed, Tested, ensure},
+    feature::Feature,
+    fixture::{Fixture, Part},
 };
 
 /// The call that the store received last, for the message about a store that does not answer.
@@ -87,17 +83,15 @@ impl TestedStore {
     }
 
     /// The decision on a check.
-    pub(super) async fn check_all(&self, mut check: Check) -> Result<Decision, NotPassed> {
+    pub(super) async fn check_all(&self, check: Check) -> Result<Decision, NotPassed> {
         let verdict = self.verdict(&check).await?;
         ensure_form(&check, &verdict)?;
-        Ok(Decision::new(&mut check, &verdict))
+        Ok(Decision::new(&check, &verdict))
     }
 
     /// The decision on a cost of 1 that is not charged.
     pub(super) async fn peek(&self, key: impl Into<Key>, policy: &Policy) -> Result<Decision, NotPassed> {
-        let mut decision = self.check(key, policy, 0).await?;
-        decision.answer_peek();
-        Ok(decision)
+        Ok(self.check(key, policy, 0).await?.of_peek())
     }
 
     /// The verdict on a check as the store returns it, or its error.
@@ -118,7 +112,7 @@ impl TestedStore {
     /// Holds units, which must fit.
     pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<OpenHold, NotPassed> {
         let check = Check::hold(key, policy, cost)?;
-        let hold = check.holds().next().map(|(_, hold, _)| hold);
+        let hold = check.charges().iter().find_map(Charge::open_hold);
         let decision = self.check_all(check).await?;
         match hold {
             Some(hold) if decision.is_allowed() => Ok(hold),

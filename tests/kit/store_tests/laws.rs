@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
+use tollgate::{Check, Policy};
+
 use crate::{
-    check::Check,
-    clock::micros,
     decision::Decision,
-    policy::Policy,
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        feature::Feature,
-        random::Random,
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    feature::Feature,
+    oracle::micros,
+    random::Random,
+    tested_store::TestedStore,
 };
 
 const WINDOW: Duration = Duration::from_millis(100);
@@ -31,7 +29,7 @@ async fn trace(store: &TestedStore, policy: &Policy, key: &str, seed: u64, steps
         store.clock.advance(Duration::from_micros(random.below(step + 1)));
         let cost = random.cost(policy.limit().min(8));
         let decision = store.check(key, policy, cost).await?;
-        history.push((decision.time_us().unwrap_or_default(), cost, decision));
+        history.push((decision.time_us(), cost, decision));
     }
     Ok(history)
 }

@@ -3,15 +3,12 @@
 use std::future::Future;
 
 use tokio::task::JoinHandle;
+use tollgate::{Check, Policy};
 
 use crate::{
-    check::Check,
-    policy::Policy,
-    testing::{
-        failure::{NotPassed, Tested, ensure_eq},
-        isolation::panicked,
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure_eq},
+    isolation::panicked,
+    tested_store::TestedStore,
 };
 
 const TASKS: u32 = 32;

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use tollgate::{
+    Algorithm, Check, Policy,
+    policy::{Holds, Unsettled},
+    store::{HoldChange, SettleAnswer},
+};
+
 use crate::{
-    check::Check,
-    hold::{HoldChange, SettleAnswer},
-    policy::{Algorithm, Holds, Policy, Unsettled},
-    testing::{
-        failure::{NotPassed, Tested, ensure, ensure_eq},
-        tested_store::TestedStore,
-    },
+    failure::{NotPassed, Tested, ensure, ensure_eq},
+    tested_store::TestedStore,
 };
 
 const TTL: Duration = Duration::from_secs(30);

@@ -2,13 +2,11 @@
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
+use tollgate::{Check, store::Answer};
+
 use crate::{
-    check::Check,
-    store::Answer,
-    testing::{
-        failure::{Tested, ensure, ensure_eq},
-        tested_store::TestedStore,
-    },
+    failure::{Tested, ensure, ensure_eq},
+    tested_store::TestedStore,
 };
 
 /// Gives tasks that the store may have started a chance to run.

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{runtime, sync::oneshot, time::timeout};
 
-use crate::testing::{
+use crate::{
     failure::{NotPassed, Tested},
     tested_store::LastCall,
 };
