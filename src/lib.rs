@@ -159,8 +159,8 @@
 //!
 //! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without `axum`,
 //!   routes are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension.
-//! * `redis` (default): [`RedisStore`], on its own pool or on your bb8-redis pool. `redis` and `bb8_redis` are
-//!   re-exported.
+//! * `redis` (default): [`RedisStore`] on one server, behind sentinels or on a Redis Cluster, with its own pool or with
+//!   your bb8-redis pool. `redis` and `bb8_redis` are re-exported.
 //! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
 //! * `plans`: `plans::Plans`, policies that an asynchronous look-up finds, behind a cache.
@@ -171,8 +171,6 @@
 //! * `watch`: `LiveLimits::watch`, limits that follow a file.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
 //!   [`RedisStore`] for logins, databases and unix sockets in URLs.
-//! * `sentinel`: `RedisStoreBuilder::open_sentinel`, a master found through sentinels.
-//! * `cluster`: `RedisStoreBuilder::open_cluster`, a Redis Cluster.
 //! * `test-util`: [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping,
 //!   and [`store::FailingStore`], for tests of a store that gives no verdict. The package `tollgate-testing` has the
 //!   suite for stores of your own.

@@ -2,11 +2,10 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-#[cfg(feature = "cluster")]
-use super::call::hash_tags::HashTags;
 #[cfg(feature = "tls")]
 use super::net::source::Source;
 use super::{
+    call::hash_tags::HashTags,
     key_hash::KeyHash,
     net::{
         login::{Login, Logins},
@@ -41,7 +40,6 @@ pub struct RedisStoreBuilder {
     pub(super) pool_size: u32,
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) batching: bool,
-    #[cfg(feature = "cluster")]
     pub(super) cluster_hash_tags: Option<u16>,
     pub(super) deny_cache: bool,
     pub(super) breaker: Option<Breaker>,
@@ -58,7 +56,6 @@ impl Default for RedisStoreBuilder {
             pool_size: 2,
             clock: None,
             batching: true,
-            #[cfg(feature = "cluster")]
             cluster_hash_tags: Some(HashTags::DEFAULT_COUNT),
             deny_cache: true,
             breaker: Some(Breaker::default()),
@@ -193,8 +190,6 @@ impl RedisStoreBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "cluster")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn cluster_hash_tags(self, tags: impl Into<Option<u16>>) -> Self {
         Self { cluster_hash_tags: tags.into(), ..self }
     }
@@ -260,8 +255,6 @@ impl RedisStoreBuilder {
     }
 
     /// Sets where each dial of a sentinel gets its login, as [`login_from`](Self::login_from) does for servers.
-    #[cfg(feature = "sentinel")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
     pub fn sentinel_login_from(mut self, source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
         self.security.sentinel_logins = Some(Logins::from(source));
         self

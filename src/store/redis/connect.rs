@@ -4,23 +4,21 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use bb8_redis::{RedisConnectionManager, bb8};
 
-#[cfg(feature = "sentinel")]
-use super::net::sentinel::Sentinels;
 use super::{
     builder::RedisStoreBuilder,
     call::{
         client::Client,
         denials::Denials,
+        hash_tags::HashTags,
         per_runtime::Runtimes,
         redis_key::{RedisKeys, Slots},
+        refund_list::Refunds,
         script::{self, Loader},
         script_clock::ScriptClock,
     },
-    net::{address::Address, settings::Settings, target::Target},
+    net::{address::Address, cluster::seeds::Seeds, sentinel::Sentinels, settings::Settings, target::Target},
     store::{Inner, RedisStore},
 };
-#[cfg(feature = "cluster")]
-use super::{call::hash_tags::HashTags, call::refund_list::Refunds, net::cluster::seeds::Seeds};
 use crate::{
     error::ConfigError,
     observe::{ObserverCell, Once},
@@ -98,10 +96,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] as in [`open`](Self::open), if there is no sentinel or no name, and if the sentinels use
-    /// TLS and the master does not.
-    #[cfg(feature = "sentinel")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "sentinel")))]
+    /// [`ConfigError`] as in [`open`](Self::open), if there is no sentinel or no name, and if
+    /// the sentinels use TLS and the master does not.
     pub fn open_sentinel(
         self,
         sentinels: impl IntoIterator<Item: AsRef<str>>,
@@ -185,8 +181,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// [`ConfigError`] as in [`open`](Self::open), and if there is no node.
-    #[cfg(feature = "cluster")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
     pub fn open_cluster(self, nodes: impl IntoIterator<Item: AsRef<str>>) -> Result<RedisStore, ConfigError> {
         let (seeds, size) = (Seeds::new(nodes, &self.security), self.pool_size);
         self.build_with_own_pool(seeds.map(|seeds| Target::Cluster { seeds, size }))
@@ -231,16 +225,12 @@ impl RedisStoreBuilder {
     }
 
     /// How the slot of a count follows from its subject.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has slots"))]
     fn slots(&self, target: &Target) -> Result<Slots, ConfigError> {
-        #[cfg(feature = "cluster")]
-        if target.is_cluster() {
-            return match self.cluster_hash_tags {
-                Some(count) => HashTags::new(count).map(Slots::ByGroup),
-                None => Ok(Slots::BySubject),
-            };
+        match self.cluster_hash_tags {
+            _ if !target.is_cluster() => Ok(Slots::OneServer),
+            Some(count) => HashTags::new(count).map(Slots::ByGroup),
+            None => Ok(Slots::BySubject),
         }
-        Ok(Slots::OneServer)
     }
 
     /// Checks the settings and builds the store. Makes no connection.
@@ -270,7 +260,6 @@ impl RedisStoreBuilder {
             unkeyed_warning: Once::default(),
             loader: Loader::default(),
             runtimes: Runtimes::default(),
-            #[cfg(feature = "cluster")]
             refunds: Refunds::default(),
         };
         Ok(RedisStore::new(Inner {

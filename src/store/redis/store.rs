@@ -8,17 +8,13 @@ use std::{
 
 use tokio::runtime::Handle;
 
-#[cfg(feature = "cluster")]
-use super::call::{
-    cross_slot,
-    failure_domain::{CLUSTER_DOMAINS, domain_of},
-};
 use super::{
     call::{
         batch,
         client::Client,
-        count_change,
+        count_change, cross_slot,
         denials::{Lookup, Ticket},
+        failure_domain::{CLUSTER_DOMAINS, domain_of},
         holds,
         outgoing::{Outgoing, Request},
         progress::Progress,
@@ -92,11 +88,11 @@ use crate::{
 /// rustls cannot choose for code that names no provider, and panics there. Then install one at the start of the
 /// process.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
-/// (`RedisStoreBuilder::root_certificates`). Features `sentinel` and `cluster` add to the builder:
-#[cfg_attr(feature = "sentinel", doc = "[`open_sentinel`](crate::store::RedisStoreBuilder::open_sentinel),")]
-#[cfg_attr(not(feature = "sentinel"), doc = "`RedisStoreBuilder::open_sentinel`,")]
-#[cfg_attr(feature = "cluster", doc = "[`open_cluster`](crate::store::RedisStoreBuilder::open_cluster).")]
-#[cfg_attr(not(feature = "cluster"), doc = "`RedisStoreBuilder::open_cluster`.")]
+/// (`RedisStoreBuilder::root_certificates`).
+///
+/// The builder also connects to a master that sentinels name
+/// ([`open_sentinel`](crate::store::RedisStoreBuilder::open_sentinel)) and to a Redis Cluster
+/// ([`open_cluster`](crate::store::RedisStoreBuilder::open_cluster)).
 ///
 /// # Redis
 ///
@@ -244,11 +240,10 @@ impl Inner {
 
     async fn send(&self, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
         let client = Arc::clone(&self.client);
-        #[cfg(feature = "cluster")]
-        if client.target.is_cluster() {
-            return cross_slot::send(client, outgoing).await;
+        match client.target.is_cluster() {
+            true => cross_slot::send(client, outgoing).await,
+            false => batch::send(client, NO_SLOT, Request::whole(outgoing)).await,
         }
-        batch::send(client, NO_SLOT, Request::whole(outgoing)).await
     }
 
     /// Whether the keys of a check may be in several failure domains.
@@ -362,12 +357,10 @@ impl Store for RedisStore {
         self.inner.breaker
     }
 
-    #[cfg(feature = "cluster")]
     fn failure_domains(&self) -> usize {
         self.inner.client.failure_domains()
     }
 
-    #[cfg(feature = "cluster")]
     fn failure_domain_of(&self, key: &Key) -> usize {
         let Inner { client, key_hash, .. } = &*self.inner;
         if !client.target.is_cluster() {

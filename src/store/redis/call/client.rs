@@ -5,8 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-#[cfg(feature = "cluster")]
-use super::refund_list::Refunds;
 use super::{
     super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
     denials::Denials,
@@ -17,6 +15,7 @@ use super::{
     protocol,
     queues::Queues,
     redis_key::RedisKeys,
+    refund_list::Refunds,
     reply,
     script::{self, Loader},
     script_clock::ScriptClock,
@@ -46,7 +45,6 @@ pub(crate) struct Client {
     pub(crate) loader: Loader,
     pub(crate) runtimes: Runtimes,
     /// Refunds on a cluster that are not answered yet.
-    #[cfg(feature = "cluster")]
     pub(crate) refunds: Refunds,
 }
 

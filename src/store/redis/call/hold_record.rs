@@ -1,8 +1,6 @@
 //! The record of a charge's open holds, which have a key of their own. `lua/holds.lua` has the script's side.
 
-use super::step::Step;
-#[cfg(feature = "cluster")]
-use super::step::{Alone, AloneHold};
+use super::step::{Alone, AloneHold, Step};
 use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},
@@ -18,7 +16,6 @@ mod usage {
     /// Moves the end of a hold.
     pub(super) const RENEW: u8 = 2;
     /// Added if the count is not asked.
-    #[cfg(feature = "cluster")]
     pub(super) const ALONE: u8 = 4;
 }
 
@@ -29,14 +26,11 @@ const RELEASE: u32 = 1;
 /// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge and
 /// a change of a count concern none either, because the holds do not change.
 pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
-    if matches!(step, Step::ByHand(_)) {
-        return None;
+    match step {
+        Step::ByHand(_) => None,
+        Step::Refund(_) if charge.hold.is_none() => None,
+        _ => charge.policy.holds(),
     }
-    #[cfg(feature = "cluster")]
-    if matches!(step, Step::Refund(_)) && charge.hold.is_none() {
-        return None;
-    }
-    charge.policy.holds()
 }
 
 /// The usage and the fields of the holds: whether an unsettled hold is released, the time-to-live, the name of a hold
@@ -45,9 +39,7 @@ pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u6
     let (usage, actual) = match step {
         Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual),
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
-        #[cfg(feature = "cluster")]
         Step::Refund(_) => (usage::SETTLE, 0),
-        #[cfg(feature = "cluster")]
         Step::Alone(Alone::Holds { usage, .. }) => match usage {
             AloneHold::Look | AloneHold::Hold => (usage::ALONE + usage::CHECK, 0),
             AloneHold::Release => (usage::ALONE + usage::SETTLE, 0),
@@ -56,9 +48,7 @@ pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u6
         _ => (usage::CHECK, 0),
     };
     let unsettled = if holds.unsettled() == Unsettled::Release { RELEASE } else { CHARGE };
-    let id = charge.hold;
-    #[cfg(feature = "cluster")]
-    let id = if let Step::Alone(Alone::Holds { id, .. }) = step { id } else { id };
+    let id = if let Step::Alone(Alone::Holds { id, .. }) = step { id } else { charge.hold };
     let id = id.map_or(0, HoldId::get);
     // By the order of these bytes, holds that end at the same time end in the order of their names.
     (usage, unsettled, holds.ttl_us(), id.to_be_bytes(), actual)

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-#[cfg(feature = "cluster")]
-use super::{super::net::error, by_key};
 use super::{
-    batch,
+    super::net::error,
+    batch, by_key,
     client::Client,
     outgoing::{Charges, Outgoing, Request},
     progress::Progress,
@@ -32,18 +31,15 @@ pub(crate) async fn change(
     let slot = client.keys.slot_of(&key);
     let check = Check::of_open_hold(hold);
     let outgoing = Arc::new(Outgoing::new(check, smallvec![key], progress, None));
-    #[cfg(feature = "cluster")]
     let moving = Arc::clone(&outgoing);
     let request = Request { outgoing, charges: Charges::All, step: Step::Change(change) };
     let verdict = batch::send(Arc::clone(&client), slot, request).await;
-    #[cfg(feature = "cluster")]
     let verdict = match verdict {
         Err(error) if error::is_about_several_keys(&error) => {
             Box::pin(by_key::change_hold(client, moving, slot, change, error)).await
         }
         verdict => verdict,
-    };
-    let verdict = verdict?;
+    }?;
     let is_open = verdict.outcomes.first().is_some_and(|outcome| outcome.fits);
     Ok(if is_open { SettleAnswer::Settled } else { SettleAnswer::Expired })
 }

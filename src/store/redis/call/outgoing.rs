@@ -51,7 +51,6 @@ impl Outgoing {
     }
 
     /// Whether a ban by hand denies the check. Then no rejection is counted.
-    #[cfg(feature = "cluster")]
     pub(crate) fn is_banned_by_hand(&self) -> bool {
         self.meets_ban_by_hand.load(Ordering::Relaxed)
     }
@@ -80,12 +79,10 @@ pub(crate) enum Charges {
     /// All charges of the check.
     All,
     /// The charges at these indices.
-    #[cfg(feature = "cluster")]
     Some(Indices),
 }
 
 /// Indices of charges. A check has at most [`Check::MAX_CHARGES`].
-#[cfg(feature = "cluster")]
 pub(crate) type Indices = SmallVec<[u8; 16]>;
 
 impl Request {
@@ -99,7 +96,6 @@ impl Request {
         (0..self.len()).map(|number| {
             let index = match &self.charges {
                 Charges::All => number,
-                #[cfg(feature = "cluster")]
                 Charges::Some(indices) => usize::from(indices[number]),
             };
             (&self.outgoing.check.charges()[index], &self.outgoing.keys[index])
@@ -110,7 +106,6 @@ impl Request {
     pub(crate) fn len(&self) -> usize {
         match &self.charges {
             Charges::All => self.outgoing.check.charges().len(),
-            #[cfg(feature = "cluster")]
             Charges::Some(indices) => indices.len(),
         }
     }

@@ -87,7 +87,6 @@ impl Progress {
     }
 
     /// The breakers and when the wait began, if the check asks the breakers by itself.
-    #[cfg(feature = "cluster")]
     pub(crate) fn breakers(&self) -> Option<&(Arc<Breakers>, Begin)> {
         self.breakers.get()
     }
@@ -153,7 +152,6 @@ impl Progress {
     }
 
     /// Whether a call was sent that may have charged units.
-    #[cfg(feature = "cluster")]
     pub(crate) fn may_have_charged(&self) -> bool {
         self.may_have_charged.load(Ordering::Relaxed)
     }

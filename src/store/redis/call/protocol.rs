@@ -23,7 +23,6 @@ pub(super) fn write<'a>(
     for request in requests {
         runs.begin(counts_of(request));
         for (charge, key) in request.charges() {
-            #[cfg(feature = "cluster")]
             if let Step::Alone(alone) = request.step {
                 alone.write(charge, key, keys, command, &mut runs);
                 continue;
@@ -42,7 +41,6 @@ pub(super) fn write<'a>(
                 runs.add_holds(charge, holds, request.step);
             }
         }
-        #[cfg(feature = "cluster")]
         if let (Some(receipt), Some((_, key))) = (request.step.receipt(), request.charges().next()) {
             encoded.clear();
             keys.encode_receipt(&mut encoded, key, receipt);
@@ -68,7 +66,6 @@ pub(super) fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = Policy
 fn has_ban_count(charge: &Charge, step: Step) -> bool {
     match step {
         Step::ByHand(change) => change == CountChange::Unban && charge.policy.ban().is_some(),
-        #[cfg(feature = "cluster")]
         Step::Refund(_) => false,
         _ => charge.policy.ban().is_some(),
     }
@@ -78,14 +75,11 @@ fn has_ban_count(charge: &Charge, step: Step) -> bool {
 /// one more, as is the count of denials; no policy has both. A receipt is one more of the request.
 pub(super) fn counts_of(request: &Request) -> usize {
     let counts: usize = request.charges().map(|(charge, _)| counts_of_charge(charge, request.step)).sum();
-    #[cfg(feature = "cluster")]
-    let counts = counts + usize::from(request.step.receipt().is_some());
-    counts
+    counts + usize::from(request.step.receipt().is_some())
 }
 
 /// The number of counts that a step with a charge concerns.
 pub(super) fn counts_of_charge(charge: &Charge, step: Step) -> usize {
-    #[cfg(feature = "cluster")]
     if let Step::Alone(alone) = step {
         return alone.len(charge);
     }

@@ -1,9 +1,7 @@
 //! The Redis key of a count: `{prefix}{{subject}}:{policy}:{form}`, on a cluster `{prefix}{{tag}}{{subject}}:…`.
 
-use super::super::net::slot::NO_SLOT;
-#[cfg(feature = "cluster")]
 use super::{
-    super::net::slot::{SLOT_COUNT, slot_of},
+    super::net::slot::{NO_SLOT, SLOT_COUNT, slot_of},
     hash_tags::HashTags,
     step::Receipt,
 };
@@ -25,10 +23,8 @@ pub(crate) enum Slots {
     /// There are no slots, because there is one server.
     OneServer,
     /// The subject is the hash tag.
-    #[cfg(feature = "cluster")]
     BySubject,
     /// The subjects of a group share a hash tag.
-    #[cfg(feature = "cluster")]
     ByGroup(HashTags),
 }
 
@@ -42,13 +38,10 @@ impl RedisKeys {
     }
 
     /// The slot of all counts of a subject.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has slots"))]
     pub(crate) fn slot_of(&self, key: &Key) -> u16 {
         match &self.slots {
             Slots::OneServer => NO_SLOT,
-            #[cfg(feature = "cluster")]
             Slots::BySubject => slot_of(key.encoded()),
-            #[cfg(feature = "cluster")]
             Slots::ByGroup(tags) => tags.of(key.encoded()).slot,
         }
     }
@@ -57,9 +50,7 @@ impl RedisKeys {
     pub(crate) fn slot_count(&self) -> usize {
         match &self.slots {
             Slots::OneServer => 1,
-            #[cfg(feature = "cluster")]
             Slots::BySubject => usize::from(SLOT_COUNT),
-            #[cfg(feature = "cluster")]
             Slots::ByGroup(tags) => tags.len(),
         }
     }
@@ -82,7 +73,6 @@ impl RedisKeys {
 
     /// Appends the Redis key of a receipt in the slot of a subject. No count has it, because the keys of counts have a
     /// colon or a brace behind the first brace that closes.
-    #[cfg(feature = "cluster")]
     pub(crate) fn encode_receipt(&self, encoded: &mut Vec<u8>, key: &Key, receipt: Receipt) {
         encoded.extend_from_slice(self.prefix.as_bytes());
         encoded.push(b'{');
@@ -107,7 +97,6 @@ impl RedisKeys {
             Algorithm::TokenBucket => b":b3:",
         };
         encoded.extend_from_slice(self.prefix.as_bytes());
-        #[cfg(feature = "cluster")]
         if let Slots::ByGroup(tags) = &self.slots {
             encoded.push(b'{');
             encoded.extend_from_slice(tags.of(key.encoded()).text.as_bytes());
@@ -175,13 +164,11 @@ mod tests {
     }
 
     /// The hash tag of a Redis key, by the specification of the cluster.
-    #[cfg(feature = "cluster")]
     fn tag_of(key: &str) -> &str {
         let (_, tag) = key.split_once('{').unwrap();
         tag.split_once('}').unwrap().0
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn no_two_counts_on_a_cluster_share_a_key_and_no_input_chooses_the_tag() {
         let texts = ["a", "b", "a:b", "b:a", "b:c", "48:3", "{48:3}", "}{a}", "48:3}{a", "a}:b", "", "*", "|", "(a|)"];

@@ -85,7 +85,6 @@ impl Packed<'_> {
                 if matches!(request.step, Step::ByHand(_)) {
                     return self.changed(charge, request);
                 }
-                #[cfg(feature = "cluster")]
                 if let Step::Alone(alone) = request.step {
                     return alone.read(self, charge, request);
                 }
@@ -98,7 +97,6 @@ impl Packed<'_> {
                 outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
             })
             .collect::<Result<_, Error>>()?;
-        #[cfg(feature = "cluster")]
         if request.step.receipt().is_some() {
             self.number()?;
             self.time()?;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cluster")]
-use super::step::Committed;
-use super::{hold_record, step::Step};
+use super::{
+    hold_record,
+    step::{Committed, Step},
+};
 use crate::{
     check::Charge,
     policy::{Algorithm, Holds, Policy, micros_up},
@@ -12,7 +13,6 @@ use crate::{
 };
 
 /// How long the receipt of a commit can be named.
-#[cfg(feature = "cluster")]
 pub(super) const RECEIPT_TTL: Duration = Duration::from_secs(20);
 
 /// The numbers of the algorithms. `lua/check.lua` has the same numbers.
@@ -26,7 +26,6 @@ mod algorithm {
     /// Added to the number of an algorithm whose charge is followed by its holds.
     pub(super) const BESIDE_HOLDS: u8 = 8;
     /// The receipt of a commit.
-    #[cfg(feature = "cluster")]
     pub(super) const RECEIPT: u8 = 16;
 }
 
@@ -37,10 +36,8 @@ pub(super) mod usage {
     /// Flag: commits the charge also if the check is denied.
     pub(crate) const COUNT_REJECTED: u8 = 1;
     /// Evaluates the charge and commits nothing, except as [`COUNT_REJECTED`] demands.
-    #[cfg(feature = "cluster")]
     pub(crate) const EVALUATE: u8 = 2;
     /// Refunds an earlier commit.
-    #[cfg(feature = "cluster")]
     pub(crate) const REFUND: u8 = 4;
     /// Counts the denials of the previous charge, which may lead to a ban.
     pub(crate) const BAN: u8 = 8;
@@ -65,7 +62,6 @@ mod uses {
         1 << (number - 1)
     }
     /// Receipts and refunds.
-    #[cfg(feature = "cluster")]
     pub(super) const RECEIPTS: u8 = 16;
     pub(super) const SEVERAL_CHARGES: u8 = 32;
     pub(super) const BY_HAND: u8 = 64;
@@ -145,7 +141,6 @@ impl Runs {
     }
 
     /// Adds the receipt of the charges that were added.
-    #[cfg(feature = "cluster")]
     pub(super) fn add_receipt(&mut self, step: Step) {
         self.uses(uses::RECEIPTS);
         let usage = if matches!(step, Step::Refund(_)) { usage::REFUND } else { usage::COMMIT };
@@ -165,7 +160,6 @@ impl Runs {
                 let duration = if let CountChange::Ban(duration) = change { duration } else { Duration::ZERO };
                 self.packed.extend_from_slice(&double(micros_up(duration)));
             }
-            #[cfg(feature = "cluster")]
             Step::Refund(committed) => {
                 self.uses(uses::RECEIPTS);
                 let committed_us = if let Committed::At(time_us) = committed { time_us } else { 0 };
@@ -202,33 +196,23 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
         false => usage::COMMIT,
     };
     match step {
-        Step::Commit | Step::Change(_) => commit,
-        #[cfg(feature = "cluster")]
-        Step::CommitPart(_) => commit,
+        Step::Commit | Step::CommitPart(_) | Step::Change(_) => commit,
         Step::ByHand(CountChange::Record(_)) => usage::RECORD,
         Step::ByHand(CountChange::Credit(_)) => usage::CREDIT,
         Step::ByHand(CountChange::Ban(_)) => usage::BAN_BY_HAND,
         Step::ByHand(CountChange::Unban) if policy.is_ban() => usage::FORGET_DENIALS,
         Step::ByHand(CountChange::Unban) => usage::UNBAN,
-        #[cfg(feature = "cluster")]
-        Step::Evaluate => usage::EVALUATE,
-        #[cfg(feature = "cluster")]
+        Step::Evaluate | Step::Alone(_) => usage::EVALUATE,
         Step::Reject if policy.is_ban() => commit,
-        #[cfg(feature = "cluster")]
         Step::Reject => usage::EVALUATE | commit,
-        #[cfg(feature = "cluster")]
         Step::Refund(_) => usage::REFUND,
-        #[cfg(feature = "cluster")]
-        Step::Alone(_) => usage::EVALUATE,
     }
 }
 
 /// The flag of a shadow policy in one step. A refund and a change by hand decide nothing.
 fn shadow_flag(step: Step) -> u8 {
     match step {
-        Step::ByHand(_) => 0,
-        #[cfg(feature = "cluster")]
-        Step::Refund(_) | Step::Alone(_) => 0,
+        Step::ByHand(_) | Step::Refund(_) | Step::Alone(_) => 0,
         _ => usage::SHADOW,
     }
 }

@@ -1,8 +1,10 @@
 //! The steps of a check.
 
-#[cfg(feature = "cluster")]
-use crate::{algorithm::Held, hold::HoldId};
-use crate::{hold::HoldChange, store::CountChange};
+use crate::{
+    algorithm::Held,
+    hold::{HoldChange, HoldId},
+    store::CountChange,
+};
 
 /// One step of a check.
 ///
@@ -11,30 +13,24 @@ use crate::{hold::HoldChange, store::CountChange};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Evaluates the charges. Changes no count.
-    #[cfg(feature = "cluster")]
     Evaluate,
     /// Evaluates the charges, and commits them if all fit.
     Commit,
     /// The same for one part of a check, with a receipt that a refund can name.
-    #[cfg(feature = "cluster")]
     CommitPart(Receipt),
     /// Changes the hold that the only charge names.
     Change(HoldChange),
     /// Changes the count of the only charge by hand.
     ByHand(CountChange),
     /// Evaluates the charges of a check that another slot has denied, and commits what counts denials.
-    #[cfg(feature = "cluster")]
     Reject,
     /// Refunds a commit. Evaluates nothing.
-    #[cfg(feature = "cluster")]
     Refund(Committed),
     /// Asks one key of the only charge alone, because the slot moves between two masters.
-    #[cfg(feature = "cluster")]
     Alone(Alone),
 }
 
 /// One key of a charge, and what is done with it.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Alone {
     /// The count itself, beside units that are held.
@@ -46,7 +42,6 @@ pub(crate) enum Alone {
 }
 
 /// What is done with a count.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Then {
     /// Evaluates the charge.
@@ -58,7 +53,6 @@ pub(crate) enum Then {
 }
 
 /// What is done with open holds.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AloneHold {
     /// Adds up what is held.
@@ -72,7 +66,6 @@ pub(crate) enum AloneHold {
 }
 
 /// The receipt of a commit: a key of its own in the slot of the commit. `lua/refund.lua` describes it.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Receipt {
     /// A random number for each check.
@@ -82,7 +75,6 @@ pub(crate) struct Receipt {
 }
 
 /// How a refund names its commit.
-#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Committed {
     /// By its receipt. Such a refund may be sent again, and before it is known whether the commit was made.
@@ -94,38 +86,24 @@ pub(crate) enum Committed {
 impl Step {
     /// Whether the step evaluates the charges.
     pub(crate) fn is_check(self) -> bool {
-        match self {
-            Self::Change(_) | Self::ByHand(_) => false,
-            #[cfg(feature = "cluster")]
-            Self::Refund(_) => false,
-            _ => true,
-        }
+        !matches!(self, Self::Change(_) | Self::ByHand(_) | Self::Refund(_))
     }
 
     /// Whether the step is for one key of a slot that moves.
     pub(super) fn is_alone(self) -> bool {
-        match self {
-            #[cfg(feature = "cluster")]
-            Self::Alone(_) => true,
-            _ => false,
-        }
+        matches!(self, Self::Alone(_))
     }
 
     /// Whether the step may charge units.
     pub(crate) fn may_charge(self) -> bool {
         match self {
-            Self::Commit | Self::Change(_) | Self::ByHand(_) => true,
-            #[cfg(feature = "cluster")]
-            Self::CommitPart(_) => true,
-            #[cfg(feature = "cluster")]
+            Self::Commit | Self::CommitPart(_) | Self::Change(_) | Self::ByHand(_) => true,
             Self::Alone(Alone::Count { then: Then::Commit, .. } | Alone::Holds { usage: AloneHold::Hold, .. }) => true,
-            #[cfg(feature = "cluster")]
             _ => false,
         }
     }
 
     /// The receipt that the step names.
-    #[cfg(feature = "cluster")]
     pub(crate) fn receipt(self) -> Option<Receipt> {
         match self {
             Self::CommitPart(receipt) | Self::Refund(Committed::Receipt(receipt)) => Some(receipt),

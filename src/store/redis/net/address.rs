@@ -4,17 +4,15 @@ use std::fmt;
 
 use redis::{RedisError, RedisResult};
 
-#[cfg(feature = "sentinel")]
-use super::sentinel::Sentinels;
 use super::{
-    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, url, wire::Wire,
+    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, sentinel::Sentinels, url,
+    wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 
 /// The address that a pool dials.
 #[derive(Clone)]
 pub(crate) enum Address {
-    #[cfg(feature = "sentinel")]
     Sentinels(Box<Sentinels>),
     Server(Box<Endpoint>),
 }
@@ -28,7 +26,6 @@ impl Address {
     /// Dials once. Each dial looks the name up and asks the sentinels again.
     pub(crate) async fn dial(&self, progress: DialProgress) -> RedisResult<Wire> {
         match self {
-            #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.dial_master(&progress).await,
             Self::Server(endpoint) => Wire::dial(endpoint, &progress).await,
         }
@@ -42,7 +39,6 @@ impl Address {
     /// The passwords that no error may show.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
         match self {
-            #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.passwords(),
             Self::Server(endpoint) => endpoint.passwords(),
         }
@@ -52,7 +48,6 @@ impl Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            #[cfg(feature = "sentinel")]
             Self::Sentinels(sentinels) => sentinels.fmt(f),
             Self::Server(endpoint) => write!(f, "{}", endpoint.info.addr()),
         }

@@ -36,7 +36,6 @@ impl Connection {
     }
 
     /// Sends a command once and waits for the reply until the deadline.
-    #[cfg(feature = "cluster")]
     pub(crate) async fn query(&mut self, command: &Cmd) -> RedisResult<Value> {
         within(self.deadline, self.send(command)).await.unwrap_or_else(no_reply)
     }
@@ -47,7 +46,6 @@ impl Connection {
     }
 
     /// Sends a command that the owner of its slot has redirected to this server with ASK, because the slot is moving.
-    #[cfg(feature = "cluster")]
     pub(crate) async fn send_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut pipeline = redis::pipe();
         // Without `ignore_errors` an error would lose its text, which may name another node.

@@ -8,13 +8,11 @@ use std::{
     },
 };
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-use super::announcer::Announcer;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::{login::Logins, redact::Passwords};
+use super::{announcer::Announcer, login::Logins, redact::Passwords};
 
 /// The address of a server, and how connections to it are made. It is built once and dialled many times.
 #[derive(Clone)]
@@ -28,11 +26,6 @@ pub(crate) struct Endpoint {
     /// Whether the scheme of the URL is right. Endpoints from one URL share it.
     pub(crate) scheme: Scheme,
     /// Who has named the host, if it was not the URL.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    #[cfg_attr(
-        not(any(feature = "cluster", feature = "tls")),
-        expect(dead_code, reason = "only errors of TLS tell it")
-    )]
     pub(crate) announcer: Option<Announcer>,
 }
 
@@ -59,13 +52,11 @@ impl Endpoint {
             #[cfg(feature = "tls")]
             tls: None,
             scheme: Scheme::default(),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             announcer: None,
         }
     }
 
     /// The same login, database and certificates on another host, which `announcer` has named.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(crate) fn on_host(&self, host: String, port: u16, announcer: Option<Announcer>) -> Self {
         let addr = match self.info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -75,7 +66,6 @@ impl Endpoint {
         };
         let scheme = match announcer {
             // A cluster may announce ports of the other kind.
-            #[cfg(feature = "cluster")]
             Some(Announcer::Cluster) => Scheme::default(),
             _ => self.scheme.clone(),
         };
@@ -105,7 +95,6 @@ impl Endpoint {
     }
 
     /// The host, also if it stands for the name of a master. Empty for a socket.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(crate) fn host(&self) -> &str {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
@@ -127,10 +116,7 @@ impl Endpoint {
     /// How the servers that an announcer names are named as in their certificates.
     #[cfg(feature = "tls")]
     pub(crate) fn naming_advice(&self) -> Option<&'static str> {
-        #[cfg(any(feature = "cluster", feature = "sentinel"))]
-        return self.announcer.map(Announcer::advice);
-        #[cfg(not(any(feature = "cluster", feature = "sentinel")))]
-        None
+        self.announcer.map(Announcer::advice)
     }
 }
 

@@ -36,7 +36,6 @@ impl FirstDial {
     }
 
     /// Creates a first dial that is over already, so that checks do not wait for it.
-    #[cfg(feature = "cluster")]
     pub(crate) fn over() -> Self {
         let (has_ended, ended) = (AtomicBool::new(true), Notify::new());
         Self(Arc::new(DialState { begin: None, limit: Duration::ZERO, has_ended, ended }))

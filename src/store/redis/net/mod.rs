@@ -2,12 +2,10 @@
 //! checks.
 
 pub(crate) mod address;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 mod announcer;
 mod backoff;
 #[cfg(feature = "tls")]
 mod certificate_error;
-#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 mod connection;
 mod dialer;
@@ -22,7 +20,6 @@ mod progress;
 mod redact;
 pub(crate) mod routed;
 pub(crate) mod security;
-#[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod settings;

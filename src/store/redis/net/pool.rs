@@ -13,9 +13,8 @@ use bb8_redis::{
     bb8::{self, RunError},
 };
 
-#[cfg(feature = "cluster")]
-use super::cluster::{nodes::Nodes, redirection::Node};
 use super::{
+    cluster::{nodes::Nodes, redirection::Node},
     connection::Connection,
     error,
     first_dial::FirstDial,
@@ -30,7 +29,6 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(crate) enum Pool {
     Server(Box<ServerPool>),
-    #[cfg(feature = "cluster")]
     Cluster(Arc<Nodes>),
     /// A pool of the caller, which maintains its connections itself.
     External {
@@ -42,11 +40,9 @@ pub(crate) enum Pool {
 
 impl Pool {
     /// The first dial of the server that has `slot`, while that dial is in progress.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(crate) fn first_dial(&self, slot: u16) -> Option<FirstDial> {
         match self {
             Self::Server(pool) => pool.first_dial().cloned(),
-            #[cfg(feature = "cluster")]
             Self::Cluster(nodes) => nodes.first_dial(slot),
             // The caller has dialled its connections.
             Self::External { .. } => None,
@@ -54,12 +50,10 @@ impl Pool {
     }
 
     /// One number for each master, such that `slot_of(number)` is a slot of that master.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(crate) async fn probe_numbers(&self, slot_of: impl Fn(u64) -> u16) -> Result<Vec<u64>, Error> {
         match self {
-            #[cfg(feature = "cluster")]
             Self::Cluster(nodes) => nodes.probe_numbers(slot_of).await,
-            _ => Ok(vec![0]),
+            Self::Server(_) | Self::External { .. } => Ok(vec![0]),
         }
     }
 
@@ -77,11 +71,9 @@ impl Pool {
     }
 
     /// A connection to the server that has `slot`, which is not known to be broken.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "one server has all slots"))]
     pub(crate) async fn get(&self, slot: u16) -> Result<RoutedConnection, Error> {
         match self {
             Self::Server(pool) => Ok(RoutedConnection::to_server(pool.get().await?)),
-            #[cfg(feature = "cluster")]
             Self::Cluster(nodes) => {
                 let (connection, address) = nodes.get(slot).await?;
                 Ok(RoutedConnection::to_node(connection, Node::new(Arc::clone(nodes), address)))

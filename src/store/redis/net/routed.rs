@@ -3,14 +3,13 @@
 //! A node of a cluster that does not have a slot replies with the node that has it (MOVED, ASK) and has not run the
 //! command, so the command is sent to that node. No other command is ever sent twice.
 
-use redis::{Cmd, FromRedisValue, RedisResult, Value};
-#[cfg(feature = "cluster")]
-use redis::{ErrorKind, RedisError};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
-#[cfg(feature = "cluster")]
-use super::cluster::redirection::{Node, Redirection};
-use super::connection::{Connection, no_reply};
+use super::{
+    cluster::redirection::{Node, Redirection},
+    connection::{Connection, no_reply},
+};
 use crate::runtime::deadline::within;
 
 /// A connection that follows redirections of a cluster. Clones share the connection.
@@ -18,24 +17,17 @@ use crate::runtime::deadline::within;
 pub(crate) struct RoutedConnection {
     connection: Connection,
     /// The node of a cluster at the other end; `None` for a server that is not part of a cluster.
-    #[cfg(feature = "cluster")]
     node: Option<Node>,
 }
 
 /// Redirections that a command follows. A slot that moves takes one or two; more mean that nodes contradict each other.
-#[cfg(feature = "cluster")]
 const MAX_REDIRECTIONS: usize = 4;
 
 impl RoutedConnection {
     pub(crate) fn to_server(connection: Connection) -> Self {
-        Self {
-            connection,
-            #[cfg(feature = "cluster")]
-            node: None,
-        }
+        Self { connection, node: None }
     }
 
-    #[cfg(feature = "cluster")]
     pub(crate) fn to_node(connection: Connection, node: Node) -> Self {
         Self { connection, node: Some(node) }
     }
@@ -44,19 +36,12 @@ impl RoutedConnection {
     pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         let deadline = self.connection.deadline();
         let result = within(deadline, self.route(command)).await.unwrap_or_else(no_reply);
-        #[cfg(feature = "cluster")]
         if let (Some(node), Err(error)) = (&self.node, &result) {
             node.failed(error);
         }
         Ok(redis::from_redis_value(result?)?)
     }
 
-    #[cfg(not(feature = "cluster"))]
-    async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
-        self.connection.send(command).await
-    }
-
-    #[cfg(feature = "cluster")]
     async fn route(&mut self, command: &Cmd) -> RedisResult<Value> {
         let result = self.connection.send(command).await;
         match &self.node {
@@ -67,7 +52,6 @@ impl RoutedConnection {
     }
 
     /// Follows the redirections in `result`, the reply of `node`. After MOVED this connection leads to the new node.
-    #[cfg(feature = "cluster")]
     async fn follow(&mut self, mut node: Node, command: &Cmd, mut result: RedisResult<Value>) -> RedisResult<Value> {
         for _ in 0..MAX_REDIRECTIONS {
             let Some(redirection) = Redirection::read(&result, node.host()) else { return result };
@@ -92,13 +76,11 @@ impl RoutedConnection {
 
     /// A turn to send a call to a node of a cluster, when the node has few calls to evaluate. `None` at once for a
     /// server that is not part of a cluster.
-    #[cfg_attr(not(feature = "cluster"), expect(clippy::unused_async, reason = "only a cluster has turns"))]
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        #[cfg(feature = "cluster")]
-        if let Some(node) = &self.node {
-            return node.turn().await;
+        match &self.node {
+            Some(node) => node.turn().await,
+            None => None,
         }
-        None
     }
 
     /// Sends a command and does not wait for its reply. Commands that are sent later run after it.

@@ -21,7 +21,6 @@ pub(crate) struct Security {
     /// Replaces the logins in the URLs of servers.
     pub(crate) logins: Option<Logins>,
     /// Replaces the logins in the URLs of sentinels.
-    #[cfg(feature = "sentinel")]
     pub(crate) sentinel_logins: Option<Logins>,
     #[cfg(feature = "tls")]
     certificates: Certificates,

@@ -13,7 +13,6 @@ use std::{
 
 use bb8_redis::bb8::{self, QueueStrategy, RunError};
 use redis::RedisError;
-#[cfg(feature = "cluster")]
 use tokio::sync::Semaphore;
 
 use super::{address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, settings::Settings};
@@ -25,14 +24,12 @@ pub(crate) struct ServerPool {
     dialer: Dialer,
     pool: bb8::Pool<Dialer>,
     /// Turns to send calls, for callers that wait while other calls are in flight.
-    #[cfg(feature = "cluster")]
     pub(crate) turns: Arc<Semaphore>,
     /// Ends the dials when the pool is dropped.
     _alive: Arc<()>,
 }
 
 /// The number of calls that have a turn at the same time: a server evaluates one while the next one travels.
-#[cfg(feature = "cluster")]
 const TURNS: usize = 2;
 
 impl ServerPool {
@@ -41,13 +38,7 @@ impl ServerPool {
         let alive = Arc::new(());
         let dialer = Dialer::new(address, settings, first_dial, Arc::downgrade(&alive));
         let pool = build(dialer.clone(), size);
-        Self {
-            dialer,
-            pool,
-            #[cfg(feature = "cluster")]
-            turns: Arc::new(Semaphore::new(TURNS)),
-            _alive: alive,
-        }
+        Self { dialer, pool, turns: Arc::new(Semaphore::new(TURNS)), _alive: alive }
     }
 
     /// The first dial, while it is in progress.

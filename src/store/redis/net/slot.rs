@@ -7,12 +7,11 @@ pub(crate) const NO_SLOT: u16 = 0;
 pub(crate) const SLOT_COUNT: u16 = 16_384;
 
 /// The slot of the Redis keys with this hash tag.
-#[cfg(feature = "cluster")]
 pub(crate) fn slot_of(tag: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag) % SLOT_COUNT
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

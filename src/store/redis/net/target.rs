@@ -5,13 +5,15 @@ use std::{sync::Arc, time::Duration};
 use bb8_redis::{RedisConnectionManager, bb8};
 
 use super::{
-    address::Address, first_dial::FirstDial, liveness::PoolLiveness, pool::Pool, redact::Passwords,
-    server_pool::ServerPool, settings::Settings, slot::NO_SLOT,
-};
-#[cfg(feature = "cluster")]
-use super::{
+    address::Address,
     cluster::{nodes::Nodes, seeds::Seeds},
-    slot,
+    first_dial::FirstDial,
+    liveness::PoolLiveness,
+    pool::Pool,
+    redact::Passwords,
+    server_pool::ServerPool,
+    settings::Settings,
+    slot::{self, NO_SLOT},
 };
 
 /// What a store connects to.
@@ -20,7 +22,6 @@ pub(crate) enum Target {
     /// One server, or the master that sentinels name, with a pool of `size` connections.
     Server { address: Address, size: u32 },
     /// The masters of a cluster, with a pool of `size` connections each.
-    #[cfg(feature = "cluster")]
     Cluster { seeds: Seeds, size: u32 },
     /// A pool of the caller.
     External(bb8::Pool<RedisConnectionManager>),
@@ -28,28 +29,18 @@ pub(crate) enum Target {
 
 impl Target {
     pub(crate) fn is_cluster(&self) -> bool {
-        match self {
-            #[cfg(feature = "cluster")]
-            Self::Cluster { .. } => true,
-            _ => false,
-        }
+        matches!(self, Self::Cluster { .. })
     }
 
     /// The slot of the Redis keys with this hash tag.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables, reason = "only a cluster has slots"))]
     pub(crate) fn slot_of(&self, tag: &[u8]) -> u16 {
-        #[cfg(feature = "cluster")]
-        if self.is_cluster() {
-            return slot::slot_of(tag);
-        }
-        NO_SLOT
+        if self.is_cluster() { slot::slot_of(tag) } else { NO_SLOT }
     }
 
     /// The passwords that no error may show. An external pool does not reveal its password.
     pub(crate) fn passwords(&self) -> Passwords<'_> {
         match self {
             Self::Server { address, .. } => address.passwords(),
-            #[cfg(feature = "cluster")]
             Self::Cluster { seeds, .. } => seeds.passwords(),
             Self::External(_) => Passwords::default(),
         }
@@ -62,7 +53,6 @@ impl Target {
             Self::Server { address, size } => {
                 Pool::Server(Box::new(ServerPool::open(address.clone(), *size, settings, first_dial)))
             }
-            #[cfg(feature = "cluster")]
             Self::Cluster { seeds, size } => Pool::Cluster(Arc::new(Nodes::new(seeds.clone(), *size, settings))),
             Self::External(pool) => Pool::External {
                 pool: pool.clone(),

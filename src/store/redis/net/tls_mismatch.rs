@@ -18,7 +18,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{endpoint::Endpoint, error};
+use super::{announcer::Announcer, endpoint::Endpoint, error};
 use crate::runtime::deadline::within;
 
 /// How long a handshake may take before the server is probed beside it. Checks wait longer for the first dial, so the
@@ -81,8 +81,7 @@ async fn mismatch(endpoint: &Endpoint) -> Option<RedisError> {
         _ => return None,
     };
     let text = match (is_encrypted, first_byte(host, port, probe).await?) {
-        #[cfg(feature = "cluster")]
-        (true, b'+' | b'-') if endpoint.announcer == Some(super::announcer::Announcer::Cluster) => {
+        (true, b'+' | b'-') if endpoint.announcer == Some(Announcer::Cluster) => {
             "the cluster announces a port without TLS; set tls-cluster yes on each node, or write redis:// instead of \
              rediss://"
         }
