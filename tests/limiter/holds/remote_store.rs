@@ -70,23 +70,22 @@ impl RemoteStore {
     async fn change(self, hold: OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
         let down = |message: &str| Err(Error::new(ErrorKind::Unavailable, message));
         tokio::task::yield_now().await;
-        let network = {
-            let mut state = self.state.lock().unwrap();
-            if !matches!(state.network, Network::Down | Network::Silent) {
-                state.received.push(change);
-            }
-            state.network
+        let network = self.network();
+        // A change has an effect before a test sees that it was received.
+        let answer = match network {
+            Network::Well | Network::LosesAnswers => Some(self.memory.change_hold(&hold, change)),
+            Network::Down | Network::Silent | Network::Panics => None,
         };
+        if !matches!(network, Network::Down | Network::Silent) {
+            self.state.lock().unwrap().received.push(change);
+        }
         match network {
-            Network::Well => match self.memory.change_hold(&hold, change) {
-                Answer::Ready(result) => result,
-                Answer::Pending(pending) => pending.await,
+            Network::Well => match answer {
+                Some(Answer::Ready(result)) => result,
+                _ => panic!("a memory store answers at once"),
             },
             Network::Down => down("connection refused"),
-            Network::LosesAnswers => {
-                drop(self.memory.change_hold(&hold, change));
-                down("connection reset").map_err(Error::charge_unknown)
-            }
+            Network::LosesAnswers => down("connection reset").map_err(Error::charge_unknown),
             Network::Silent => future::pending().await,
             Network::Panics => panic!("a store that panics"),
         }
