@@ -30,8 +30,15 @@ async fn recovered(limiter: &Limiter) {
 async fn a_half_open_connection_is_replaced() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.port());
-    let limiter = through(&proxy);
+    let builder = RedisStore::builder().deadline(Duration::from_secs(1)).pool_size(2);
+    let limiter = Limiter::new(builder.open(&proxy.url()).unwrap());
     recovered(&limiter).await;
+    // A connection that is made after the others fell silent would answer.
+    let start = Instant::now();
+    while server.command("CLIENT LIST").matches(" addr=").count() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(10), "the second connection is not made");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     proxy.silence();
     assert!(limiter.check("k", &policy(), 1).await.is_err());
     recovered(&limiter).await;
