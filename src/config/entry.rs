@@ -1,7 +1,7 @@
 //! Reads the settings of requests: the default, and those of single routes.
 
 use super::{
-    fields::{self, Field, Kind, Table},
+    fields::{self, Field, Table},
     mistake::Mistakes,
     place::Place,
     section::{Read, Section, entries},
@@ -112,14 +112,13 @@ fn resolve<'a>(names: &[String], known: &'a [Named]) -> Result<Vec<&'a Named>, S
 
 /// Reads the costs under single policies.
 fn costs(value: Tree, place: &Place, mistakes: &mut Mistakes) -> Vec<(String, u32)> {
-    let Kind::TableOf(_, kind) = &fields::COSTS.kind else { return Vec::new() };
     let mut costs: Vec<(String, u32)> = Vec::new();
     for (name, value) in entries(value, place, mistakes).unwrap_or_default() {
         if costs.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
             mistakes.add(place.at(&name), "this policy has a cost already (case is ignored); leave one of the two out");
             continue;
         }
-        match values::in_range(kind, &value) {
+        match values::whole(&fields::COSTS, value) {
             Ok(cost) => costs.push((name, cost)),
             Err(message) => mistakes.add(place.at(&name), message),
         }

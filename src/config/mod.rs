@@ -99,12 +99,10 @@ mod entry;
 mod fields;
 mod file;
 mod holds;
-mod json;
 mod limits;
 mod mistake;
 mod place;
 mod policy;
-mod schema;
 mod section;
 mod suggest;
 mod tree;
@@ -115,5 +113,19 @@ pub use self::{
     file::LimitsFile,
     limits::LimitsConfig,
     mistake::{LimitsError, Mistake},
-    schema::schema,
 };
+
+/// The JSON Schema (draft 2020-12) of a file of limits: the text of `docs/limits.schema.json`.
+///
+/// Editors complete and check the fields of a file with it. The schema knows the fields, their types, ranges and words.
+/// [`LimitsFile::check`] also compares fields with each other, such as a cost with a limit.
+///
+/// # Examples
+///
+/// ```
+/// let schema: serde_json::Value = serde_json::from_str(tollgate::config::schema()).unwrap();
+/// assert_eq!(schema["properties"]["routes"]["type"], "object");
+/// ```
+pub fn schema() -> &'static str {
+    include_str!("../../docs/limits.schema.json")
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    fields::{Field, Kind},
+    fields::Field,
     suggest::{advice, quoted},
     tree::Tree,
 };
@@ -54,18 +54,13 @@ pub(super) fn share_or_off(_: &Field, value: Tree) -> Result<Option<f64>, String
 
 /// Reads a whole number in the range of the field.
 pub(super) fn whole(field: &Field, value: Tree) -> Result<u32, String> {
-    in_range(&field.kind, &value)
-}
-
-/// Reads a whole number in the range of `kind`, which is a [`Kind::Whole`].
-pub(super) fn in_range(kind: &Kind, value: &Tree) -> Result<u32, String> {
-    let (least, most) = if let Kind::Whole { least, most } = kind { (*least, *most) } else { (0, u32::MAX) };
+    let (least, most) = (field.range.start(), field.range.end());
     match value {
-        Tree::Integer(number) => u32::try_from(*number)
+        Tree::Integer(number) => u32::try_from(number)
             .ok()
-            .filter(|number| (least..=most).contains(number))
+            .filter(|number| field.range.contains(number))
             .ok_or_else(|| format!("{number} is out of range; write {least} to {most}")),
-        other => Err(format!("{} is not a whole number; write {least} to {most}", shown(other))),
+        other => Err(format!("{} is not a whole number; write {least} to {most}", shown(&other))),
     }
 }
 

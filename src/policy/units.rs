@@ -71,19 +71,6 @@ fn whole(digits: &str) -> Option<u64> {
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// The pattern of a duration in the JSON Schema.
-#[cfg(feature = "serde")]
-pub(crate) fn duration_pattern() -> String {
-    format!("^[0-9]+({})$", DURATION_UNITS.map(|(name, _)| name).join("|"))
-}
-
-/// The pattern of a rate in the JSON Schema.
-#[cfg(feature = "serde")]
-pub(crate) fn rate_pattern() -> String {
-    let [durations, rates] = [DURATION_UNITS, RATE_UNITS].map(|units| units.map(|(name, _)| name).join("|"));
-    format!("^0*[1-9][0-9]*/({rates}|[0-9]+({durations}))$")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -96,11 +96,14 @@ impl Step {
 
     /// Whether the step may charge units.
     pub(crate) fn may_charge(self) -> bool {
-        match self {
-            Self::Commit | Self::CommitPart(_) | Self::Change(_) | Self::ByHand(_) => true,
-            Self::Alone(Alone::Count { then: Then::Commit, .. } | Alone::Holds { usage: AloneHold::Hold, .. }) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Commit
+                | Self::CommitPart(_)
+                | Self::Change(_)
+                | Self::ByHand(_)
+                | Self::Alone(Alone::Count { then: Then::Commit, .. } | Alone::Holds { usage: AloneHold::Hold, .. })
+        )
     }
 
     /// The receipt that the step names.
