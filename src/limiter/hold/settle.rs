@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// The future of a [`Settlement`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
+/// The future of a [`SettleAnswer`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
 ///
 /// # Cancel safety
 ///
