@@ -92,8 +92,8 @@ pub mod outbound {}
 #[doc = include_str!("../docs/redis.svg")]
 pub mod performance {}
 
+#[doc = "[missing]: crate::MissingKey"]
 #[doc = "[operations]: operations"]
-#[doc = "[resolve]: crate::resolve"]
 #[doc = ""]
 #[doc = include_str!("../docs/plans-from-a-database.md")]
 pub mod plans_from_a_database {}

@@ -52,11 +52,12 @@
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
 //! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
 //! Limits in a file: [`config`]. Limits that change while the service runs: [`live`]. Keys that have to be looked up:
-//! [`resolve`]. Why a request was refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that
-//! are known only afterwards: [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once:
-//! [`Policy::concurrent`]. [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for
-//! common tasks, such as plans, logins, several budgets for one request and tests, are in [`recipes`]; pages about
-//! operation, proxies and guarantees are in [`guide`].
+//! [a middleware](guide::plans_from_a_database#keys-that-have-to-be-looked-up) before the limit. Why a request was
+//! refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that are known only afterwards:
+//! [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once: [`Policy::concurrent`].
+//! [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for common tasks, such as plans,
+//! logins, several budgets for one request and tests, are in [`recipes`]; pages about operation, proxies and guarantees
+//! are in [`guide`].
 //!
 //! # The path of a request
 //!
@@ -218,7 +219,6 @@ pub mod policy;
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
 pub mod rejection;
-pub mod resolve;
 mod runtime;
 pub mod store;
 pub mod throttle;

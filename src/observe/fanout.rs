@@ -23,7 +23,6 @@ use crate::observe::{
     observer::Observer,
     plan::{PlanFallback, PlanLookup},
     refusal::Refused,
-    resolve::ResolveFailure,
     warning::Warning,
 };
 
@@ -120,10 +119,6 @@ impl Observer for Fanout {
 
     fn on_plan_fallback(&self, fallback: &PlanFallback) {
         self.each(|observer| observer.on_plan_fallback(fallback));
-    }
-
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        self.each(|observer| observer.on_resolve_failure(failure));
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -19,7 +19,6 @@ pub(super) enum Topic {
     Limits,
     Plans,
     Refusal,
-    Resolve,
     Setup,
     Store,
 }
@@ -79,7 +78,6 @@ fn is_taken(topic: Topic) -> bool {
         Topic::Limits => enabled!(target: "tollgate::limits", Level::WARN),
         Topic::Plans => enabled!(target: "tollgate::plans", Level::WARN),
         Topic::Refusal => enabled!(target: "tollgate::refusal", Level::WARN),
-        Topic::Resolve => enabled!(target: "tollgate::resolve", Level::WARN),
         Topic::Setup => enabled!(target: "tollgate::setup", Level::WARN),
         Topic::Store => enabled!(target: "tollgate::store", Level::WARN),
     }
@@ -94,7 +92,6 @@ fn trace(topic: Topic, line: &str) {
         Topic::Limits => warn!(target: "tollgate::limits", "{line}"),
         Topic::Plans => warn!(target: "tollgate::plans", "{line}"),
         Topic::Refusal => warn!(target: "tollgate::refusal", "{line}"),
-        Topic::Resolve => warn!(target: "tollgate::resolve", "{line}"),
         Topic::Setup => warn!(target: "tollgate::setup", "{line}"),
         Topic::Store => warn!(target: "tollgate::store", "{line}"),
     }

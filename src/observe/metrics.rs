@@ -20,7 +20,6 @@ use crate::{
         plan::{PlanFallback, PlanLookup},
         refusal::Refused,
         request::ObservedRequest,
-        resolve::ResolveFailure,
         warning::Warning,
     },
     policy::Policy,
@@ -81,7 +80,6 @@ const EVICTED: &str = "tollgate_evicted_counts_total";
 const PLAN_LOOKUPS: &str = "tollgate_plan_lookups_total";
 const PLAN_LOOKUP_DURATION: &str = "tollgate_plan_lookup_duration_seconds";
 const PLAN_FALLBACKS: &str = "tollgate_plan_fallbacks_total";
-const RESOLVE_FAILURES: &str = "tollgate_resolve_failures_total";
 const WARNINGS: &str = "tollgate_warnings_total";
 #[cfg(feature = "serde")]
 const LIMITS_CHANGES: &str = "tollgate_limits_changes_total";
@@ -135,7 +133,6 @@ impl Metrics {
         describe_counter!(PLAN_LOOKUPS, Unit::Count, "Look-ups of plans that ended.");
         describe_histogram!(PLAN_LOOKUP_DURATION, Unit::Seconds, "How long a look-up of a plan took.");
         describe_counter!(PLAN_FALLBACKS, Unit::Count, "Requests without a current plan.");
-        describe_counter!(RESOLVE_FAILURES, Unit::Count, "Requests that were not resolved.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
         #[cfg(feature = "serde")]
         describe_counter!(LIMITS_CHANGES, Unit::Count, "Attempts to replace the limits, by outcome.");
@@ -280,10 +277,6 @@ impl Observer for Metrics {
         let plan = if fallback.is_stale { "stale" } else { "default" };
         let labels = self.labels([("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
         counter!(PLAN_FALLBACKS, labels).increment(1);
-    }
-
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        counter!(RESOLVE_FAILURES, self.labels([("cause", failure.cause().into())])).increment(1);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -102,9 +102,9 @@ mod observer_cell;
 mod outage;
 mod plan;
 mod refusal;
+#[cfg(feature = "plans")]
 mod reporter;
 mod request;
-mod resolve;
 mod span;
 mod throttle;
 #[cfg(feature = "tracing")]
@@ -117,6 +117,8 @@ pub use self::limits_change::LimitsChange;
 pub use self::metrics::Metrics;
 #[cfg(feature = "serde")]
 pub(crate) use self::notices::{report_limits_change, report_limits_warning};
+#[cfg(feature = "plans")]
+pub(crate) use self::reporter::Reporter;
 #[cfg(feature = "redis")]
 pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
@@ -134,7 +136,6 @@ pub use self::{
     plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
     refusal::{RefusalReason, Refused},
     request::ObservedRequest,
-    resolve::ResolveFailure,
     warning::Warning,
 };
 pub(crate) use self::{
@@ -143,7 +144,6 @@ pub(crate) use self::{
     near_limits::NearLimits,
     notices::Notices,
     observer_cell::ObserverCell,
-    reporter::Reporter,
     span::CheckSpan,
     throttle::{Once, Throttle},
 };

@@ -19,7 +19,6 @@ use crate::{
         outage::{Length, Outage},
         plan::{PlanFallback, PlanLookup},
         refusal::Refused,
-        resolve::ResolveFailure,
         throttle::Throttle,
         warning::Warning,
     },
@@ -38,7 +37,6 @@ pub(crate) struct Notices {
     refusal: Throttle,
     plan_lookup: Throttle,
     plan_fallback: Throttle,
-    resolve: Throttle,
 }
 
 /// Why the store gives no verdict.
@@ -197,12 +195,6 @@ impl Observer for Notices {
             && self.plan_fallback.claim(SystemClock.now_us(), PAUSE_US).is_some()
         {
             self.write(Topic::Plans, advice);
-        }
-    }
-
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        if self.resolve.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            self.write(Topic::Resolve, failure);
         }
     }
 

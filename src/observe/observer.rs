@@ -13,7 +13,6 @@ use crate::observe::{
     near_limit::NearLimit,
     plan::{PlanFallback, PlanLookup},
     refusal::Refused,
-    resolve::ResolveFailure,
     warning::Warning,
 };
 
@@ -123,11 +122,6 @@ pub trait Observer: Send + Sync + 'static {
         let _ = fallback;
     }
 
-    /// A [`resolve`](crate::resolve::resolve) layer got an error or no answer in time, and inserted nothing.
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        let _ = failure;
-    }
-
     /// The setup of a store or a layer looks wrong. Called once for each store or layer and each kind of warning.
     fn on_warning(&self, warning: &Warning) {
         let _ = warning;
@@ -211,10 +205,6 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn on_plan_fallback(&self, fallback: &PlanFallback) {
         (**self).on_plan_fallback(fallback);
-    }
-
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        (**self).on_resolve_failure(failure);
     }
 
     fn on_warning(&self, warning: &Warning) {

@@ -28,7 +28,6 @@ use crate::{
         plan::{PlanFallback, PlanLookup},
         refusal::Refused,
         request::ObservedRequest,
-        resolve::ResolveFailure,
         throttle::Throttle,
         warning::Warning,
     },
@@ -58,7 +57,6 @@ use crate::{
 /// | `tollgate::exempt` | trace | a request passed without a check, because its route or its key is exempt |
 /// | `tollgate::plans` | warn | a look-up of a plan failed, or none could start: at most once a second, `left_out` as above |
 /// | `tollgate::plans` | debug | a look-up of a plan ended; trace: a request had no current plan |
-/// | `tollgate::resolve` | warn | a request was not resolved: at most once a second, `left_out` as above |
 /// | `tollgate::hold` | debug | a hold has ended: settled, released, dropped without a settlement, or expired before |
 /// | `tollgate::hold` | warn | no store has answered the change of a hold within its time-to-live: at most once a second, `left_out` as above |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
@@ -84,7 +82,6 @@ pub struct Tracing {
     misconfigured: Throttle,
     plan_lookup: Throttle,
     plan_fallback: Throttle,
-    resolve: Throttle,
     hold: Throttle,
     outage: WarnedOutage,
 }
@@ -101,7 +98,6 @@ impl Tracing {
             misconfigured: Throttle::default(),
             plan_lookup: Throttle::default(),
             plan_fallback: Throttle::default(),
-            resolve: Throttle::default(),
             hold: Throttle::default(),
             outage: WarnedOutage::default(),
         }
@@ -329,13 +325,6 @@ impl Observer for Tracing {
                 }
             }
             None => trace!(target: "tollgate::plans", cause, is_stale, "no current plan"),
-        }
-    }
-
-    fn on_resolve_failure(&self, failure: &ResolveFailure<'_>) {
-        if let Some(left_out) = self.resolve.claim(self.clock.now_us(), PAUSE_US) {
-            let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
-            warn!(target: "tollgate::resolve", cause, left_out, elapsed_us, "{failure}");
         }
     }
 

@@ -15,7 +15,6 @@ mod placement;
 mod policies;
 mod readiness;
 mod refusal;
-mod resolve;
 mod route_comparison;
 mod route_patterns;
 mod route_spellings;

@@ -2,13 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::pending,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use axum::{Router, routing::get};
-use http::{Request, Response, request::Parts};
 use metrics::{
     Counter, Gauge, Histogram, Key as MetricKey, KeyName, Metadata, Recorder, SharedString, Unit,
     set_default_local_recorder,
@@ -20,10 +18,8 @@ use tollgate::{
     observe::{BreakerState, Metrics, Observer, Warning},
     plans::Plans,
     policy::Holds,
-    resolve::resolve,
     store::{Answer, Store, Verdict},
 };
-use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{DownStore, SilentStore, http::get as fetch, per_minute};
 
@@ -155,9 +151,6 @@ async fn cause_every_event() {
     let plans = Plans::new(source, policy).unwrap().with_observer(Metrics::new());
     plans.get("k");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let hangs = resolve(|_: &Parts| pending::<Option<u64>>()).with_observer(Metrics::new());
-    let service = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(())) });
-    hangs.without_notices().layer(service).oneshot(Request::new(())).await.unwrap();
 
     let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
     let limits: LimitsConfig = toml::from_str(limits).unwrap();
@@ -237,7 +230,6 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         ("tollgate_plan_lookup_duration_seconds", "outcome", words(source!("plan.rs"), "pub fn as_str")),
         ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn on_plan_fallback"), &["plan", "cause"])),
         ("tollgate_plan_fallbacks_total", "cause", words(plan_causes, "pub fn as_str")),
-        ("tollgate_resolve_failures_total", "cause", words(source!("resolve.rs"), "pub fn cause")),
         ("tollgate_warnings_total", "warning", words(source!("warning.rs"), "pub fn cause")),
         ("tollgate_limits_changes_total", "outcome", words(source!("limits_change.rs"), "pub fn outcome")),
         ("tollgate_check_duration_seconds", "outcome", &judged | &set(&["error"])),
