@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tollgate::{
     Algorithm, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore,
     decision::Source,
-    observe::{Batch, Observer},
+    observe::{Event, Observer},
 };
 
 use crate::upstream::{Answer, Rate, Upstream};
@@ -90,8 +90,10 @@ impl Options {
 struct RedisCalls(Arc<AtomicU64>);
 
 impl Observer for RedisCalls {
-    fn on_batch(&self, _: &Batch) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Batch(_) = event {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore,
-    observe::{Abandoned, Batch, BreakerChange, Decided, HoldEnded, Observer, StoreFailure},
+    observe::{Event, Observer},
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -137,27 +137,7 @@ impl Panics {
 }
 
 impl Observer for Panics {
-    fn on_decision(&self, _: &Decided<'_>) {
-        self.event();
-    }
-
-    fn on_store_failure(&self, _: &StoreFailure<'_>) {
-        self.event();
-    }
-
-    fn on_batch(&self, _: &Batch) {
-        self.event();
-    }
-
-    fn on_breaker_change(&self, _: &BreakerChange) {
-        self.event();
-    }
-
-    fn on_abandoned(&self, _: &Abandoned<'_>) {
-        self.event();
-    }
-
-    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
+    fn on_event(&self, _: &Event<'_>) {
         self.event();
     }
 }

@@ -13,7 +13,7 @@ use axum::{Router, routing::get};
 use tokio::{net::TcpListener, runtime};
 use tollgate::{
     Limiter, PeerIp, Policy, RateLimitLayer, RedisStore,
-    observe::{BreakerChange, Observer, StoreFailure},
+    observe::{Event, Observer},
 };
 
 /// Configuration of the service.
@@ -69,12 +69,16 @@ impl Drop for Service {
 struct PrintFailures;
 
 impl Observer for PrintFailures {
-    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        eprintln!("no verdict after {:?}: {}", failure.elapsed, failure.error);
-    }
-
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        eprintln!("{change:?}");
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::StoreFailure(failure) => {
+                eprintln!("no verdict after {:?}: {}", failure.elapsed, failure.error);
+            }
+            Event::BreakerChange(change) => {
+                eprintln!("{change:?}");
+            }
+            _ => {}
+        }
     }
 }
 

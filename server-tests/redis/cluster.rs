@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Check, Limiter, Policy, RedisStore,
-    observe::{Observer, Warning},
+    observe::{Event, Observer, Warning},
 };
 
 use super::{address::MINIMAL_ACL, policy};
@@ -260,8 +260,10 @@ fn no_node_and_a_socket_are_configuration_errors() {
 pub(crate) struct Warnings(pub(crate) mpsc::Sender<Warning>);
 
 impl Observer for Warnings {
-    fn on_warning(&self, warning: &Warning) {
-        let _ = self.0.send(warning.clone());
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Warning(warning) = event {
+            let _ = self.0.send(warning.clone());
+        }
     }
 }
 

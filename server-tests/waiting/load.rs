@@ -11,7 +11,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Limiter, Policy, RedisStore,
-    observe::{Batch, Observer},
+    observe::{Event, Observer},
 };
 
 /// Counts the calls of Redis, and the checks in them.
@@ -32,9 +32,11 @@ impl Calls {
 }
 
 impl Observer for Calls {
-    fn on_batch(&self, batch: &Batch) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.checks.fetch_add(batch.checks as u64, Ordering::Relaxed);
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Batch(batch) = event {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.checks.fetch_add(batch.checks as u64, Ordering::Relaxed);
+        }
     }
 }
 

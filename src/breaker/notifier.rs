@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::observe::{BreakerChange, BreakerState, Observer, ObserverCell};
+use crate::observe::{BreakerChange, BreakerState, Event, Observer, ObserverCell};
 
 /// Sums up the breakers of one store as one state: open if one is open, else probing if one is probing, else closed.
 ///
@@ -64,7 +64,7 @@ impl Notifier {
     /// Reports a change. Must be called without a lock.
     pub(super) fn report(&self, change: &BreakerChange) {
         if let Some(observer) = self.observer.get() {
-            observer.on_breaker_change(change);
+            observer.on_event(&Event::BreakerChange(*change));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     key::KeyExtractor,
     limiter::Limiter,
     middleware::{RateLimitLayer, Route},
-    observe::Warning,
+    observe::{Event, Warning},
     policy::Policy,
 };
 
@@ -93,8 +93,10 @@ impl LimitsConfig {
     /// fallback](Limiter::with_local), or if it charges a concurrency limit and the store has no holds. A checked file
     /// has no other error.
     pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
-        let listener = limiter.listener().map(|listener| (listener, self.unreported_warnings()));
-        listener.into_iter().for_each(|(listener, warnings)| warnings.iter().for_each(|w| listener.on_warning(w)));
+        if let Some(listener) = limiter.listener() {
+            let warnings = self.unreported_warnings().iter();
+            warnings.for_each(|warning| listener.on_event(&Event::Warning(warning.clone())));
+        }
         self.unreported_layer(limiter, key)
     }
 

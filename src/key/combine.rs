@@ -12,7 +12,7 @@ use super::{
 /// The return types of a closure that is a [`KeyExtractor`]: a key or a `String`, an option, or a result of either.
 ///
 /// **`None` exempts the request from the limit.** If the key is missing, return [`KeyError::missing`]. Observers
-/// receive each exempt request ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
+/// receive each exempt request ([`Event::Exemption`](crate::observe::Event::Exemption)).
 ///
 /// # Examples
 ///

@@ -31,7 +31,7 @@ pub enum MissingKey {
     ///
     /// The exemption applies whatever the reason for the missing key: a router without connection information exempts
     /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request
-    /// ([`Observer::on_exempt`](crate::observe::Observer::on_exempt)).
+    /// ([`Event::Exemption`](crate::observe::Event::Exemption)).
     Exempt,
     /// The request is refused: with 401 if the key is a credential ([`ApiKey`](crate::ApiKey)), and with 400 otherwise.
     #[default]

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     key::Key,
     limiter::{core::Core, guarded::Guarded, handle::Limiter, lease, sharded},
-    observe::CountChanged,
+    observe::{CountChangeEvent, Event},
     policy::Policy,
     store::{Answer, CountChange},
 };
@@ -177,7 +177,8 @@ impl Limiter {
         };
         core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
-            observer.on_count_changed(&CountChanged::new(&key, policy, change, &result, started.elapsed()));
+            let event = CountChangeEvent::new(&key, policy, change, &result, started.elapsed());
+            observer.on_event(&Event::CountChange(event));
         }
         result
     }

@@ -14,7 +14,7 @@ use crate::{
         lease::table::Leases,
         sharded::turn::Turns,
     },
-    observe::{CheckSpan, NearLimits, Notices, Observer, Warning},
+    observe::{CheckSpan, Event, NearLimits, Notices, Observer, Warning},
     runtime::workers::Workers,
     store::{Pending, Store},
     verdict::{Source, Verdict},
@@ -89,7 +89,7 @@ impl Core {
         if let Some(listener) = &self.listener
             && let Some(keys) = self.queues.claim_pause_warning()
         {
-            listener.on_warning(&Warning::PausesFull { keys });
+            listener.on_event(&Event::Warning(Warning::PausesFull { keys }));
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{
         purpose::Purpose,
         sharded,
     },
-    observe::{CheckSpan, ObservedRequest, Observer, RefusalReason, Refused, Reset},
+    observe::{CheckSpan, Event, ObservedRequest, Observer, ResetEvent},
     policy::Policy,
     store::Answer,
 };
@@ -201,7 +201,7 @@ impl Limiter {
     /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated
     /// and [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
     /// [ban](Policy::ban_after) ends. A peek is never counted as a rejection and never leads to a ban, and observers
-    /// get no [decision](crate::observe::Observer::on_decision) of it. Other requests may spend the unit before the
+    /// get no [decision](crate::observe::Event::Decision) of it. Other requests may spend the unit before the
     /// next check. To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
     /// Each peek asks a `RedisStore`. If the store reports room, denials of the key that this process
@@ -287,7 +287,7 @@ impl Limiter {
         let result = self.reset_in_store(&key, policy).await.map(|in_store| in_store || found);
         self.core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
-            observer.on_reset(&Reset::new(&key, policy, &result, started.elapsed()));
+            observer.on_event(&Event::Reset(ResetEvent::new(&key, policy, &result, started.elapsed())));
         }
         result
     }
@@ -324,19 +324,11 @@ impl Limiter {
         Arc::ptr_eq(&self.core.store, &other.core.store)
     }
 
-    /// Reports a request that was refused without a check.
+    /// Passes an event to the listener, if there is one.
     #[cold]
-    pub(crate) fn report_refusal(&self, reason: &RefusalReason, request: ObservedRequest<'_>) {
+    pub(crate) fn report(&self, event: &Event<'_>) {
         if let Some(listener) = self.listener() {
-            listener.on_refusal(&Refused::new(reason, request));
-        }
-    }
-
-    /// Reports a request that would be refused without a check if it were not for shadow mode.
-    #[cold]
-    pub(crate) fn report_would_refuse(&self, reason: &RefusalReason, request: ObservedRequest<'_>) {
-        if let Some(listener) = self.listener() {
-            listener.on_would_refuse(&Refused::new(reason, request));
+            listener.on_event(event);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     key::{GlobalKey, KeyExtractor},
     limiter::Limiter,
     middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::{LimitsChange, Observer},
+    observe::{Event, LimitsChange, Observer},
     policy::Policy,
 };
 
@@ -75,7 +75,7 @@ impl LiveLimits {
         }))
     }
 
-    /// Adds an observer of [changes](Observer::on_limits_change). Observers of a [`Limiter`] are not called for changes
+    /// Adds an observer of [changes](Event::LimitsChange). Observers of a [`Limiter`] are not called for changes
     /// of limits; clone such an observer, or put it into an `Arc`, to give it to both.
     pub fn with_observer(self, observer: impl Observer) -> Self {
         self.0.report.add(observer);
@@ -188,7 +188,7 @@ impl LiveLimits {
 impl Shared {
     /// Reports a change, and what is probably wrong with limits that it has put into force.
     pub(super) fn report(&self, change: &LimitsChange) {
-        self.report.send(change);
+        self.report.send(&Event::LimitsChange(change.clone()));
         if matches!(change, LimitsChange::Accepted { .. }) {
             self.report_warnings();
         }
@@ -206,7 +206,8 @@ impl Shared {
     /// Reports what is probably wrong with the limits in force, once.
     fn report_warnings(&self) {
         let limits = self.current.load_full();
-        limits.unreported_warnings().iter().for_each(|warning| self.report.warn(warning));
+        let warnings = limits.unreported_warnings().iter();
+        warnings.for_each(|warning| self.report.send(&Event::Warning(warning.clone())));
     }
 
     /// Replaces the limits of all followers, or of none. Returns the new version.

@@ -10,7 +10,10 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    decision::Decision, headers::AllowedFields, observe::Warning, rejection::extensions::insert_if_strictest,
+    decision::Decision,
+    headers::AllowedFields,
+    observe::{Event, Warning},
+    rejection::extensions::insert_if_strictest,
     verdict::Source,
 };
 
@@ -57,7 +60,7 @@ impl<K, R> Config<K, R> {
         if let (Some(observer), Some(policy)) = (self.limiter.listener(), tab.slot())
             && rules.without_slot.claim()
         {
-            observer.on_warning(&Warning::WithoutSlot { policy: policy.name().to_owned() });
+            observer.on_event(&Event::Warning(Warning::WithoutSlot { policy: policy.name().to_owned() }));
         }
     }
 }

@@ -78,7 +78,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// [`PolicySource`](crate::policy::PolicySource) chooses. The layer writes no fields. A request without a key, with
     /// a key that cannot be used, or with a wrong configuration passes too, and so does each request while the store
     /// gives no verdict; observers get what the layer would have refused
-    /// ([`Observer::on_would_refuse`](crate::observe::Observer::on_would_refuse)). Addresses that
+    /// ([`Event::WouldRefuse`](crate::observe::Event::WouldRefuse)). Addresses that
     /// [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, because the list is access control and no
     /// limit. Defaults to `false`.
     ///

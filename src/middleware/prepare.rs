@@ -12,7 +12,7 @@ use crate::{
     cost::RequestCost,
     failure::FailurePolicy,
     key::{Key, KeyError, KeyExtractor, MissingKey},
-    observe::{Exempt, ExemptCause, RefusalReason, Warning},
+    observe::{Event, ExemptCause, ExemptionEvent, RefusalEvent, RefusalReason, Warning},
     policy::{Policy, PolicySource},
 };
 
@@ -35,7 +35,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         let filled =
             if rules.shadow { filled.or_else(|reason| self.pass_in_shadow(rules, parts, &reason)) } else { filled };
         filled.unwrap_or_else(|reason| {
-            self.limiter.report_refusal(&reason, rules.observed(parts));
+            self.limiter.report(&Event::Refusal(RefusalEvent::new(&reason, rules.observed(parts))));
             Prepared::Refused(reason)
         })
     }
@@ -44,7 +44,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     #[cold]
     fn pass_in_shadow(&self, rules: &Rules, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, Refusal> {
         self.refuse_denied(parts)?;
-        self.limiter.report_would_refuse(reason, rules.observed(parts));
+        self.limiter.report(&Event::WouldRefuse(RefusalEvent::new(reason, rules.observed(parts))));
         Ok(self.exempt(ExemptCause::Shadow))
     }
 
@@ -64,7 +64,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
             && rules.only_shadow.claim()
         {
-            observer.on_warning(&Warning::OnlyShadow { policy: charge.policy.name().to_owned() });
+            observer.on_event(&Event::Warning(Warning::OnlyShadow { policy: charge.policy.name().to_owned() }));
         }
     }
 
@@ -114,7 +114,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// Reports an exempt request.
     fn exempt(&self, cause: ExemptCause) -> Prepared {
         if let Some(observer) = self.limiter.listener() {
-            observer.on_exempt(&Exempt::new(cause));
+            observer.on_event(&Event::Exemption(ExemptionEvent::new(cause)));
         }
         Prepared::Exempt
     }
@@ -136,7 +136,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 return Err(reason);
             }
             refuse_denied(&*key.extractor, parts)?;
-            self.limiter.report_would_refuse(&reason, rules.observed(parts));
+            self.limiter.report(&Event::WouldRefuse(RefusalEvent::new(&reason, rules.observed(parts))));
             Ok(Some(ExemptCause::Shadow))
         })
     }

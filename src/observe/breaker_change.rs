@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A change of the circuit breaker's state. See [`Observer::on_breaker_change`](super::Observer::on_breaker_change).
+/// A change of the circuit breaker's state.
 ///
 /// A store with several [failure domains](crate::store::Store::failure_domains), such as a cluster, has a breaker for
 /// each. The states then sum up all breakers: open if one is open, else probing if one is probing, else closed.
@@ -14,21 +14,23 @@ use std::{
 ///
 /// ```
 /// use std::sync::Mutex;
-/// use tollgate::observe::{BreakerChange, BreakerState, Observer};
+/// use tollgate::observe::{BreakerState, Event, Observer};
 ///
 /// /// The state of the breaker, for a status page.
 /// struct Status(Mutex<(u64, BreakerState)>);
 ///
 /// impl Observer for Status {
-///     fn on_breaker_change(&self, change: &BreakerChange) {
+///     fn on_event(&self, event: &Event<'_>) {
+///         let Event::BreakerChange(change) = event else { return };
 ///         let mut latest = self.0.lock().expect("no panic under the lock");
 ///         if change.sequence > latest.0 {
 ///             *latest = (change.sequence, change.to);
 ///         }
 ///     }
 /// }
+/// # use tollgate::observe::BreakerChange;
 /// # let status = Status(Mutex::new((0, BreakerState::Closed)));
-/// # status.on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+/// # status.on_event(&Event::BreakerChange(BreakerChange::new(BreakerState::Closed, BreakerState::Open)));
 /// # assert_eq!(status.0.lock().unwrap().1, BreakerState::Open);
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// A request that passed without a check. See [`Observer::on_exempt`](super::Observer::on_exempt).
+/// A request that passed without a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Exempt {
+pub struct ExemptionEvent {
     /// Why the request passed without a check.
     pub cause: ExemptCause,
 }
@@ -21,8 +21,7 @@ pub enum ExemptCause {
     /// The route is [exempt](crate::Route::exempt).
     Route,
     /// The layer, or each policy of the key, is in [shadow mode](crate::RateLimitLayer::with_shadow), and would have
-    /// refused the request without a check. [`Observer::on_would_refuse`](super::Observer::on_would_refuse) has the
-    /// reason.
+    /// refused the request without a check. [`Event::WouldRefuse`](super::Event::WouldRefuse) has the reason.
     Shadow,
 }
 
@@ -44,7 +43,7 @@ impl fmt::Display for ExemptCause {
     }
 }
 
-impl Exempt {
+impl ExemptionEvent {
     pub(crate) fn new(cause: ExemptCause) -> Self {
         Self { cause }
     }

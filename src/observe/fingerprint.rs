@@ -88,6 +88,16 @@ impl Fingerprint {
     }
 }
 
+/// The key of an event. Its `Debug` is the fingerprint.
+#[derive(Clone, Copy)]
+pub(crate) struct ObservedKey<'a>(pub(crate) &'a Key);
+
+impl fmt::Debug for ObservedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Fingerprint::of(self.0).fmt(f)
+    }
+}
+
 /// The subject of the Redis keys of a client: for a `RedisStore` with `RedisStoreBuilder::plain_keys`, which finds the
 /// counts of a service whose [secret](Fingerprint::set_secret) of fingerprints is the secret of its store. Only
 /// policies without shards are found.

@@ -2,31 +2,36 @@
 
 use std::fmt;
 
-use crate::{key::Key, observe::fingerprint::Fingerprint, policy::Policy};
+use crate::{
+    observe::{Fingerprint, ObservedKey},
+    policy::Policy,
+};
 
-/// A hold that has ended. See [`Observer::on_hold_ended`](super::Observer::on_hold_ended).
+/// A hold that has ended.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{HoldEnd, HoldEnded, Observer};
+/// use tollgate::observe::{Event, HoldEnd, Observer};
 ///
 /// /// Counts holds that were dropped without a settlement: the code has forgotten to settle them.
 /// #[derive(Default)]
 /// struct Forgotten(AtomicU64);
 ///
 /// impl Observer for Forgotten {
-///     fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-///         if ended.end == HoldEnd::Dropped {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::HoldEnd(hold) = event
+///             && hold.end == HoldEnd::Dropped
+///         {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
 ///     }
 /// }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct HoldEnded<'a> {
+pub struct HoldEndEvent<'a> {
     /// The policy under which the units were held.
     pub policy: &'a Policy,
     /// The units that were held.
@@ -37,13 +42,13 @@ pub struct HoldEnded<'a> {
     pub actual: u32,
     /// How the hold has ended.
     pub end: HoldEnd,
-    pub(crate) key: &'a Key,
+    pub(crate) key: ObservedKey<'a>,
 }
 
-impl HoldEnded<'_> {
+impl HoldEndEvent<'_> {
     /// The fingerprint of the key.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.key)
+        Fingerprint::of(self.key.0)
     }
 }
 
@@ -83,18 +88,5 @@ impl HoldEnd {
 impl fmt::Display for HoldEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for HoldEnded<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, held, actual, end, key: _ } = self;
-        f.debug_struct("HoldEnded")
-            .field("policy", &policy.name())
-            .field("held", held)
-            .field("actual", actual)
-            .field("end", end)
-            .field("fingerprint", &self.fingerprint())
-            .finish()
     }
 }

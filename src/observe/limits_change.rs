@@ -7,13 +7,13 @@ use std::{
 
 use crate::error::OneLine;
 
-/// An attempt to replace the limits of a [`LiveLimits`](crate::LiveLimits).
+/// An attempt to replace the limits of a `LiveLimits` (feature `serde`).
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LimitsChange {
     /// New limits are in force for all requests that start from now on.
     Accepted {
-        /// The watched file; `None` if [`LiveLimits::replace`](crate::LiveLimits::replace) was called.
+        /// The watched file; `None` if `LiveLimits::replace` was called.
         file: Option<PathBuf>,
         /// The number of the limits in force: 1 for the first ones, one more for each replacement. Two threads may
         /// report two changes in either order.
@@ -21,7 +21,7 @@ pub enum LimitsChange {
     },
     /// The new limits are refused, and the old ones stay in force.
     Refused {
-        /// The watched file; `None` if [`LiveLimits::replace`](crate::LiveLimits::replace) was called.
+        /// The watched file; `None` if `LiveLimits::replace` was called.
         file: Option<PathBuf>,
         /// What is wrong, as the parser of the file or the setter of a layer says it. It may have several lines.
         reason: String,

@@ -15,7 +15,6 @@ use std::{
 /// The subject of a line. Each topic has a `tracing` target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Topic {
-    #[cfg(feature = "serde")]
     Limits,
     Plans,
     Refusal,
@@ -74,7 +73,6 @@ fn is_taken(topic: Topic) -> bool {
     use tracing::{Level, enabled};
 
     match topic {
-        #[cfg(feature = "serde")]
         Topic::Limits => enabled!(target: "tollgate::limits", Level::WARN),
         Topic::Plans => enabled!(target: "tollgate::plans", Level::WARN),
         Topic::Refusal => enabled!(target: "tollgate::refusal", Level::WARN),
@@ -88,7 +86,6 @@ fn trace(topic: Topic, line: &str) {
     use tracing::warn;
 
     match topic {
-        #[cfg(feature = "serde")]
         Topic::Limits => warn!(target: "tollgate::limits", "{line}"),
         Topic::Plans => warn!(target: "tollgate::plans", "{line}"),
         Topic::Refusal => warn!(target: "tollgate::refusal", "{line}"),

@@ -6,21 +6,10 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-#[cfg(feature = "serde")]
-use crate::observe::limits_change::LimitsChange;
 use crate::{
     observe::{
-        breaker_change::{BreakerChange, BreakerState},
-        count_changed::CountChanged,
-        event::{Abandoned, Batch, Decided, Evicted, Reset, StoreFailure},
-        exempt::Exempt,
-        hold_end::HoldEnded,
-        near_limit::NearLimit,
-        observer::Observer,
-        plan::{PlanFallback, PlanLookup},
-        refusal::Refused,
-        request::ObservedRequest,
-        warning::Warning,
+        BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ObservedRequest, Observer, PlanFallback,
+        PlanLookup, ResetEvent,
     },
     policy::Policy,
     verdict::Source,
@@ -81,7 +70,6 @@ const PLAN_LOOKUPS: &str = "tollgate_plan_lookups_total";
 const PLAN_LOOKUP_DURATION: &str = "tollgate_plan_lookup_duration_seconds";
 const PLAN_FALLBACKS: &str = "tollgate_plan_fallbacks_total";
 const WARNINGS: &str = "tollgate_warnings_total";
-#[cfg(feature = "serde")]
 const LIMITS_CHANGES: &str = "tollgate_limits_changes_total";
 const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
@@ -134,7 +122,6 @@ impl Metrics {
         describe_histogram!(PLAN_LOOKUP_DURATION, Unit::Seconds, "How long a look-up of a plan took.");
         describe_counter!(PLAN_FALLBACKS, Unit::Count, "Requests without a current plan.");
         describe_counter!(WARNINGS, Unit::Count, "Warnings about the setup.");
-        #[cfg(feature = "serde")]
         describe_counter!(LIMITS_CHANGES, Unit::Count, "Attempts to replace the limits, by outcome.");
         describe_histogram!(CHECK_DURATION, Unit::Seconds, "How long a check took.");
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
@@ -156,7 +143,69 @@ impl Metrics {
     fn count_refusal(&self, request: ObservedRequest<'_>, cause: &'static str) {
         let route = request.route_or_unmatched().to_owned();
         let labels = [("route", route.into()), ("method", request.method.into()), ("cause", cause.into())];
-        counter!(REFUSALS_BY_ROUTE, self.labels(labels)).increment(1);
+        self.count(REFUSALS_BY_ROUTE, labels);
+    }
+
+    fn count_decision(&self, decided: &DecisionEvent<'_>) {
+        let outcome = decided.outcome();
+        let source = decided.decision.source();
+        let fallback_admit = decided.is_fallback_admit();
+        // Without a verdict, the failure has recorded the time already.
+        if matches!(source, Source::DenyCache | Source::Lease | Source::Store) {
+            histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
+        }
+        if let Some(request) = decided.request.filter(|_| !decided.decision.is_allowed()) {
+            self.count_refusal(request, outcome);
+        }
+        for charge in decided.charges() {
+            if outcome == "denied" && !charge.violated && !charge.would_deny {
+                continue;
+            }
+            let outcome = if charge.would_deny { "would_deny" } else { outcome };
+            self.count(DECISIONS, [policy(charge.policy), ("outcome", outcome.into())]);
+            if source == Source::DenyCache {
+                self.count(DENY_CACHE_HITS, [policy(charge.policy)]);
+            }
+            if fallback_admit {
+                self.count(FALLBACK_ADMITS, [policy(charge.policy), ("outcome", outcome.into())]);
+            }
+        }
+    }
+
+    fn note_breaker(&self, change: &BreakerChange) {
+        // Held while the gauge is set, so that a later change is not overwritten by an earlier one.
+        let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
+        if change.sequence > *latest {
+            *latest = change.sequence;
+            self.breaker_is(change.to);
+        }
+    }
+
+    fn count_reset(&self, reset: &ResetEvent<'_>) {
+        let outcome = if reset.error.is_none() { "ok" } else { "error" };
+        self.count(RESETS, [policy(reset.policy), ("outcome", outcome.into())]);
+    }
+
+    fn count_change(&self, changed: &CountChangeEvent<'_>) {
+        let outcome = if changed.error.is_none() { "ok" } else { "error" };
+        let labels = [policy(changed.policy), ("change", changed.change.as_str().into()), ("outcome", outcome.into())];
+        self.count(COUNT_CHANGES, labels);
+    }
+
+    fn count_lookup(&self, lookup: &PlanLookup<'_>) {
+        let outcome = lookup.outcome.as_str();
+        self.count(PLAN_LOOKUPS, [("outcome", outcome.into())]);
+        histogram!(PLAN_LOOKUP_DURATION, self.labels([("outcome", outcome.into())])).record(lookup.elapsed);
+    }
+
+    fn count_fallback(&self, fallback: &PlanFallback) {
+        let plan = if fallback.is_stale { "stale" } else { "default" };
+        self.count(PLAN_FALLBACKS, [("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
+    }
+
+    /// Adds 1 to a counter.
+    fn count<const N: usize>(&self, name: &'static str, labels: [(&'static str, SharedString); N]) {
+        counter!(name, self.labels(labels)).increment(1);
     }
 
     /// Adds the label `limiter` if the observer has a name.
@@ -173,114 +222,40 @@ impl Default for Metrics {
 }
 
 impl Observer for Metrics {
-    fn on_decision(&self, decided: &Decided<'_>) {
-        let outcome = decided.outcome();
-        let source = decided.decision.source();
-        let fallback_admit = decided.is_fallback_admit();
-        // Without a verdict, `on_store_failure` has recorded the time already.
-        if matches!(source, Source::DenyCache | Source::Lease | Source::Store) {
-            histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
-        }
-        if let Some(request) = decided.request.filter(|_| !decided.decision.is_allowed()) {
-            self.count_refusal(request, outcome);
-        }
-        for charge in decided.charges() {
-            if outcome == "denied" && !charge.violated && !charge.would_deny {
-                continue;
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Decision(decided) => self.count_decision(decided),
+            Event::StoreFailure(failure) => {
+                self.count(STORE_ERRORS, [("kind", failure.cause().into())]);
+                histogram!(CHECK_DURATION, self.labels([("outcome", "error".into())])).record(failure.elapsed);
             }
-            let outcome = if charge.would_deny { "would_deny" } else { outcome };
-            counter!(DECISIONS, self.labels([policy(charge.policy), ("outcome", outcome.into())])).increment(1);
-            if source == Source::DenyCache {
-                counter!(DENY_CACHE_HITS, self.labels([policy(charge.policy)])).increment(1);
+            Event::Batch(batch) => {
+                // At most 128, which a float represents exactly.
+                histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
+                histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
             }
-            if fallback_admit {
-                let labels = self.labels([policy(charge.policy), ("outcome", outcome.into())]);
-                counter!(FALLBACK_ADMITS, labels).increment(1);
+            Event::BreakerChange(change) => self.note_breaker(change),
+            Event::Refusal(refusal) => {
+                self.count(REFUSED, [("cause", refusal.cause().into())]);
+                self.count_refusal(refusal.request, refusal.cause());
             }
+            Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
+            Event::NearLimit(near) => self.count(NEAR_LIMIT, [policy(near.policy)]),
+            Event::Exemption(exempt) => self.count(EXEMPT, [("cause", exempt.cause.as_str().into())]),
+            Event::Abandonment(check) => {
+                check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
+            }
+            Event::HoldEnd(hold) => {
+                self.count(HOLDS_ENDED, [policy(hold.policy), ("end", hold.end.as_str().into())]);
+            }
+            Event::Reset(reset) => self.count_reset(reset),
+            Event::CountChange(change) => self.count_change(change),
+            Event::Eviction(eviction) => self.count(EVICTED, [policy(eviction.policy)]),
+            Event::PlanLookup(lookup) => self.count_lookup(lookup),
+            Event::PlanFallback(fallback) => self.count_fallback(fallback),
+            Event::Warning(warning) => self.count(WARNINGS, [("warning", warning.cause().into())]),
+            Event::LimitsChange(change) => self.count(LIMITS_CHANGES, [("outcome", change.outcome().into())]),
         }
-    }
-
-    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        counter!(STORE_ERRORS, self.labels([("kind", failure.cause().into())])).increment(1);
-        histogram!(CHECK_DURATION, self.labels([("outcome", "error".into())])).record(failure.elapsed);
-    }
-
-    fn on_batch(&self, batch: &Batch) {
-        // At most 128, which a float represents exactly.
-        histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
-        histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
-    }
-
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        // Held while the gauge is set, so that a later change is not overwritten by an earlier one.
-        let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
-        if change.sequence > *latest {
-            *latest = change.sequence;
-            self.breaker_is(change.to);
-        }
-    }
-
-    fn on_refusal(&self, refused: &Refused<'_>) {
-        counter!(REFUSED, self.labels([("cause", refused.cause().into())])).increment(1);
-        self.count_refusal(refused.request, refused.cause());
-    }
-
-    fn on_would_refuse(&self, refused: &Refused<'_>) {
-        counter!(WOULD_REFUSE, self.labels([("cause", refused.cause().into())])).increment(1);
-    }
-
-    fn on_near_limit(&self, near: &NearLimit<'_>) {
-        counter!(NEAR_LIMIT, self.labels([policy(near.policy)])).increment(1);
-    }
-
-    fn on_exempt(&self, exempt: &Exempt) {
-        counter!(EXEMPT, self.labels([("cause", exempt.cause.as_str().into())])).increment(1);
-    }
-
-    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
-        for charge in abandoned.charges() {
-            counter!(ABANDONED, self.labels([policy(charge.policy)])).increment(1);
-        }
-    }
-
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        counter!(HOLDS_ENDED, self.labels([policy(ended.policy), ("end", ended.end.as_str().into())])).increment(1);
-    }
-
-    fn on_reset(&self, reset: &Reset<'_>) {
-        let outcome = if reset.error.is_none() { "ok" } else { "error" };
-        counter!(RESETS, self.labels([policy(reset.policy), ("outcome", outcome.into())])).increment(1);
-    }
-
-    fn on_count_changed(&self, changed: &CountChanged<'_>) {
-        let outcome = if changed.error.is_none() { "ok" } else { "error" };
-        let labels = [policy(changed.policy), ("change", changed.change.as_str().into()), ("outcome", outcome.into())];
-        counter!(COUNT_CHANGES, self.labels(labels)).increment(1);
-    }
-
-    fn on_evicted(&self, evicted: &Evicted<'_>) {
-        counter!(EVICTED, self.labels([policy(evicted.policy)])).increment(1);
-    }
-
-    #[cfg(feature = "serde")]
-    fn on_limits_change(&self, change: &LimitsChange) {
-        counter!(LIMITS_CHANGES, self.labels([("outcome", change.outcome().into())])).increment(1);
-    }
-
-    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        let outcome = || self.labels([("outcome", lookup.outcome.as_str().into())]);
-        counter!(PLAN_LOOKUPS, outcome()).increment(1);
-        histogram!(PLAN_LOOKUP_DURATION, outcome()).record(lookup.elapsed);
-    }
-
-    fn on_plan_fallback(&self, fallback: &PlanFallback) {
-        let plan = if fallback.is_stale { "stale" } else { "default" };
-        let labels = self.labels([("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
-        counter!(PLAN_FALLBACKS, labels).increment(1);
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        counter!(WARNINGS, self.labels([("warning", warning.cause().into())])).increment(1);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Observing a limiter: events for metrics, logs and alerts.
 //!
 //! A limiter that stops limiting, or that refuses every request, looks healthy from outside. An [`Observer`] receives
-//! every decision, failure, batch and change of the breaker, refusals without a check, abandoned checks, ends of holds,
-//! resets, and once each [`Warning`] about the setup.
+//! each [`Event`]: decisions, failures, batches and changes of the breaker, refusals without a check, abandoned checks,
+//! ends of holds, resets, and once each [`Warning`] about the setup.
 //!
 //! # Rules
 //!
@@ -48,18 +48,20 @@
 //!
 //! # Customised
 //!
-//! An observer that counts denials:
+//! An observer that counts denials. [`from_fn`] makes one of a closure:
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
-//! use tollgate::{Limiter, MemoryStore, Policy, observe::{Decided, Observer}};
+//! use tollgate::{Limiter, MemoryStore, Policy, observe::{Event, Observer}};
 //!
 //! #[derive(Default)]
 //! struct Denials(AtomicU64);
 //!
 //! impl Observer for Denials {
-//!     fn on_decision(&self, decided: &Decided<'_>) {
-//!         if !decided.decision.is_allowed() {
+//!     fn on_event(&self, event: &Event<'_>) {
+//!         if let Event::Decision(decided) = event
+//!             && !decided.decision.is_allowed()
+//!         {
 //!             self.0.fetch_add(1, Ordering::Relaxed);
 //!         }
 //!     }
@@ -80,7 +82,8 @@
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
 mod breaker_change;
-mod count_changed;
+mod by_hand;
+mod check_event;
 mod effects;
 mod event;
 mod exempt;
@@ -88,7 +91,6 @@ mod failure_message;
 mod fanout;
 mod fingerprint;
 mod hold_end;
-#[cfg(feature = "serde")]
 mod limits_change;
 mod log_line;
 #[cfg(feature = "metrics")]
@@ -102,7 +104,7 @@ mod observer_cell;
 mod outage;
 mod plan;
 mod refusal;
-#[cfg(feature = "plans")]
+#[cfg(any(feature = "plans", feature = "serde"))]
 mod reporter;
 mod request;
 mod span;
@@ -111,13 +113,9 @@ mod throttle;
 mod tracing;
 mod warning;
 
-#[cfg(feature = "serde")]
-pub use self::limits_change::LimitsChange;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
-#[cfg(feature = "serde")]
-pub(crate) use self::notices::{report_limits_change, report_limits_warning};
-#[cfg(feature = "plans")]
+#[cfg(any(feature = "plans", feature = "serde"))]
 pub(crate) use self::reporter::Reporter;
 #[cfg(feature = "redis")]
 pub(crate) use self::span::BatchSpan;
@@ -125,22 +123,25 @@ pub(crate) use self::span::BatchSpan;
 pub use self::tracing::Tracing;
 pub use self::{
     breaker_change::{BreakerChange, BreakerState},
-    count_changed::CountChanged,
-    event::{Abandoned, Batch, Decided, Evicted, ObservedCharge, Reset, StoreFailure},
-    exempt::{Exempt, ExemptCause},
+    by_hand::{CountChangeEvent, ResetEvent},
+    check_event::{AbandonmentEvent, DecisionEvent, ObservedCharge, StoreFailure},
+    event::{Batch, Event, EvictionEvent},
+    exempt::{ExemptCause, ExemptionEvent},
     fingerprint::Fingerprint,
-    hold_end::{HoldEnd, HoldEnded},
+    hold_end::{HoldEnd, HoldEndEvent},
+    limits_change::LimitsChange,
     most_refused::{MostRefused, RefusedKey},
     near_limit::NearLimit,
-    observer::Observer,
+    observer::{Observer, from_fn},
     plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
-    refusal::{RefusalReason, Refused},
+    refusal::{RefusalEvent, RefusalReason},
     request::ObservedRequest,
     warning::Warning,
 };
 pub(crate) use self::{
     effects::FailureEffect,
     fanout::fan_out,
+    fingerprint::ObservedKey,
     near_limits::NearLimits,
     notices::Notices,
     observer_cell::ObserverCell,

@@ -12,12 +12,7 @@ use std::{
 use crate::{
     clock::{Clock, SystemClock, micros},
     key::Key,
-    observe::{
-        event::{Decided, ObservedCharge},
-        fingerprint::Fingerprint,
-        observer::Observer,
-        request::{ObservedRequest, StoredRequest},
-    },
+    observe::{Event, Fingerprint, ObservedCharge, ObservedRequest, Observer, request::StoredRequest},
     policy::Policy,
     runtime::random::RandomState,
 };
@@ -182,7 +177,7 @@ impl MostRefused {
     }
 
     fn count(&self, charge: &ObservedCharge<'_>, request: Option<ObservedRequest<'_>>) {
-        let hash = self.hasher.hash_one((charge.key, charge.policy.name_hash()));
+        let hash = self.hasher.hash_one((charge.key.0, charge.policy.name_hash()));
         self.periods().current.count(hash, charge, request, self.capacity);
     }
 
@@ -222,7 +217,7 @@ impl Counters {
                 });
             }
             None => {
-                let (key, policy) = (charge.key.clone(), charge.policy.clone());
+                let (key, policy) = (charge.key.0.clone(), charge.policy.clone());
                 let request = request.map(ObservedRequest::to_stored);
                 self.counters.insert(hash, Counter { key, policy, count: 1, request });
             }
@@ -245,7 +240,8 @@ impl RefusedKey {
 }
 
 impl Observer for MostRefused {
-    fn on_decision(&self, decided: &Decided<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
+        let Event::Decision(decided) = event else { return };
         if decided.decision.is_allowed() {
             return;
         }

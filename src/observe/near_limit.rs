@@ -1,25 +1,27 @@
 //! The event of a key that comes near a limit.
 
-use std::fmt;
+use crate::{
+    observe::{Fingerprint, ObservedKey},
+    policy::Policy,
+};
 
-use crate::{key::Key, observe::fingerprint::Fingerprint, policy::Policy};
-
-/// A key that has spent a policy's [near limit](Policy::with_near_limit). See
-/// [`Observer::on_near_limit`](super::Observer::on_near_limit).
+/// A key that has spent a policy's [near limit](Policy::with_near_limit).
 ///
 /// # Examples
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use tollgate::{Limiter, MemoryStore, Policy, observe::{NearLimit, Observer}};
+/// use tollgate::{Limiter, MemoryStore, Policy, observe::{Event, Observer}};
 ///
 /// #[derive(Default)]
 /// struct Warnings(Mutex<Vec<String>>);
 ///
 /// impl Observer for Warnings {
-///     fn on_near_limit(&self, near: &NearLimit<'_>) {
-///         let text = format!("{}: {} of {}", near.policy.name(), near.spent, near.limit);
-///         self.0.lock().unwrap().push(text);
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::NearLimit(near) = event {
+///             let text = format!("{}: {} of {}", near.policy.name(), near.spent, near.limit);
+///             self.0.lock().unwrap().push(text);
+///         }
 ///     }
 /// }
 ///
@@ -35,7 +37,7 @@ use crate::{key::Key, observe::fingerprint::Fingerprint, policy::Policy};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NearLimit<'a> {
     /// The policy.
@@ -45,24 +47,12 @@ pub struct NearLimit<'a> {
     pub spent: u32,
     /// The most units that can be spent at once: the policy's [capacity](Policy::capacity).
     pub limit: u32,
-    pub(super) key: &'a Key,
+    pub(super) key: ObservedKey<'a>,
 }
 
 impl NearLimit<'_> {
     /// The fingerprint of the key.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.key)
-    }
-}
-
-impl fmt::Debug for NearLimit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, spent, limit, key: _ } = self;
-        f.debug_struct("NearLimit")
-            .field("policy", &policy.name())
-            .field("spent", spent)
-            .field("limit", limit)
-            .field("fingerprint", &self.fingerprint())
-            .finish()
+        Fingerprint::of(self.key.0)
     }
 }

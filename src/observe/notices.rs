@@ -6,21 +6,14 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "serde")]
-use crate::observe::limits_change::LimitsChange;
 use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind, StoreEvidence},
     observe::{
-        effects::FailureEffect,
+        Event, FailureEffect, LimitsChange, Observer, Throttle, Warning,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
-        observer::Observer,
         outage::{Length, Outage},
-        plan::{PlanFallback, PlanLookup},
-        refusal::Refused,
-        throttle::Throttle,
-        warning::Warning,
     },
 };
 
@@ -147,61 +140,39 @@ impl Notices {
     }
 }
 
-/// Reports that new limits are refused or cannot be read. Writes no event if an observer has already `traced` it.
-#[cfg(feature = "serde")]
-pub(crate) fn report_limits_change(change: &LimitsChange, traced: bool) {
-    match change {
-        LimitsChange::Accepted { .. } => {}
-        LimitsChange::Refused { .. } | LimitsChange::Unreadable { .. } => write_line(Topic::Limits, change, traced),
-    }
-}
-
-/// Reports what is probably wrong with new limits. Writes no event if an observer has already `traced` it.
-#[cfg(feature = "serde")]
-pub(crate) fn report_limits_warning(warning: &Warning, traced: bool) {
-    write_line(Topic::Setup, warning, traced);
-}
-
 impl Observer for Notices {
-    fn on_refusal(&self, refused: &Refused<'_>) {
-        if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            self.write(
+    fn on_event(&self, event: &Event<'_>) {
+        let is_due = |kind: &Throttle| kind.claim(SystemClock.now_us(), PAUSE_US).is_some();
+        match event {
+            Event::Refusal(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
                 Topic::Refusal,
-                format_args!("Requests are refused because the service is set up wrongly: {refused}"),
-            );
-        }
-    }
-
-    fn on_would_refuse(&self, refused: &Refused<'_>) {
-        if refused.is_misconfiguration() && self.refusal.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            self.write(
+                format_args!("Requests are refused because the service is set up wrongly: {refusal}"),
+            ),
+            Event::WouldRefuse(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
                 Topic::Refusal,
                 format_args!(
                     "Requests pass without a limit, and would be refused without shadow mode, because the service is \
-                     set up wrongly: {refused}"
+                     set up wrongly: {refusal}"
                 ),
-            );
-        }
-    }
-
-    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        if !lookup.outcome.is_answer() && self.plan_lookup.claim(SystemClock.now_us(), PAUSE_US).is_some() {
-            self.write(Topic::Plans, lookup);
-        }
-    }
-
-    fn on_plan_fallback(&self, fallback: &PlanFallback) {
-        if let Some(advice) = fallback.advice()
-            && self.plan_fallback.claim(SystemClock.now_us(), PAUSE_US).is_some()
-        {
-            self.write(Topic::Plans, advice);
-        }
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        // Unkeyed hashes weaken privacy and no limit, so this warning goes to observers only.
-        if !matches!(warning, Warning::GuessableKeys) {
-            self.write(Topic::Setup, warning);
+            ),
+            Event::PlanLookup(lookup) if !lookup.outcome.is_answer() && is_due(&self.plan_lookup) => {
+                self.write(Topic::Plans, lookup);
+            }
+            Event::PlanFallback(fallback) => {
+                if let Some(advice) = fallback.advice()
+                    && is_due(&self.plan_fallback)
+                {
+                    self.write(Topic::Plans, advice);
+                }
+            }
+            // The caller of `replace` has the error of a refusal. A file has no caller.
+            Event::LimitsChange(
+                change @ (LimitsChange::Refused { file: Some(_), .. } | LimitsChange::Unreadable { .. }),
+            ) => self.write(Topic::Limits, change),
+            // Unkeyed hashes weaken privacy and no limit, so this warning goes to observers only.
+            Event::Warning(Warning::GuessableKeys) => {}
+            Event::Warning(warning) => self.write(Topic::Setup, warning),
+            _ => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::error::OneLine;
 
-/// A look-up of a plan ended. See [`Observer::on_plan_lookup`](super::Observer::on_plan_lookup).
+/// A look-up of a plan ended.
 ///
 /// Its `Display` is for operators. It contains the error text of the `PlanSource`.
 ///
@@ -12,15 +12,17 @@ use crate::error::OneLine;
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{Observer, PlanLookup, PlanOutcome};
+/// use tollgate::observe::{Event, Observer, PlanOutcome};
 ///
 /// /// Counts the look-ups whose source is too slow, for an alert.
 /// #[derive(Default)]
 /// struct SlowLookups(AtomicU64);
 ///
 /// impl Observer for SlowLookups {
-///     fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
-///         if lookup.outcome == PlanOutcome::TimedOut {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::PlanLookup(lookup) = event
+///             && lookup.outcome == PlanOutcome::TimedOut
+///         {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
 ///     }
@@ -116,8 +118,7 @@ impl fmt::Display for PlanLookup<'_> {
     }
 }
 
-/// A request without a current plan: an old plan or the default plan applied. See
-/// [`Observer::on_plan_fallback`](super::Observer::on_plan_fallback).
+/// A request without a current plan: an old plan or the default plan applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PlanFallback {

@@ -4,11 +4,10 @@ use std::fmt;
 
 use crate::{error::ConfigError, key::KeyError, observe::request::ObservedRequest};
 
-/// A request that the middleware refused without a check. See
-/// [`Observer::on_refusal`](crate::observe::Observer::on_refusal).
+/// A request that the middleware refused without a check, or would have refused if it were not for shadow mode.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Refused<'a> {
+pub struct RefusalEvent<'a> {
     /// The reason: no usable key, a cost above the limit, or a misconfigured layer.
     pub reason: &'a RefusalReason,
     /// The method and the route of the request.
@@ -34,7 +33,7 @@ pub enum RefusalReason {
     Misconfigured(ConfigError),
 }
 
-impl<'a> Refused<'a> {
+impl<'a> RefusalEvent<'a> {
     pub(crate) fn new(reason: &'a RefusalReason, request: ObservedRequest<'a>) -> Self {
         Self { reason, request }
     }
@@ -60,7 +59,7 @@ impl<'a> Refused<'a> {
 }
 
 /// The reason in a sentence. It names headers and policies, and contains no key.
-impl fmt::Display for Refused<'_> {
+impl fmt::Display for RefusalEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             RefusalReason::CostAboveLimit { policy, cost, limit } => {

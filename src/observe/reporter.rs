@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::observe::{fanout::fan_out, notices::Notices, observer::Observer};
+use crate::observe::{Notices, Observer, fan_out};
 
 /// Reports of an object that is not a limiter. A limiter has further receivers, see `limiter/setup.rs`.
 #[derive(Clone)]

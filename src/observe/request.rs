@@ -9,18 +9,18 @@ use http::Method;
 /// # Examples
 ///
 /// ```
-/// use tollgate::observe::{Decided, Observer};
+/// use tollgate::observe::{self, Event};
 ///
-/// /// Prints which routes refuse requests.
-/// struct PrintRoutes;
-///
-/// impl Observer for PrintRoutes {
-///     fn on_decision(&self, decided: &Decided<'_>) {
-///         if let Some(request) = decided.request.filter(|_| !decided.decision.is_allowed()) {
-///             println!("{} {} is {}", request.method, request.route_or_unmatched(), decided.outcome());
-///         }
+/// // Prints which routes refuse requests.
+/// let print_routes = observe::from_fn(|event| {
+///     if let Event::Decision(decided) = event
+///         && !decided.decision.is_allowed()
+///         && let Some(request) = decided.request
+///     {
+///         println!("{} {} is {}", request.method, request.route_or_unmatched(), decided.outcome());
 ///     }
-/// }
+/// });
+/// # let _ = print_routes;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]

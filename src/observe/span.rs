@@ -5,18 +5,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 #[cfg(feature = "redis")]
-use crate::observe::event::Batch;
+use crate::observe::Batch;
 use crate::{
     check::Check,
     decision::Decision,
     error::Error,
     failure::FailurePolicy,
     observe::{
-        effects::FailureEffect,
-        event::{Abandoned, Decided, StoreFailure},
-        near_limits::NearLimits,
-        observer::Observer,
-        request::{ObservedRequest, StoredRequest},
+        AbandonmentEvent, DecisionEvent, Event, FailureEffect, NearLimits, ObservedRequest, Observer, StoreFailure,
+        request::StoredRequest,
     },
 };
 
@@ -67,7 +64,8 @@ impl CheckSpan {
         self.waits = false;
         if let Some(decision) = decision.filter(|_| self.charges_something()) {
             let request = self.request.as_ref().map(StoredRequest::get);
-            self.observer.on_decision(&Decided::new(&self.check, decision, self.started.elapsed(), request));
+            let event = DecisionEvent::new(&self.check, decision, self.started.elapsed(), request);
+            self.observer.on_event(&Event::Decision(event));
         }
     }
 
@@ -83,7 +81,8 @@ impl CheckSpan {
     /// Reports that the store gave no verdict, and what the check gets instead.
     pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
         let Self { check, failure, started, .. } = self;
-        self.observer.on_store_failure(&StoreFailure::new(check, error, *failure, effect, started.elapsed()));
+        let event = StoreFailure::new(check, error, *failure, effect, started.elapsed());
+        self.observer.on_event(&Event::StoreFailure(event));
     }
 
     fn charges_something(&self) -> bool {
@@ -95,7 +94,8 @@ impl Drop for CheckSpan {
     fn drop(&mut self) {
         // While the thread unwinds, a second panic in the observer would abort the process.
         if self.waits && self.charges_something() && !std::thread::panicking() {
-            self.observer.on_abandoned(&Abandoned::new(&self.check, self.started.elapsed()));
+            let event = AbandonmentEvent::new(&self.check, self.started.elapsed());
+            self.observer.on_event(&Event::Abandonment(event));
         }
     }
 }
@@ -132,6 +132,7 @@ impl Drop for BatchSpan {
             return;
         }
         let Self { checks, charges, answered, .. } = *self;
-        self.observer.on_batch(&Batch { checks, charges, elapsed: self.started.elapsed(), answered });
+        let batch = Batch { checks, charges, elapsed: self.started.elapsed(), answered };
+        self.observer.on_event(&Event::Batch(batch));
     }
 }

@@ -10,26 +10,15 @@ use std::{
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-#[cfg(feature = "serde")]
-use crate::observe::limits_change::LimitsChange;
 use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
     observe::{
-        breaker_change::{BreakerChange, BreakerState},
-        count_changed::CountChanged,
-        effects::{EffectCounts, Effects, FailureEffect},
-        event::{Abandoned, Batch, Decided, ObservedCharge, Reset, StoreFailure},
-        exempt::{Exempt, ExemptCause},
+        AbandonmentEvent, Batch, BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause,
+        ExemptionEvent, FailureEffect, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, ObservedRequest,
+        Observer, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
+        effects::{EffectCounts, Effects},
         failure_message::FailureMessage,
-        hold_end::{HoldEnd, HoldEnded},
-        near_limit::NearLimit,
-        observer::Observer,
-        plan::{PlanFallback, PlanLookup},
-        refusal::Refused,
-        request::ObservedRequest,
-        throttle::Throttle,
-        warning::Warning,
     },
     verdict::Source,
 };
@@ -127,8 +116,8 @@ impl Default for Tracing {
     }
 }
 
-impl Observer for Tracing {
-    fn on_decision(&self, decided: &Decided<'_>) {
+impl Tracing {
+    fn decision(&self, decided: &DecisionEvent<'_>) {
         if decided.decision.source() == Source::Store
             && let Some((since_us, effects)) = self.outage.end()
         {
@@ -179,7 +168,7 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
+    fn failure(&self, failure: &StoreFailure<'_>) {
         let StoreFailure { error, effect, .. } = *failure;
         let (throttle, now_us) = (self.cause(error.kind()), self.clock.now_us());
         let warning = match error.kind() {
@@ -199,12 +188,12 @@ impl Observer for Tracing {
         warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::new(error, effects));
     }
 
-    fn on_batch(&self, batch: &Batch) {
+    fn batch(batch: &Batch) {
         let Batch { checks, charges, elapsed, answered } = *batch;
         trace!(target: "tollgate::batch", checks, charges, answered, elapsed_us = micros(elapsed), "batch");
     }
 
-    fn on_breaker_change(&self, change: &BreakerChange) {
+    fn breaker_change(change: &BreakerChange) {
         let BreakerChange { from, to, .. } = *change;
         match (from, to) {
             (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
@@ -216,25 +205,25 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_refusal(&self, refused: &Refused<'_>) {
-        let (cause, ObservedRequest { method, route }) = (refused.cause(), refused.request);
-        if !refused.is_misconfiguration() {
-            debug!(target: "tollgate::refusal", cause, route, method, "refused without a check: {refused}");
+    fn refusal(&self, refusal: &RefusalEvent<'_>) {
+        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request);
+        if !refusal.is_misconfiguration() {
+            debug!(target: "tollgate::refusal", cause, route, method, "refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
-            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests are refused: {refused}");
+            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests are refused: {refusal}");
         }
     }
 
-    fn on_would_refuse(&self, refused: &Refused<'_>) {
-        let (cause, ObservedRequest { method, route }) = (refused.cause(), refused.request);
-        if !refused.is_misconfiguration() {
-            debug!(target: "tollgate::refusal", cause, route, method, "would be refused without a check: {refused}");
+    fn would_refuse(&self, refusal: &RefusalEvent<'_>) {
+        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request);
+        if !refusal.is_misconfiguration() {
+            debug!(target: "tollgate::refusal", cause, route, method, "would be refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
-            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests would be refused: {refused}");
+            warn!(target: "tollgate::refusal", cause, route, method, left_out, "requests would be refused: {refusal}");
         }
     }
 
-    fn on_near_limit(&self, near: &NearLimit<'_>) {
+    fn near_limit(near: &NearLimit<'_>) {
         let NearLimit { policy, spent, limit, .. } = *near;
         debug!(
             target: "tollgate::near_limit",
@@ -243,14 +232,14 @@ impl Observer for Tracing {
         );
     }
 
-    fn on_exempt(&self, exempt: &Exempt) {
+    fn exemption(exempt: &ExemptionEvent) {
         match exempt.cause {
             cause @ ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
             cause => trace!(target: "tollgate::exempt", %cause, "not limited"),
         }
     }
 
-    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
+    fn abandonment(abandoned: &AbandonmentEvent<'_>) {
         if !enabled!(target: "tollgate::decision", Level::DEBUG) {
             return;
         }
@@ -263,8 +252,8 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        let HoldEnded { policy, held, actual, end, .. } = *ended;
+    fn hold_end(&self, ended: &HoldEndEvent<'_>) {
+        let HoldEndEvent { policy, held, actual, end, .. } = *ended;
         if end != HoldEnd::Unanswered {
             debug!(
                 target: "tollgate::hold",
@@ -279,7 +268,7 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_reset(&self, reset: &Reset<'_>) {
+    fn reset(reset: &ResetEvent<'_>) {
         debug!(
             target: "tollgate::reset",
             policy = reset.policy.name(), key = %reset.fingerprint(), found = reset.found,
@@ -287,7 +276,7 @@ impl Observer for Tracing {
         );
     }
 
-    fn on_count_changed(&self, changed: &CountChanged<'_>) {
+    fn count_change(changed: &CountChangeEvent<'_>) {
         debug!(
             target: "tollgate::by_hand",
             policy = changed.policy.name(), key = %changed.fingerprint(), change = ?changed.change,
@@ -296,8 +285,7 @@ impl Observer for Tracing {
         );
     }
 
-    #[cfg(feature = "serde")]
-    fn on_limits_change(&self, change: &LimitsChange) {
+    fn limits_change(change: &LimitsChange) {
         let outcome = change.outcome();
         match change {
             LimitsChange::Accepted { .. } => info!(target: "tollgate::limits", outcome, "{change}"),
@@ -307,7 +295,7 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
+    fn plan_lookup(&self, lookup: &PlanLookup<'_>) {
         let (outcome, elapsed_us) = (lookup.outcome.as_str(), micros(lookup.elapsed));
         if lookup.outcome.is_answer() {
             debug!(target: "tollgate::plans", outcome, elapsed_us, "looked up");
@@ -316,7 +304,7 @@ impl Observer for Tracing {
         }
     }
 
-    fn on_plan_fallback(&self, fallback: &PlanFallback) {
+    fn plan_fallback(&self, fallback: &PlanFallback) {
         let (cause, is_stale) = (fallback.cause.as_str(), fallback.is_stale);
         match fallback.advice() {
             Some(advice) => {
@@ -327,13 +315,34 @@ impl Observer for Tracing {
             None => trace!(target: "tollgate::plans", cause, is_stale, "no current plan"),
         }
     }
+}
+
+impl Observer for Tracing {
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Decision(decided) => self.decision(decided),
+            Event::StoreFailure(failure) => self.failure(failure),
+            Event::Batch(batch) => Self::batch(batch),
+            Event::BreakerChange(change) => Self::breaker_change(change),
+            Event::Refusal(refusal) => self.refusal(refusal),
+            Event::WouldRefuse(refusal) => self.would_refuse(refusal),
+            Event::NearLimit(near) => Self::near_limit(near),
+            Event::Exemption(exempt) => Self::exemption(exempt),
+            Event::Abandonment(check) => Self::abandonment(check),
+            Event::HoldEnd(hold) => self.hold_end(hold),
+            Event::Reset(reset) => Self::reset(reset),
+            Event::CountChange(change) => Self::count_change(change),
+            // `Warning::StoreFull` says it once. A flood of keys must not become a flood of events.
+            Event::Eviction(_) => {}
+            Event::PlanLookup(lookup) => self.plan_lookup(lookup),
+            Event::PlanFallback(fallback) => self.plan_fallback(fallback),
+            Event::Warning(warning) => warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}"),
+            Event::LimitsChange(change) => Self::limits_change(change),
+        }
+    }
 
     fn traces(&self) -> bool {
         true
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}");
     }
 }
 

@@ -4,8 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::key::KeyError;
 
-/// A setup that works, but probably not as intended. The `Display` of a warning says what to do. See
-/// [`Observer::on_warning`](super::Observer::on_warning).
+/// A setup that works, but probably not as intended. The `Display` of a warning says what to do.
 ///
 /// A mistake that is detectable without a request is a [`ConfigError`](crate::ConfigError) instead.
 ///
@@ -15,18 +14,20 @@ use crate::key::KeyError;
 ///
 /// ```
 /// use std::sync::Mutex;
-/// use tollgate::observe::{Observer, Warning};
+/// use tollgate::observe::{Event, Observer};
 ///
 /// #[derive(Default)]
 /// struct Warnings(Mutex<Vec<String>>);
 ///
 /// impl Observer for Warnings {
-///     fn on_warning(&self, warning: &Warning) {
-///         self.0.lock().expect("no panic under the lock").push(warning.to_string());
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::Warning(warning) = event {
+///             self.0.lock().expect("no panic under the lock").push(warning.to_string());
+///         }
 ///     }
 /// }
 /// # let warnings = Warnings::default();
-/// # warnings.on_warning(&Warning::GuessableKeys);
+/// # warnings.on_event(&Event::Warning(tollgate::observe::Warning::GuessableKeys));
 /// # assert_eq!(warnings.0.lock().unwrap().len(), 1);
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,7 +84,7 @@ pub enum Warning {
     },
     /// A request without a peer address, probably like all others, is exempt or shares one bucket
     /// ([`MissingKey`](crate::MissingKey)). A layer that refuses such requests reports a
-    /// [refusal](super::Observer::on_refusal) instead.
+    /// [refusal](super::Event::Refusal) instead.
     NoPeerAddress,
     /// All of the first 1 000 requests came from one address.
     OneAddress {

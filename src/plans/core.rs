@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::micros,
     key::Key,
-    observe::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
+    observe::{Event, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
 };
 
 /// What clones of [`Plans`](super::Plans) share.
@@ -71,7 +71,7 @@ impl Core {
         }
         let Standing { plan, cause, .. } = standing;
         if let (Some(cause), Some(observer)) = (cause, self.settings.reporter.listener()) {
-            observer.on_plan_fallback(&PlanFallback::new(cause, plan.is_some()));
+            observer.on_event(&Event::PlanFallback(PlanFallback::new(cause, plan.is_some())));
         }
         plan.unwrap_or_else(|| self.default.clone())
     }
@@ -127,7 +127,7 @@ impl Core {
         drop(mark);
         if let Some(observer) = self.settings.reporter.listener() {
             let elapsed = Duration::from_micros(now_us.saturating_sub(started_us));
-            observer.on_plan_lookup(&PlanLookup::new(outcome, elapsed, error.as_deref()));
+            observer.on_event(&Event::PlanLookup(PlanLookup::new(outcome, elapsed, error.as_deref())));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     config::LimitsConfig,
     error::ConfigError,
     live::LiveLimits,
-    observe::{Reporter, Warning},
+    observe::{Event, Reporter, Warning},
     policy::{IntoPolicies, Policies, Policy},
 };
 
@@ -95,7 +95,10 @@ impl Names {
             reported.len() < MAX_REPORTED && !reported.contains(name) && reported.insert(name.to_owned())
         };
         if is_new {
-            listener.on_warning(&Warning::UnknownPlan { plan: name.to_owned(), default: self.default.to_string() });
+            listener.on_event(&Event::Warning(Warning::UnknownPlan {
+                plan: name.to_owned(),
+                default: self.default.to_string(),
+            }));
         }
     }
 }

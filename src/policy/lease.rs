@@ -28,7 +28,7 @@ impl Policy {
     ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
     ///   the block: what other processes have spent since, a few milliseconds, is not in it.
     /// * **Observers** see each decision, and the end of each block as that of a hold
-    ///   ([`on_hold_ended`](crate::observe::Observer::on_hold_ended)).
+    ///   ([`Event::HoldEnd`](crate::observe::Event::HoldEnd)).
     /// * **A process that is killed** loses its blocks: they are charged in full after two seconds, or when the
     ///   time-to-live of the policy's [holds](Self::with_holds) has passed if that is shorter.
     ///   [`Limiter::close`](crate::Limiter::close) gives them back.

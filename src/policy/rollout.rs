@@ -60,7 +60,7 @@ impl Policy {
     /// Sets the share of the limit at which a key is near it, above 0 and at most 1.
     ///
     /// When a request takes what a key has spent to this share of the [capacity](Self::capacity) or above, observers
-    /// get one event for this key and window ([`Observer::on_near_limit`](crate::observe::Observer::on_near_limit)),
+    /// get one event for this key and window ([`Event::NearLimit`](crate::observe::Event::NearLimit)),
     /// and the metrics count it. So a service can warn a customer before the first denial. Without an observer, the
     /// setting has no effect. Defaults to 0.8. [`without_near_limit`](Self::without_near_limit) turns the event off.
     ///

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{
     GlobalKey,
-    observe::{Observer, Warning},
+    observe::{Event, Observer, Warning},
 };
 
 use super::{check, with_policy};
@@ -20,8 +20,10 @@ impl Warned {
 }
 
 impl Observer for Warned {
-    fn on_warning(&self, warning: &Warning) {
-        self.0.lock().unwrap().push(warning.clone());
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Warning(warning) = event {
+            self.0.lock().unwrap().push(warning.clone());
+        }
     }
 }
 

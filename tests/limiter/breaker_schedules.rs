@@ -20,7 +20,7 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     failure::Breaker,
-    observe::{BreakerChange, BreakerState, Observer},
+    observe::{BreakerChange, BreakerState, Event, Observer},
     store::{Answer, Store, Verdict},
 };
 
@@ -96,9 +96,11 @@ struct PanickingObserver {
 }
 
 impl Observer for PanickingObserver {
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        self.changes.lock().unwrap().push(*change);
-        assert!(self.random.below(8) > 0, "the observer panics");
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::BreakerChange(change) = event {
+            self.changes.lock().unwrap().push(*change);
+            assert!(self.random.below(8) > 0, "the observer panics");
+        }
     }
 }
 

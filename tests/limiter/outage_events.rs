@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use tollgate::{
     Key, Limiter, ManualClock, MemoryStore, Policy,
     failure::Breaker,
-    observe::{BreakerChange, BreakerState, Observer},
+    observe::{BreakerChange, BreakerState, Event, Observer},
 };
 
 use super::two_domain_store::TwoDomainStore;
@@ -28,11 +28,13 @@ fn states(mut changes: Vec<BreakerChange>) -> Vec<BreakerState> {
 struct SlowRecorder(Recorder);
 
 impl Observer for SlowRecorder {
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        if change.to == BreakerState::Open {
-            thread::sleep(Duration::from_millis(300));
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::BreakerChange(change) = event {
+            if change.to == BreakerState::Open {
+                thread::sleep(Duration::from_millis(300));
+            }
+            self.0.on_event(event);
         }
-        self.0.on_breaker_change(change);
     }
 }
 

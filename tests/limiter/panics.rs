@@ -10,7 +10,7 @@ use std::{
 use tokio::runtime;
 use tollgate::{
     Limiter, Policy,
-    observe::{BreakerChange, BreakerState, Observer},
+    observe::{BreakerState, Event, Observer},
 };
 
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
@@ -23,8 +23,10 @@ fn policy() -> Policy {
 struct PanickingObserver;
 
 impl Observer for PanickingObserver {
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        assert!(change.to != BreakerState::Open, "the observer panics");
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::BreakerChange(change) = event {
+            assert!(change.to != BreakerState::Open, "the observer panics");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use tollgate::{
     Decision, GlobalKey, Limiter, LiveLimits, MemoryStore, Route,
     config::LimitsConfig,
-    observe::{LimitsChange, Observer},
+    observe::{Event, Observer},
 };
 
 use super::files::{limits, only};
@@ -115,10 +115,12 @@ fn layers_come_and_go_while_limits_are_replaced() {
 struct Corrects(Arc<OnceLock<LiveLimits>>);
 
 impl Observer for Corrects {
-    fn on_limits_change(&self, _: &LimitsChange) {
-        let live = self.0.get().unwrap();
-        if live.policy("p").unwrap().limit() == 20 {
-            live.replace(rate(15)).unwrap();
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::LimitsChange(_) = event {
+            let live = self.0.get().unwrap();
+            if live.policy("p").unwrap().limit() == 20 {
+                live.replace(rate(15)).unwrap();
+            }
         }
     }
 }
@@ -135,8 +137,10 @@ fn an_observer_may_replace_the_limits() {
 struct Panics;
 
 impl Observer for Panics {
-    fn on_limits_change(&self, _: &LimitsChange) {
-        panic!("an observer panicked");
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::LimitsChange(_) = event {
+            panic!("an observer panicked");
+        }
     }
 }
 

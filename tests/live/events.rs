@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use metrics::set_default_local_recorder;
 use tollgate::{
     GlobalKey, LiveLimits,
-    observe::{LimitsChange, Metrics, Observer, Tracing},
+    observe::{Event, LimitsChange, Metrics, Observer, Tracing},
 };
 use tracing::Level;
 
@@ -31,8 +31,10 @@ impl Changes {
 }
 
 impl Observer for Changes {
-    fn on_limits_change(&self, change: &LimitsChange) {
-        self.0.lock().unwrap().push(change.clone());
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::LimitsChange(change) = event {
+            self.0.lock().unwrap().push(change.clone());
+        }
     }
 }
 
@@ -81,7 +83,7 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
     ];
     let (log, _guard) = Log::start(Level::INFO);
     for change in changes {
-        Tracing::new().on_limits_change(&change);
+        Tracing::new().on_event(&Event::LimitsChange(change.clone()));
         let lines = log.take();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(!lines[0].contains(char::is_control) && !lines[0].contains('\u{2028}'), "{lines:?}");

@@ -16,7 +16,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use tollgate::{
     Decision, HeaderKey, Limiter, LiveLimits,
-    observe::{LimitsChange, Observer},
+    observe::{Event, Observer},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -47,9 +47,11 @@ fn text(limit: u32) -> String {
 struct Accepted(Arc<AtomicU32>);
 
 impl Observer for Accepted {
-    fn on_limits_change(&self, change: &LimitsChange) {
-        assert_eq!(change.outcome(), "accepted", "{change}");
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::LimitsChange(change) = event {
+            assert_eq!(change.outcome(), "accepted", "{change}");
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -10,7 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{GlobalKey, LiveLimits, live::LimitsFileError, observe::LimitsChange};
+use tollgate::{
+    GlobalKey, LiveLimits,
+    live::LimitsFileError,
+    observe::{Event, LimitsChange},
+};
 
 use super::{
     events::Changes,
@@ -186,7 +190,8 @@ fn a_file_that_is_being_written_is_not_read_in_part() {
 fn a_parser_or_an_observer_that_panics_does_not_end_the_watching() {
     struct Panics;
     impl tollgate::observe::Observer for Panics {
-        fn on_limits_change(&self, change: &LimitsChange) {
+        fn on_event(&self, event: &Event<'_>) {
+            let Event::LimitsChange(change) = event else { return };
             assert_eq!(change.outcome(), "unreadable", "this panic is part of the test");
         }
     }

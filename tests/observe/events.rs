@@ -4,7 +4,7 @@ use axum::{Router, routing::get};
 use tollgate::{
     Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
     decision::Source,
-    observe::{BreakerChange, BreakerState, Fingerprint, Observer},
+    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer},
 };
 
 use super::recorded;
@@ -115,7 +115,7 @@ async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_ear
 fn breaker_changes_reach_an_observer() {
     let recorder = Recorder::default();
     let change = BreakerChange::new(BreakerState::Closed, BreakerState::Open);
-    recorder.on_breaker_change(&change);
+    recorder.on_event(&Event::BreakerChange(change));
     assert_eq!(recorder.take().changes, [change]);
     assert_eq!(BreakerState::ALL.map(BreakerState::as_str), ["closed", "open", "probing"]);
 }

@@ -7,7 +7,7 @@ use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
     key::KeyError,
-    observe::{BreakerChange, BreakerState, Fingerprint, Observer, Tracing, Warning},
+    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer, Tracing, Warning},
     policy::Holds,
 };
 use tracing::Level;
@@ -181,7 +181,7 @@ fn an_open_breaker_is_a_warning_a_closed_one_is_info_and_probes_are_not_logged()
     let (log, _guard) = Log::start(Level::INFO);
     let tracing = Tracing::new();
     for (from, to) in [(Closed, Open), (Open, Probing), (Probing, Open), (Open, Probing), (Probing, Closed)] {
-        tracing.on_breaker_change(&BreakerChange::new(from, to));
+        tracing.on_event(&Event::BreakerChange(BreakerChange::new(from, to)));
     }
     let lines = log.take();
     assert_eq!(
@@ -230,7 +230,7 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
     let check = limiter.check("alice", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     Limiter::new(MemoryStore::new()).with_observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();
-    Tracing::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    Tracing::new().on_event(&Event::Warning(Warning::Eviction { policy: "allkeys-lru".to_owned() }));
     let lines = log.take();
     let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };
     let key = Fingerprint::of(&Key::from("alice"));

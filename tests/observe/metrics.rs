@@ -6,7 +6,7 @@ use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    observe::{BreakerChange, BreakerState, Metrics, Observer, Warning},
+    observe::{BreakerChange, BreakerState, Event, Metrics, Observer, Warning},
     policy::Holds,
 };
 
@@ -76,7 +76,7 @@ async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
 fn the_gauge_of_the_current_breaker_state_is_1() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    Metrics::new().on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+    Metrics::new().on_event(&Event::BreakerChange(BreakerChange::new(BreakerState::Closed, BreakerState::Open)));
     assert_shows(
         &handle,
         &[
@@ -122,7 +122,7 @@ async fn refusals_abandoned_checks_resets_and_warnings_are_counted() {
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     let broken = Limiter::new(DownStore).with_observer(Metrics::new());
     broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
-    Metrics::new().on_warning(&Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    Metrics::new().on_event(&Event::Warning(Warning::Eviction { policy: "allkeys-lru".to_owned() }));
     assert_shows(
         &handle,
         &[
@@ -160,7 +160,7 @@ async fn named_limiters_have_separate_series() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
-    metrics[1].on_breaker_change(&BreakerChange::new(BreakerState::Closed, BreakerState::Open));
+    metrics[1].on_event(&Event::BreakerChange(BreakerChange::new(BreakerState::Closed, BreakerState::Open)));
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
         let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
         let down = Limiter::new(DownStore).with_observer(metrics);

@@ -15,7 +15,7 @@ use tollgate::{
     Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
     config::LimitsConfig,
     decision::Source,
-    observe::{BreakerState, Metrics, Observer, Warning},
+    observe::{BreakerState, Event, Metrics, Observer, Warning},
     plans::Plans,
     policy::Holds,
     store::{Answer, Store, Verdict},
@@ -155,7 +155,7 @@ async fn cause_every_event() {
     let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
     let limits: LimitsConfig = toml::from_str(limits).unwrap();
     LiveLimits::new(limits.clone()).with_observer(Metrics::new()).replace(limits).unwrap();
-    Metrics::new().on_warning(&Warning::GuessableKeys);
+    Metrics::new().on_event(&Event::Warning(Warning::GuessableKeys));
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,11 +209,15 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
     let but = |words: BTreeSet<String>, labels: &[&str]| &words - &set(labels);
     let metrics = source!("metrics.rs");
     let (_, plan_causes) = source!("plan.rs").split_once("impl PlanFallbackCause").unwrap();
-    let judged = &words(source!("event.rs"), "pub fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
+    let judged = &words(source!("check_event.rs"), "pub fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
     let expected = [
-        ("tollgate_decisions_total", "outcome", &words(source!("event.rs"), "pub fn outcome") | &set(&["would_deny"])),
+        (
+            "tollgate_decisions_total",
+            "outcome",
+            &words(source!("check_event.rs"), "pub fn outcome") | &set(&["would_deny"]),
+        ),
         ("tollgate_fallback_admits_total", "outcome", set(&["open", "local"])),
-        ("tollgate_store_errors_total", "kind", words(source!("event.rs"), "pub fn cause")),
+        ("tollgate_store_errors_total", "kind", words(source!("check_event.rs"), "pub fn cause")),
         ("tollgate_refused_requests_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
         (
             "tollgate_refusals_by_route_total",
@@ -223,12 +227,12 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         ("tollgate_would_refuse_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
         ("tollgate_exempt_requests_total", "cause", words(source!("exempt.rs"), "pub fn as_str")),
         ("tollgate_holds_ended_total", "end", words(source!("hold_end.rs"), "pub fn as_str")),
-        ("tollgate_resets_total", "outcome", but(words(metrics, "fn on_reset"), &["outcome"])),
+        ("tollgate_resets_total", "outcome", but(words(metrics, "fn count_reset"), &["outcome"])),
         ("tollgate_count_changes_total", "change", words(source!("../store/count_change.rs"), "pub fn as_str")),
-        ("tollgate_count_changes_total", "outcome", but(words(metrics, "fn on_count_changed"), &["change", "outcome"])),
+        ("tollgate_count_changes_total", "outcome", but(words(metrics, "fn count_change"), &["change", "outcome"])),
         ("tollgate_plan_lookups_total", "outcome", words(source!("plan.rs"), "pub fn as_str")),
         ("tollgate_plan_lookup_duration_seconds", "outcome", words(source!("plan.rs"), "pub fn as_str")),
-        ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn on_plan_fallback"), &["plan", "cause"])),
+        ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn count_fallback"), &["plan", "cause"])),
         ("tollgate_plan_fallbacks_total", "cause", words(plan_causes, "pub fn as_str")),
         ("tollgate_warnings_total", "warning", words(source!("warning.rs"), "pub fn cause")),
         ("tollgate_limits_changes_total", "outcome", words(source!("limits_change.rs"), "pub fn outcome")),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, Limiter, ManualClock, MemoryStore, Policy,
-    observe::{BreakerChange, Decided, HoldEnded, NearLimit, Observer, Reset, StoreFailure, Warning},
+    observe::{Event, Observer},
     policy::Holds,
 };
 use tracing::Level;
@@ -19,31 +19,7 @@ use crate::support::{
 struct Panics;
 
 impl Observer for Panics {
-    fn on_decision(&self, _: &Decided<'_>) {
-        panic!("the observer of a test");
-    }
-
-    fn on_store_failure(&self, _: &StoreFailure<'_>) {
-        panic!("the observer of a test");
-    }
-
-    fn on_breaker_change(&self, _: &BreakerChange) {
-        panic!("the observer of a test");
-    }
-
-    fn on_near_limit(&self, _: &NearLimit<'_>) {
-        panic!("the observer of a test");
-    }
-
-    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
-        panic!("the observer of a test");
-    }
-
-    fn on_reset(&self, _: &Reset<'_>) {
-        panic!("the observer of a test");
-    }
-
-    fn on_warning(&self, _: &Warning) {
+    fn on_event(&self, _: &Event<'_>) {
         panic!("the observer of a test");
     }
 }

@@ -19,7 +19,7 @@ use std::{
 use tollgate::{
     Key, Policy,
     clock::TokioClock,
-    observe::{Observer, PlanFallback, PlanLookup},
+    observe::{Event, Observer},
     plans::{PlanSource, Plans},
 };
 
@@ -123,11 +123,15 @@ impl Events {
 }
 
 impl Observer for Events {
-    fn on_plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        self.lookups.lock().unwrap().push(lookup.outcome.as_str());
-    }
-
-    fn on_plan_fallback(&self, fallback: &PlanFallback) {
-        self.fallbacks.lock().unwrap().push((fallback.cause.as_str(), fallback.is_stale));
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::PlanLookup(lookup) => {
+                self.lookups.lock().unwrap().push(lookup.outcome.as_str());
+            }
+            Event::PlanFallback(fallback) => {
+                self.fallbacks.lock().unwrap().push((fallback.cause.as_str(), fallback.is_stale));
+            }
+            _ => {}
+        }
     }
 }

@@ -9,7 +9,7 @@ use axum::{Extension, Router, extract::connect_info::MockConnectInfo, routing::g
 use http::request::Parts;
 use tollgate::{
     ClientIp, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
-    observe::{Observer, Refused, Warning},
+    observe::{Event, Observer},
 };
 
 use crate::support::http::{get as fetch, get_with};
@@ -36,12 +36,16 @@ fn limiter() -> Limiter {
 struct OperatorLog(Arc<Mutex<Vec<String>>>);
 
 impl Observer for OperatorLog {
-    fn on_refusal(&self, refused: &Refused<'_>) {
-        self.0.lock().unwrap().push(format!("{} {} {refused}", refused.cause(), refused.is_misconfiguration()));
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        self.0.lock().unwrap().push(warning.cause().to_owned());
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Refusal(refused) => {
+                self.0.lock().unwrap().push(format!("{} {} {refused}", refused.cause(), refused.is_misconfiguration()));
+            }
+            Event::Warning(warning) => {
+                self.0.lock().unwrap().push(warning.cause().to_owned());
+            }
+            _ => {}
+        }
     }
 }
 

@@ -8,10 +8,7 @@ use std::{
 use tollgate::{
     ErrorKind,
     decision::Source,
-    observe::{
-        Abandoned, Batch, BreakerChange, CountChanged, Decided, Exempt, Fingerprint, HoldEnded, NearLimit,
-        ObservedRequest, Observer, Refused, Reset, StoreFailure, Warning,
-    },
+    observe::{Batch, BreakerChange, Event, Fingerprint, ObservedRequest, Observer, Warning},
 };
 
 /// An observer that records every event; clones share the record.
@@ -68,97 +65,57 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn on_decision(&self, decided: &Decided<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
         let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{decided:?}\n");
-        seen.requests.extend(decided.request.map(request));
-        seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
-        seen.decisions.push(RecordedDecision {
-            outcome: decided.outcome(),
-            source: decided.decision.source(),
-            charges: decided
-                .charges()
-                .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
-                .collect(),
-            fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
-            fallback_admit: decided.is_fallback_admit(),
-        });
-    }
-
-    fn on_store_failure(&self, failure: &StoreFailure<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{failure:?}\n");
-        let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
-        seen.failures.push((failure.error.kind(), policies));
-    }
-
-    fn on_batch(&self, batch: &Batch) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{batch:?}\n");
-        seen.batches.push(*batch);
-    }
-
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{change:?}\n");
-        seen.changes.push(*change);
-    }
-
-    fn on_refusal(&self, refused: &Refused<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{refused:?} {refused}\n");
-        seen.requests.push(request(refused.request));
-        seen.refusals.push(refused.cause());
-    }
-
-    fn on_would_refuse(&self, refused: &Refused<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{refused:?} {refused}\n");
-        seen.requests.push(request(refused.request));
-        seen.would_refuse.push(refused.cause());
-    }
-
-    fn on_near_limit(&self, near: &NearLimit<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{near:?}\n");
-        seen.near.push((near.policy.name().to_owned(), near.spent, near.limit));
-    }
-
-    fn on_exempt(&self, exempt: &Exempt) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{exempt:?}\n");
-        seen.exempt.push(exempt.cause.as_str());
-    }
-
-    fn on_abandoned(&self, abandoned: &Abandoned<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{abandoned:?}\n");
-        let charges = abandoned.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
-        seen.abandoned.push(charges);
-    }
-
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{ended:?}\n");
-        seen.holds.push((ended.policy.name().to_owned(), ended.held, ended.actual, ended.end.as_str()));
-    }
-
-    fn on_reset(&self, reset: &Reset<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{reset:?}\n");
-        seen.resets.push((reset.policy.name().to_owned(), reset.found));
-    }
-
-    fn on_count_changed(&self, changed: &CountChanged<'_>) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{changed:?}\n");
-        seen.by_hand.push((changed.change.as_str(), changed.changed));
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        let mut seen = self.0.lock().unwrap();
-        seen.debug += &format!("{warning:?} {warning}\n");
-        seen.warnings.push(warning.clone());
+        seen.debug += &format!("{event:?}\n");
+        match event {
+            Event::Decision(decided) => {
+                seen.requests.extend(decided.request.map(request));
+                seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
+                seen.decisions.push(RecordedDecision {
+                    outcome: decided.outcome(),
+                    source: decided.decision.source(),
+                    charges: decided
+                        .charges()
+                        .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
+                        .collect(),
+                    fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
+                    fallback_admit: decided.is_fallback_admit(),
+                });
+            }
+            Event::StoreFailure(failure) => {
+                let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
+                seen.failures.push((failure.error.kind(), policies));
+            }
+            Event::Batch(batch) => seen.batches.push(*batch),
+            Event::BreakerChange(change) => seen.changes.push(*change),
+            Event::Refusal(refusal) => {
+                seen.debug += &format!("{refusal}\n");
+                seen.requests.push(request(refusal.request));
+                seen.refusals.push(refusal.cause());
+            }
+            Event::WouldRefuse(refusal) => {
+                seen.debug += &format!("{refusal}\n");
+                seen.requests.push(request(refusal.request));
+                seen.would_refuse.push(refusal.cause());
+            }
+            Event::NearLimit(near) => seen.near.push((near.policy.name().to_owned(), near.spent, near.limit)),
+            Event::Exemption(exempt) => seen.exempt.push(exempt.cause.as_str()),
+            Event::Abandonment(check) => {
+                let charges = check.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
+                seen.abandoned.push(charges);
+            }
+            Event::HoldEnd(hold) => {
+                seen.holds.push((hold.policy.name().to_owned(), hold.held, hold.actual, hold.end.as_str()));
+            }
+            Event::Reset(reset) => seen.resets.push((reset.policy.name().to_owned(), reset.found)),
+            Event::CountChange(change) => seen.by_hand.push((change.change.as_str(), change.changed)),
+            Event::Warning(warning) => {
+                seen.debug += &format!("{warning}\n");
+                seen.warnings.push(warning.clone());
+            }
+            _ => {}
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 use tollgate::{
     Decision, Error, ErrorKind,
     decision::Source,
-    observe::{Abandoned, BreakerChange, BreakerState, HoldEnd, HoldEnded, Observer},
+    observe::{BreakerState, Event, HoldEnd, Observer},
 };
 
 use crate::server::reply::{Bytes, Reply};
@@ -80,24 +80,25 @@ pub(crate) fn failed(error: &Error) {
 pub(crate) struct Watcher;
 
 impl Observer for Watcher {
-    fn on_breaker_change(&self, change: &BreakerChange) {
-        taken(match (change.from, change.to) {
-            (BreakerState::Probing, BreakerState::Open) => "breaker-open-again",
-            (_, BreakerState::Open) => "breaker-open",
-            (_, BreakerState::Probing) => "breaker-half-open",
-            _ => "breaker-closed",
-        });
-    }
-
-    fn on_abandoned(&self, _: &Abandoned<'_>) {
-        taken("call-abandoned");
-    }
-
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        match ended.end {
-            HoldEnd::Dropped => taken("hold-dropped"),
-            HoldEnd::Expired => taken("hold-ended-late"),
-            HoldEnd::Unanswered => taken("hold-without-an-answer"),
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::BreakerChange(change) => {
+                taken(match (change.from, change.to) {
+                    (BreakerState::Probing, BreakerState::Open) => "breaker-open-again",
+                    (_, BreakerState::Open) => "breaker-open",
+                    (_, BreakerState::Probing) => "breaker-half-open",
+                    _ => "breaker-closed",
+                });
+            }
+            Event::Abandonment(_) => {
+                taken("call-abandoned");
+            }
+            Event::HoldEnd(ended) => match ended.end {
+                HoldEnd::Dropped => taken("hold-dropped"),
+                HoldEnd::Expired => taken("hold-ended-late"),
+                HoldEnd::Unanswered => taken("hold-without-an-answer"),
+                _ => {}
+            },
             _ => {}
         }
     }

@@ -20,7 +20,7 @@ use tokio::{
 use tollgate::{
     Limiter, Policy,
     limiter::Hold,
-    observe::{Batch, Observer},
+    observe::{Event, Observer},
     policy::Holds,
 };
 
@@ -55,8 +55,10 @@ async fn hold_many(limiter: &Limiter, policy: &Policy, number: usize) -> Vec<Hol
 struct Sent(Arc<AtomicUsize>);
 
 impl Observer for Sent {
-    fn on_batch(&self, batch: &Batch) {
-        self.0.fetch_add(batch.checks, Ordering::SeqCst);
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Batch(batch) = event {
+            self.0.fetch_add(batch.checks, Ordering::SeqCst);
+        }
     }
 }
 

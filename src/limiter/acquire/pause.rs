@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        observe::{Observer, Warning},
+        observe::{Event, Observer, Warning},
         store::MemoryStore,
     };
 
@@ -90,8 +90,10 @@ mod tests {
     struct Warnings(Arc<Mutex<Vec<Warning>>>);
 
     impl Observer for Warnings {
-        fn on_warning(&self, warning: &Warning) {
-            self.0.lock().unwrap().push(warning.clone());
+        fn on_event(&self, event: &Event<'_>) {
+            if let Event::Warning(warning) = event {
+                self.0.lock().unwrap().push(warning.clone());
+            }
         }
     }
 

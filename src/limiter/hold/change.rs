@@ -14,7 +14,7 @@ use crate::{
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
     limiter::{core::Core, guarded::Guarded, hold::ending::Ending},
-    observe::{HoldEnd, HoldEnded},
+    observe::{Event, HoldEnd, HoldEndEvent, ObservedKey},
     store::{Answer, Pending},
 };
 
@@ -135,8 +135,8 @@ impl Core {
     pub(super) fn report_hold_end(&self, ending: &Ending, end: HoldEnd) {
         let Ending { hold, held, actual, is_uncertain, .. } = ending;
         if let (Some(observer), false) = (&self.observer, *is_uncertain) {
-            let event = HoldEnded { policy: &hold.policy, held: *held, actual: *actual, end, key: &hold.key };
-            observer.on_hold_ended(&event);
+            let (policy, key) = (&hold.policy, ObservedKey(&hold.key));
+            observer.on_event(&Event::HoldEnd(HoldEndEvent { policy, held: *held, actual: *actual, end, key }));
         }
     }
 }

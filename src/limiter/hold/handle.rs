@@ -93,7 +93,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// background for one time-to-live of the hold. Later than that, the store ends the hold by itself, as its policy says.
 /// A limiter keeps up to 10 000 settlements that the store may have received, and gives up the oldest first with a
 /// [warning](crate::observe::Warning::EndsGivenUp). Observers see the
-/// [end of each hold](crate::observe::Observer::on_hold_ended).
+/// [end of each hold](crate::observe::Event::HoldEnd).
 ///
 /// # Examples
 ///

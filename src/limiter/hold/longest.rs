@@ -10,7 +10,7 @@ use crate::{
             request::HeldUnits,
         },
     },
-    observe::Warning,
+    observe::{Event, Warning},
     policy::Policy,
 };
 
@@ -34,7 +34,7 @@ impl Core {
         if let (Some(listener), Some(longest)) = (&self.listener, policy.holds().and_then(|holds| holds.longest()))
             && self.renewals.too_long.claim()
         {
-            listener.on_warning(&Warning::HeldTooLong { policy: policy.name().to_owned(), longest });
+            listener.on_event(&Event::Warning(Warning::HeldTooLong { policy: policy.name().to_owned(), longest }));
         }
     }
 }

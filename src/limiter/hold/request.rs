@@ -19,7 +19,7 @@ use crate::{
             renewals::RenewedHold,
         },
     },
-    observe::{HoldEnd, Warning},
+    observe::{Event, HoldEnd, Warning},
     policy::Policy,
     verdict::Source,
 };
@@ -192,7 +192,7 @@ impl NameReport {
     /// Reports a name once for a limiter.
     pub(crate) fn report(self, name: &str) {
         if let (Some(listener), true) = (&self.core.listener, self.core.renewals.unknown_name.claim()) {
-            listener.on_warning(&Warning::UnknownNameOnBill { name: name.to_owned(), known: self.known });
+            listener.on_event(&Event::Warning(Warning::UnknownNameOnBill { name: name.to_owned(), known: self.known }));
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
             worker::HoldJob,
         },
     },
-    observe::{HoldEnd, Warning},
+    observe::{Event, HoldEnd, Warning},
     runtime::deadline::within,
     store::Answer,
 };
@@ -207,7 +207,7 @@ impl Core {
             && self.ends.notice.claim(SystemClock.now_us(), NOTICE_US).is_some()
         {
             let ends = self.ends.given_up.swap(0, Ordering::Relaxed);
-            listener.on_warning(&Warning::EndsGivenUp { ends });
+            listener.on_event(&Event::Warning(Warning::EndsGivenUp { ends }));
         }
     }
 

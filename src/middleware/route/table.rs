@@ -17,7 +17,7 @@ use crate::{
     error::ConfigError,
     key::path::{matched_path, sent_path, without_trailing_slash},
     middleware::countdown::Countdown,
-    observe::{Observer, Warning},
+    observe::{Event, Observer, Warning},
 };
 
 /// Settings by path, and by method and path.
@@ -102,7 +102,7 @@ impl RouteTable {
     fn warn(&self, observer: &dyn Observer) {
         let rows = self.entries.iter().flat_map(|entry| &entry.rows);
         for Row { route, .. } in rows.filter(|row| !row.settings.matched.load(Ordering::Relaxed)) {
-            observer.on_warning(&Warning::UnmatchedRoute { route: route.clone(), requests: REQUESTS });
+            observer.on_event(&Event::Warning(Warning::UnmatchedRoute { route: route.clone(), requests: REQUESTS }));
         }
     }
 

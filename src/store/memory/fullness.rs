@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{
     key::Key,
-    observe::{Evicted, Observer, ObserverCell, Once, Warning},
+    observe::{Event, EvictionEvent, Observer, ObserverCell, Once, Warning},
     store::memory::{
         shard::{Shard, Victim},
         when_full::WhenFull,
@@ -85,7 +85,7 @@ impl Fullness {
         self.warn();
         if let Some(observer) = self.observer.get() {
             for Victim { policy, spent } in victims {
-                observer.on_evicted(&Evicted::new(policy, *spent));
+                observer.on_event(&Event::Eviction(EvictionEvent::new(policy, *spent)));
             }
         }
     }
@@ -96,7 +96,7 @@ impl Fullness {
         if let Some(observer) = self.observer.get()
             && self.warned.claim()
         {
-            observer.on_warning(&Warning::StoreFull { capacity: self.capacity });
+            observer.on_event(&Event::Warning(Warning::StoreFull { capacity: self.capacity }));
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::{call::client::Client, net::routed::RoutedConnection};
 use crate::{
     clock::{Clock, SystemClock},
-    observe::Warning,
+    observe::{Event, Warning},
 };
 
 /// Whether the eviction policy of the server still has to be requested.
@@ -62,7 +62,7 @@ async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
     match policy(&mut connection).await {
         Ok(Some(policy)) if policy != "noeviction" => {
             if let Some(observer) = client.observer.get() {
-                observer.on_warning(&Warning::Eviction { policy });
+                observer.on_event(&Event::Warning(Warning::Eviction { policy }));
             }
         }
         // No reply: the next check asks again.

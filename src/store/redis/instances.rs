@@ -18,7 +18,7 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock, micros},
     error::{Error, ErrorKind},
-    observe::{Once, Warning},
+    observe::{Event, Once, Warning},
     runtime::random,
 };
 
@@ -146,7 +146,7 @@ impl Instances {
         if let Some(observer) = client.observer.get()
             && self.warned.claim()
         {
-            observer.on_warning(&Warning::InstancesUnknown { key, reason: error.message().to_owned() });
+            observer.on_event(&Event::Warning(Warning::InstancesUnknown { key, reason: error.message().to_owned() }));
         }
     }
 }

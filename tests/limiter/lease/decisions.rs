@@ -8,7 +8,7 @@ use std::{
 
 use tollgate::{
     Algorithm, Check, MemoryStore,
-    observe::{Decided, NearLimit, Observer},
+    observe::{Event, Observer},
 };
 
 use super::*;
@@ -212,16 +212,20 @@ async fn what_is_spent_from_blocks_is_no_fresh_budget_for_the_local_fallback() {
 struct Counts(Arc<Mutex<(u32, u32, u32)>>);
 
 impl Observer for Counts {
-    fn on_decision(&self, decided: &Decided<'_>) {
-        let mut counts = self.0.lock().unwrap();
-        counts.0 += 1;
-        counts.1 += u32::from(decided.decision.source() == Source::Lease);
-        assert_eq!(decided.outcome(), "allowed");
-        assert!(!decided.is_fallback_admit());
-    }
-
-    fn on_near_limit(&self, _: &NearLimit<'_>) {
-        self.0.lock().unwrap().2 += 1;
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Decision(decided) => {
+                let mut counts = self.0.lock().unwrap();
+                counts.0 += 1;
+                counts.1 += u32::from(decided.decision.source() == Source::Lease);
+                assert_eq!(decided.outcome(), "allowed");
+                assert!(!decided.is_fallback_admit());
+            }
+            Event::NearLimit(_) => {
+                self.0.lock().unwrap().2 += 1;
+            }
+            _ => {}
+        }
     }
 }
 

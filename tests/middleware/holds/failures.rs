@@ -12,7 +12,7 @@ use tokio_test::{assert_pending, task};
 use tollgate::{
     Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
-    observe::{HoldEnded, Observer, Warning},
+    observe::{Event, Observer, Warning},
     policy::{Holds, Unsettled},
     store::{
         Answer, Check, HoldChange, OpenHold,
@@ -161,8 +161,10 @@ async fn law_13_requests_that_run_without_a_slot_are_reported_once() {
 struct PanicsAtEnds;
 
 impl Observer for PanicsAtEnds {
-    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
-        panic!("the observer of a test");
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::HoldEnd(_) = event {
+            panic!("the observer of a test");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tollgate::{
     GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer,
     clock::TokioClock,
     middleware::{Bill, HeldTooLong, HoldGuard},
-    observe::{HoldEnd, HoldEnded, Observer, Warning},
+    observe::{Event, HoldEnd, Observer, Warning},
     policy::{Holds, Unsettled},
     rejection::{Denial, Reason},
 };
@@ -40,12 +40,16 @@ impl Seen {
 }
 
 impl Observer for Seen {
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        self.0.lock().unwrap().0.push((ended.policy.name().to_owned(), ended.actual, ended.end));
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        self.0.lock().unwrap().1.push(warning.clone());
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::HoldEnd(ended) => {
+                self.0.lock().unwrap().0.push((ended.policy.name().to_owned(), ended.actual, ended.end));
+            }
+            Event::Warning(warning) => {
+                self.0.lock().unwrap().1.push(warning.clone());
+            }
+            _ => {}
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::runtime;
 use tollgate::{
     Error, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::Bill,
-    observe::{HoldEnd, HoldEnded, Observer},
+    observe::{Event, HoldEnd, Observer},
     policy::Holds,
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
@@ -76,8 +76,10 @@ fn law_15_a_slot_whose_runtime_has_ended_is_free_with_the_next_request() {
 struct Ends(std::sync::Arc<std::sync::Mutex<Vec<HoldEnd>>>);
 
 impl Observer for Ends {
-    fn on_hold_ended(&self, ended: &HoldEnded<'_>) {
-        self.0.lock().unwrap().push(ended.end);
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::HoldEnd(ended) = event {
+            self.0.lock().unwrap().push(ended.end);
+        }
     }
 }
 

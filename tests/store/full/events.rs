@@ -7,7 +7,7 @@ use std::sync::{
 
 use tollgate::{
     Check, Limiter, ManualClock, MemoryStore, Policy,
-    observe::{Evicted, Observer, Warning},
+    observe::{Event, Observer, Warning},
     store::WhenFull,
 };
 
@@ -23,15 +23,19 @@ struct ReentrantObserver {
 }
 
 impl Observer for ReentrantObserver {
-    fn on_evicted(&self, evicted: &Evicted<'_>) {
-        assert!(!self.store.is_empty() && evicted.policy.name() == "p");
-        self.evicted.fetch_add(1, Ordering::SeqCst);
-        self.units.fetch_add(evicted.spent.into(), Ordering::SeqCst);
-    }
-
-    fn on_warning(&self, warning: &Warning) {
-        assert!(!self.store.is_empty());
-        self.warnings.lock().unwrap().push(warning.clone());
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Eviction(evicted) => {
+                assert!(!self.store.is_empty() && evicted.policy.name() == "p");
+                self.evicted.fetch_add(1, Ordering::SeqCst);
+                self.units.fetch_add(evicted.spent.into(), Ordering::SeqCst);
+            }
+            Event::Warning(warning) => {
+                assert!(!self.store.is_empty());
+                self.warnings.lock().unwrap().push(warning.clone());
+            }
+            _ => {}
+        }
     }
 }
 

@@ -5,10 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use tollgate::observe::{
-    Abandoned, Batch, BreakerChange, CountChanged, Decided, Exempt, HoldEnded, LimitsChange, NearLimit, Observer,
-    PlanFallback, PlanLookup, Refused, StoreFailure, Warning,
-};
+use tollgate::observe::{Event, Observer};
 
 use crate::plan::Watch;
 
@@ -34,59 +31,7 @@ impl Onlooker {
 }
 
 impl Observer for Onlooker {
-    fn on_decision(&self, _: &Decided<'_>) {
-        self.event();
-    }
-
-    fn on_store_failure(&self, _: &StoreFailure<'_>) {
-        self.event();
-    }
-
-    fn on_batch(&self, _: &Batch) {
-        self.event();
-    }
-
-    fn on_breaker_change(&self, _: &BreakerChange) {
-        self.event();
-    }
-
-    fn on_refusal(&self, _: &Refused<'_>) {
-        self.event();
-    }
-
-    fn on_near_limit(&self, _: &NearLimit<'_>) {
-        self.event();
-    }
-
-    fn on_exempt(&self, _: &Exempt) {
-        self.event();
-    }
-
-    fn on_abandoned(&self, _: &Abandoned<'_>) {
-        self.event();
-    }
-
-    fn on_hold_ended(&self, _: &HoldEnded<'_>) {
-        self.event();
-    }
-
-    fn on_count_changed(&self, _: &CountChanged<'_>) {
-        self.event();
-    }
-
-    fn on_plan_lookup(&self, _: &PlanLookup<'_>) {
-        self.event();
-    }
-
-    fn on_plan_fallback(&self, _: &PlanFallback) {
-        self.event();
-    }
-
-    fn on_warning(&self, _: &Warning) {
-        self.event();
-    }
-
-    fn on_limits_change(&self, _: &LimitsChange) {
+    fn on_event(&self, _: &Event<'_>) {
         self.event();
     }
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock, wall_time_us},
     error::{Error, ErrorKind, StoreEvidence},
-    observe::{BatchSpan, ObserverCell, Once, Warning},
+    observe::{BatchSpan, Event, ObserverCell, Once, Warning},
     runtime::deadline::within,
     verdict::Verdict,
 };
@@ -110,7 +110,7 @@ impl Client {
             && self.has_unkeyed_hashes.load(Ordering::Relaxed)
             && self.unkeyed_warning.claim()
         {
-            observer.on_warning(&Warning::GuessableKeys);
+            observer.on_event(&Event::Warning(Warning::GuessableKeys));
         }
         let observed = observer.map(|observer| BatchSpan::start(observer, requests.clone().map(Request::len)));
         let now_us = self.clock.now_us();
