@@ -79,7 +79,7 @@ pub fn axum_governor(traffic: Traffic) -> Result<axum_governor::GovernorLayer<Ip
         Traffic::Denied => axum_governor::Quota::requests_per_hour(limit),
     };
     let config = axum_governor::GovernorConfigBuilder::default()
-        .with_extractor(axum_governor::PeerIp::new())
+        .with_extractor(axum_governor::PeerIp::default())
         .expect_connect_info()
         .quota_default(quota)
         .finish()?;
