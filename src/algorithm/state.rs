@@ -118,7 +118,7 @@ pub(crate) enum Admission {
     Admitted,
     /// A ban denies the check. The check is then not counted.
     Banned,
-    /// A charge does not fit. The check is counted by policies that count rejections.
+    /// A charge does not fit. The check is counted by policies that count denials.
     Rejected,
 }
 

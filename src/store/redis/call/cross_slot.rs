@@ -204,7 +204,7 @@ impl CrossSlotCheck {
                 drop(commits);
                 verdict.allowed = false;
                 part.put(&commit, verdict);
-                // Earlier slots need no rejection, because their policies that count rejections keep the commit.
+                // Earlier slots need no rejection, because their policies that count denials keep the commit.
                 self.reject(&self.parts[number + 1..], verdict).await;
                 return Ok(());
             }
@@ -230,7 +230,7 @@ impl CrossSlotCheck {
         part.charges_of(&self.outgoing.check).any(|(_, charge)| charge.cost > 0)
     }
 
-    /// Sends the rejection to the slots of `parts` that count rejections. Their answers may make the wait longer or
+    /// Sends the rejection to the slots of `parts` that count denials. Their answers may make the wait longer or
     /// lead to a ban. The check is denied even without them.
     ///
     /// A check that a ban by hand denies counts no rejection, as on a single server.
