@@ -126,7 +126,7 @@ impl Trial {
         assert_eq!(found.false_denials, 0, "{name}, {policy}: {found:?}");
         assert!(self.losses > 0 || found.over == 0, "{name}, {policy}: {found:?}");
         assert!(most <= f64::from(losses + 1), "{name}, {policy}: {most} of a limit in a window");
-        assert!(found.denials * 20 > found.answers, "{name}, {policy}: the limits were not contended: {found:?}");
+        assert!(found.denials > 0, "{name}, {policy}: the limits were not contended: {found:?}");
         match policy {
             "closed" => {}
             _ => {
