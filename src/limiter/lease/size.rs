@@ -82,14 +82,18 @@ impl Sizes {
 
     /// The units of the next block; 0 if no block is worth a request. `waiting` units are waited for, and `least` by
     /// the first waiter. The store had `available` units left.
+    ///
+    /// Near the limit, blocks become smaller and smaller. Checks that more than one of them would have to serve ask the
+    /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
     pub(super) fn next(&mut self, waiting: u32, least: u32, available: u32, now: Instant) -> u32 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        if is_paused || self.round_trip(now) > self.longest_round_trip {
+        let share = available / SHARE;
+        if is_paused || waiting > share || self.round_trip(now) > self.longest_round_trip {
             return 0;
         }
         let demand = self.demand.expected(self.horizon(now), now).max(waiting.saturating_mul(2));
         let growth = self.last_units.saturating_mul(GROWTH).max(FIRST_BLOCK);
-        let units = demand.min(growth).max(least).min(self.most).min(available / SHARE);
+        let units = demand.min(growth).max(least).min(self.most).min(share);
         if units < SMALLEST_BLOCK { 0 } else { units }
     }
 
@@ -142,6 +146,8 @@ mod tests {
         assert_eq!(sizes.next(0, 0, 400, now), 100, "a quarter of what is available");
         assert_eq!(sizes.next(0, 0, 16, now), 4);
         assert_eq!(sizes.next(0, 0, 15, now), 0, "the last units are charged one by one");
+        assert_eq!(sizes.next(100, 1, 400, now), 100);
+        assert_eq!(sizes.next(101, 1, 400, now), 0, "a block would not serve all that wait");
     }
 
     #[test]
