@@ -14,8 +14,9 @@ use crate::{
     record::now_us,
     support::{
         authority::{Authority, Identity},
+        ports::free_port,
         proxy::{Fault, Proxy},
-        redis_server::{RedisServer, free_port},
+        redis_server::RedisServer,
     },
     target::Target,
 };

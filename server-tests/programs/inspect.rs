@@ -23,7 +23,8 @@ use crate::{
     built::PROGRAMS,
     support::{
         cluster::Cluster,
-        redis_server::{Directory, RedisServer, free_port},
+        ports::free_port,
+        redis_server::{Directory, RedisServer},
         sentinel::Trio,
     },
 };

@@ -5,11 +5,7 @@ use std::{fs, os::unix::fs::symlink, process::Command, time::Instant};
 use crate::{
     built::PROGRAMS,
     running::{Response, Server},
-    support::{
-        print_line,
-        redis_server::{Directory, free_port},
-        until,
-    },
+    support::{ports::free_port, print_line, redis_server::Directory, until},
 };
 
 const LIMITS: &str = include_str!("../../examples/server/limits.toml");

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::redis_server::{Directory, free_port};
+use crate::support::{ports::free_port, redis_server::Directory};
 
 /// Source address of the outer proxy.
 pub(crate) const FRONT: &str = "127.0.0.8";

@@ -7,8 +7,9 @@ use tollgate::{ErrorKind, Limiter, RedisStore};
 use super::policy;
 use crate::support::{
     patient,
+    ports::free_port,
     proxy::{Fault, Proxy},
-    redis_server::{RedisServer, free_port},
+    redis_server::RedisServer,
     says,
     sentinel::Trio,
     until,

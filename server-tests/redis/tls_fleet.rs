@@ -21,7 +21,10 @@ use tokio_rustls::TlsConnector;
 use tollgate::{Limiter, RedisStore};
 
 use super::policy;
-use crate::support::redis_server::{Directory, RedisServer, free_port};
+use crate::support::{
+    ports::free_port,
+    redis_server::{Directory, RedisServer},
+};
 
 /// A server with a self-signed RSA certificate, of which rcgen can make none.
 struct RsaServer {

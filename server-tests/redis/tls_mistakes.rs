@@ -9,7 +9,7 @@ use super::{
     policy,
     tls_server::{Authority, TlsServer, node_arguments},
 };
-use crate::support::{redis_server::free_port, sentinel::Trio};
+use crate::support::{ports::free_port, sentinel::Trio};
 
 /// The error of the first check, which waits for the first dial as long as a loaded machine needs.
 async fn first_error(builder: RedisStoreBuilder, connect: impl FnOnce(RedisStoreBuilder) -> RedisStore) -> Error {

@@ -10,7 +10,8 @@ use super::{
     tls_server::{Authority, Identity, TlsServer, node_arguments},
 };
 use crate::support::{
-    redis_server::{Directory, RedisServer, free_port},
+    ports::free_port,
+    redis_server::{Directory, RedisServer},
     until,
 };
 

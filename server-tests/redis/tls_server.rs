@@ -6,7 +6,8 @@ use tollgate::{Limiter, store::RedisStoreBuilder};
 
 pub(super) use crate::support::authority::{Authority, Identity};
 use crate::support::{
-    redis_server::{Directory, RedisServer, free_port},
+    ports::free_port,
+    redis_server::{Directory, RedisServer},
     until,
 };
 

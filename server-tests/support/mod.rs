@@ -5,6 +5,7 @@ pub mod authority;
 pub mod cluster;
 pub mod judge;
 pub mod link;
+pub mod ports;
 pub mod proxy;
 pub mod redis_server;
 pub mod sentinel;

@@ -3,18 +3,16 @@
 //! `TOLLGATE_REDIS_SERVER` sets the path of another server: another version of Redis, or Valkey.
 
 use std::{
-    collections::BTreeSet,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
+
+use super::ports::{free_node_port, free_port};
 
 /// A server process on a free port. The process ends when this value is dropped or the test process dies.
 #[derive(Debug)]
@@ -49,10 +47,7 @@ impl RedisServer {
 
     /// Starts a cluster node. Its bus port is the port plus 10 000, which Redis 6.2 cannot change.
     pub fn start_node(arguments: &[&str]) -> Self {
-        let is_free =
-            |port: &u16| port.checked_add(10_000).is_some_and(|bus| TcpListener::bind(("127.0.0.1", bus)).is_ok());
-        let port = std::iter::repeat_with(free_port).find(is_free).unwrap();
-        Self::start_at(port, &[&["--cluster-enabled", "yes"], arguments].concat(), &[])
+        Self::start_at(free_node_port(), &[&["--cluster-enabled", "yes"], arguments].concat(), &[])
     }
 
     fn start_at(port: u16, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
@@ -209,18 +204,6 @@ pub fn calls(server: &RedisServer, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
-/// A free port, unique within the process.
-pub fn free_port() -> u16 {
-    // The system may hand out a port again before a server listens on it, so earlier ports are remembered.
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
-            return port;
-        }
-    }
-}
-
 /// A temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
@@ -229,7 +212,9 @@ impl Directory {
     pub fn new() -> Self {
         static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), DIRECTORIES.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(format!("tollgate-{process}-{number}-{}", free_port()));
+        // An ended process with the same id may have left a directory.
+        let now = UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let path = std::env::temp_dir().join(format!("tollgate-{process}-{number}-{now}"));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    redis_server::{Directory, RedisServer, free_port},
+    ports::free_port,
+    redis_server::{Directory, RedisServer},
     until,
 };
 
