@@ -87,13 +87,12 @@ impl Sizes {
     /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
     pub(super) fn next(&mut self, waiting: u32, least: u32, available: u32, now: Instant) -> u32 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        let share = available / SHARE;
-        if is_paused || waiting > share || self.round_trip(now) > self.longest_round_trip {
+        if is_paused || waiting > available / SHARE || self.round_trip(now) > self.longest_round_trip {
             return 0;
         }
         let demand = self.demand.expected(self.horizon(now), now).max(waiting.saturating_mul(2));
         let growth = self.last_units.saturating_mul(GROWTH).max(FIRST_BLOCK);
-        let units = demand.min(growth).max(least).min(self.most).min(share);
+        let units = demand.min(growth).max(least).min(self.most).min(available / SHARE);
         if units < SMALLEST_BLOCK { 0 } else { units }
     }
 
