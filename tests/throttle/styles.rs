@@ -105,7 +105,8 @@ async fn a_reset_since_the_epoch_without_a_date_counts_from_now() {
         HashMap::from([("x-ratelimit-remaining", "0".to_owned()), ("x-ratelimit-reset", (now + 90).to_string())]);
     let headers = fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
     let pause = pause_after(StatusCode::OK, headers).await;
-    assert!(pause > secs(80) && pause <= secs(90), "{pause:?}");
+    // A timer is up to a millisecond late.
+    assert!(pause > secs(80) && pause <= secs(90) + Duration::from_millis(1), "{pause:?}");
 }
 
 /// As GitHub, Twitter, Anthropic, OpenAI and Discord say it.
