@@ -41,6 +41,11 @@ pub(crate) struct RuntimeStalls {
     longest_us: AtomicU64,
     /// When the current step ends, in microseconds since `start`.
     step_ends_us: AtomicU64,
+    /// The origin of the next time, by tokio's clock. While a test has paused that clock, no time passes for a wait, so
+    /// the executor does not stall however long a task computes.
+    tokio_start: Instant,
+    /// When the current step ends, in microseconds since `tokio_start`.
+    tokio_step_ends_us: AtomicU64,
     /// The sum of all stalls.
     stalled_us: AtomicU64,
     /// When the last stall ended, in microseconds since `start`.
@@ -157,6 +162,8 @@ impl RuntimeStalls {
             has_new_wait: AtomicBool::new(false),
             longest_us: AtomicU64::new(0),
             step_ends_us: AtomicU64::new(0),
+            tokio_start: Instant::now(),
+            tokio_step_ends_us: AtomicU64::new(0),
             stalled_us: AtomicU64::new(0),
             last_end_us: AtomicU64::new(0),
         });
@@ -169,13 +176,25 @@ impl RuntimeStalls {
     }
 
     fn begin_step(&self) -> Instant {
+        let ends = Instant::now() + STEP;
+        self.tokio_step_ends_us.store(micros(ends.saturating_duration_since(self.tokio_start)), Ordering::Release);
         self.step_ends_us.store(self.now_us() + micros(STEP), Ordering::Release);
-        Instant::now() + STEP
+        ends
+    }
+
+    /// The length of a stall that ends at `now_us`.
+    fn overdue_us(&self, now_us: u64) -> u64 {
+        let overdue_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
+        if overdue_us == 0 {
+            return 0;
+        }
+        let tokio_us = micros(Instant::now().saturating_duration_since(self.tokio_start));
+        overdue_us.min(stall_us(tokio_us, self.tokio_step_ends_us.load(Ordering::Acquire)))
     }
 
     fn end_step(&self) {
         let now_us = self.now_us();
-        let stall_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
+        let stall_us = self.overdue_us(now_us);
         if stall_us > 0 {
             self.last_end_us.store(now_us, Ordering::Release);
             self.stalled_us.fetch_add(stall_us, Ordering::Release);
@@ -188,7 +207,7 @@ impl RuntimeStalls {
     }
 
     fn unmeasured_us(&self, now_us: u64) -> u64 {
-        let overdue_us = stall_us(now_us, self.step_ends_us.load(Ordering::Acquire));
+        let overdue_us = self.overdue_us(now_us);
         if self.is_measured.load(Ordering::SeqCst) { overdue_us } else { 0 }
     }
 

@@ -78,6 +78,22 @@ async fn law_8_a_limiter_without_http_keeps_the_deadline() {
     stopwatch.assert_elapsed(3 * DEFAULT);
 }
 
+/// While a test has paused tokio's clock, no time passes for a check, however long other tasks compute.
+#[tokio::test(start_paused = true)]
+async fn law_8_what_tasks_compute_in_paused_time_extends_no_deadline() {
+    let (limiter, policy) = (Limiter::new(SilentStore), Policy::per_minute("all", 1).unwrap());
+    let computing = tokio::spawn(async {
+        for _ in 0..5 {
+            tokio::time::sleep(DEFAULT / 5).await;
+            std::thread::sleep(DEFAULT / 2);
+        }
+    });
+    let start = tokio::time::Instant::now();
+    limiter.check("key", &policy, 1).await.unwrap_err();
+    assert!(start.elapsed() <= DEFAULT + Duration::from_millis(1), "{:?}", start.elapsed());
+    computing.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn store_timeout_goes_to_failure_policy_without_retry() {
     for (open, expected) in [(true, StatusCode::OK), (false, StatusCode::SERVICE_UNAVAILABLE)] {

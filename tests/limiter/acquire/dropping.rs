@@ -1,5 +1,7 @@
 //! Waiters that are dropped leave no trace.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tollgate::{
     Check, Key,
     store::{Answer, Store, Verdict},
@@ -138,28 +140,34 @@ async fn law_9_a_verdict_that_is_read_late_still_reaches_its_waiter() {
 }
 
 /// A store that charges at once and answers later, as over a network.
-#[derive(Debug)]
-struct LateAnswers(MemoryStore);
+#[derive(Clone, Debug, Default)]
+struct LateAnswers {
+    memory: MemoryStore,
+    /// The number of checks that were charged.
+    charged: Arc<AtomicUsize>,
+}
 
 impl Store for LateAnswers {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        let (store, check) = (self.0.clone(), check.clone());
+        let (store, check) = (self.clone(), check.clone());
         Answer::pending(async move {
-            let Answer::Ready(verdict) = store.check(&check) else { panic!("memory answers at once") };
+            let Answer::Ready(verdict) = store.memory.check(&check) else { panic!("memory answers at once") };
+            store.charged.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(30)).await;
             verdict
         })
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        self.0.reset(key, policy)
+        self.memory.reset(key, policy)
     }
 }
 
 /// A caller whose check may have charged may go on, by its failure policy, so its unit must not go to another caller.
 #[tokio::test]
 async fn law_14_the_unit_of_a_caller_that_got_an_error_goes_to_no_other_caller() {
-    let limiter = Limiter::new(LateAnswers(MemoryStore::new())).without_notices();
+    let store = LateAnswers::default();
+    let (limiter, charged) = (Limiter::new(store.clone()).without_notices(), store.charged);
     let policy = Policy::new("p", 2, 2 * SECOND).unwrap();
     let start = std::time::Instant::now();
     let first = limiter.acquire(KEY, &policy, 1).within(60 * SECOND);
@@ -171,8 +179,10 @@ async fn law_14_the_unit_of_a_caller_that_got_an_error_goes_to_no_other_caller()
             tokio::time::sleep(Duration::from_millis(5)).await;
             asking.send(()).unwrap();
             assert!(first.await.unwrap().unwrap().is_allowed());
-            // The second check is on its way when this thread stands still.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            // The answer to the second check is on its way when this thread stands still.
+            while charged.load(Ordering::SeqCst) < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             std::thread::sleep(SECOND);
             tokio::time::sleep(SECOND / 10).await;
         });

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::Holds};
 
-use super::distant_store::{DistantStore, LATENCY};
+use super::distant_store::DistantStore;
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -215,9 +215,15 @@ fn law_15_a_slot_whose_dispatcher_has_ended_with_its_runtime_is_given_back_with_
     let first = current_thread();
     first.block_on(async {
         let asking = limiter.acquire_hold("k", &policy, 1).within(LONG);
-        assert!(tokio::time::timeout(LATENCY * 3 / 2, asking).await.is_err());
+        let made = async {
+            let near = Limiter::new(memory.clone());
+            while near.peek("k", &policy).await.unwrap().is_allowed() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // On a busy machine, the answer may be there as well.
+        tokio::select! { biased; () = made => {}, _ = asking => panic!("the hold was not made") }
     });
-    assert!(!is_free(&memory, "k", &policy), "the store has made the hold");
     drop(first);
     let second = current_thread();
     let _ = second.block_on(limiter.peek("other", &policy)).unwrap();
