@@ -6,14 +6,14 @@
 //! | [`behind_a_proxy`] | which key extractor finds the client's address behind which proxy |
 //! | [`what_clients_see`] | header fields, bodies and statuses, and what clients do with them |
 //! | [`holds`] | costs that are known only afterwards, such as the tokens of a model |
-//! | [`uploads`] | at most N requests at once, in all instances; costs that the response decides |
+//! | [`concurrency`] | at most N requests at once, in all instances; costs that the response decides |
 //! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once |
-//! | [`outbound`] | jobs and clients that wait for the quota of another service |
-//! | [`plans_from_a_database`] | policies that are looked up by account, in the background |
-//! | [`one_hot_tenant`] | one key that is checked a hundred thousand times a second |
+//! | [`waiting`] | jobs and clients that wait for the quota of another service |
+//! | [`plans`] | policies that are looked up by account, in the background |
+//! | [`leases`] | one key that is checked a hundred thousand times a second |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
-//! | [`limits_in_a_file`] | policies, routes and costs from TOML, JSON or YAML |
-//! | [`rolling_out_a_limit`] | shadow policies, what they would deny, keys near a limit |
+//! | [`config_file`] | policies, routes and costs from TOML, JSON or YAML |
+//! | [`rollout`] | shadow policies, what they would deny, keys near a limit |
 //! | [`operations`] | readiness, notices, metrics, key privacy |
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
@@ -46,13 +46,13 @@ pub mod comparison {}
 pub mod guarantees {}
 
 #[doc = "[gateway]: model_gateway"]
-#[doc = "[response]: uploads#costs-that-the-response-decides"]
+#[doc = "[response]: concurrency#costs-that-the-response-decides"]
 #[doc = ""]
 #[doc = include_str!("../docs/holds.md")]
 pub mod holds {}
 
-#[doc = include_str!("../docs/limits-in-a-file.md")]
-pub mod limits_in_a_file {}
+#[doc = include_str!("../docs/config-file.md")]
+pub mod config_file {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[order]: behind_a_proxy#order-of-layers"]
@@ -63,28 +63,28 @@ pub mod model_gateway {}
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[failures]: when_redis_fails"]
 #[doc = "[holds]: holds"]
-#[doc = "[lease]: one_hot_tenant"]
-#[doc = "[rollout]: rolling_out_a_limit"]
-#[doc = "[limits]: limits_in_a_file"]
+#[doc = "[lease]: leases"]
+#[doc = "[rollout]: rollout"]
+#[doc = "[limits]: config_file"]
 #[doc = ""]
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 
-#[doc = include_str!("../docs/one-hot-tenant.md")]
-pub mod one_hot_tenant {}
+#[doc = include_str!("../docs/leases.md")]
+pub mod leases {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[picture]: #picture"]
-#[doc = "[uploads]: uploads"]
+#[doc = "[uploads]: concurrency"]
 #[doc = ""]
-#[doc = include_str!("../docs/outbound.md")]
+#[doc = include_str!("../docs/waiting.md")]
 #[doc = "## Picture"]
 #[doc = include_str!("../docs/outbound.svg")]
-pub mod outbound {}
+pub mod waiting {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[chart]: #chart"]
-#[doc = "[hot]: one_hot_tenant#figures"]
+#[doc = "[hot]: leases#figures"]
 #[doc = "[sizing]: when_redis_fails#deadline-breaker-and-batches-by-round-trip"]
 #[doc = ""]
 #[doc = include_str!("../docs/performance.md")]
@@ -95,17 +95,17 @@ pub mod performance {}
 #[doc = "[missing]: crate::MissingKey"]
 #[doc = "[operations]: operations"]
 #[doc = ""]
-#[doc = include_str!("../docs/plans-from-a-database.md")]
-pub mod plans_from_a_database {}
+#[doc = include_str!("../docs/plans.md")]
+pub mod plans {}
 
-#[doc = include_str!("../docs/rolling-out-a-limit.md")]
-pub mod rolling_out_a_limit {}
+#[doc = include_str!("../docs/rollout.md")]
+pub mod rollout {}
 
 #[doc = "[holds]: holds"]
-#[doc = "[outbound]: outbound#at-most-so-many-calls-at-once"]
+#[doc = "[outbound]: waiting#at-most-so-many-calls-at-once"]
 #[doc = ""]
-#[doc = include_str!("../docs/uploads.md")]
-pub mod uploads {}
+#[doc = include_str!("../docs/concurrency.md")]
+pub mod concurrency {}
 
 #[doc = "[operations]: operations#notices"]
 #[doc = ""]

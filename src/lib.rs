@@ -52,7 +52,7 @@
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
 //! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
 //! Limits in a file: [`config`]. Limits that change while the service runs: [`live`]. Keys that have to be looked up:
-//! [a middleware](guide::plans_from_a_database#keys-that-have-to-be-looked-up) before the limit. Why a request was
+//! [a middleware](guide::plans#keys-that-have-to-be-looked-up) before the limit. Why a request was
 //! refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that are known only afterwards:
 //! [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once: [`Policy::concurrent`].
 //! [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for common tasks, such as plans,

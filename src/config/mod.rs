@@ -2,7 +2,7 @@
 //! (feature `serde`).
 //!
 //! The words of a file are the setters of [`Policy`](crate::Policy), [`RateLimitLayer`](crate::RateLimitLayer) and
-//! [`Route`](crate::Route) in kebab case, and mean the same. [Limits in a file](crate::guide::limits_in_a_file) lists
+//! [`Route`](crate::Route) in kebab case, and mean the same. [Limits in a file](crate::guide::config_file) lists
 //! all of them.
 //!
 //! # Rules

@@ -10,7 +10,7 @@ use crate::{
 
 impl Policy {
     /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
-    /// a second. The [guide](crate::guide::one_hot_tenant) has figures.
+    /// a second. The [guide](crate::guide::leases) has figures.
     ///
     /// Once a key is checked often, the limiter takes a block of units as a [hold](Self::with_holds), decides checks
     /// from it in memory, and settles what was spent every few milliseconds, while it takes the next block. Units of a

@@ -8,7 +8,7 @@ impl Policy {
     /// A shadow policy shows what a limit would do before the limit is enforced. Its counts are those that it would
     /// have if it were enforced: a charge that does not fit is not charged, and is reported as one that would have been
     /// denied ([`Decision::would_deny`](crate::Decision::would_deny), observers and metrics). Responses say nothing
-    /// about it. [Rolling out a limit](crate::guide::rolling_out_a_limit) shows the way from a shadow policy to an
+    /// about it. [Rolling out a limit](crate::guide::rollout) shows the way from a shadow policy to an
     /// enforced one.
     ///
     /// * In a check of several charges, the enforced policies decide. If they deny the check, nothing is charged. If

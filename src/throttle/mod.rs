@@ -137,7 +137,7 @@
 //! # }
 //! ```
 //!
-//! The guide's page `outbound` explains how to choose the policy.
+//! The guide's page [`waiting`](crate::guide::waiting) explains how to choose the policy.
 //!
 //! # Order of layers
 //!
