@@ -18,6 +18,7 @@
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
 //! | [`guarantees`] | each guarantee and its tests |
+//! | [`stability`] | what a release may change, and what may run side by side during an update |
 //!
 //! Programs for common tasks are in [`recipes`](crate::recipes).
 
@@ -106,6 +107,13 @@ pub mod rollout {}
 #[doc = ""]
 #[doc = include_str!("../docs/concurrency.md")]
 pub mod concurrency {}
+
+#[doc = "[keys]: operations#redis-keys"]
+#[doc = "[leases]: leases#rolling-it-out"]
+#[doc = "[metrics]: operations#metrics"]
+#[doc = ""]
+#[doc = include_str!("../docs/stability.md")]
+pub mod stability {}
 
 #[doc = "[operations]: operations#notices"]
 #[doc = ""]
