@@ -35,7 +35,6 @@ use self::{
 };
 use crate::support::{random::Random, seed::seeds};
 
-const MS: Duration = Duration::from_millis(1);
 const START_US: u64 = 1_767_225_600_000_000;
 
 struct Caller {

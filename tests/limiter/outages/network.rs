@@ -12,8 +12,9 @@ use tollgate::{
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
-use super::MS;
 use crate::support::random::Random;
+
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 /// What a way does to the calls that use it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MS, network::Way};
+use super::network::{MS, Way};
 use crate::support::random::Random;
 
 /// How instances use the policy.

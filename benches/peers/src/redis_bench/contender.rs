@@ -3,8 +3,7 @@
 use tollgate::Algorithm;
 
 use super::{
-    QUOTA,
-    load::Load,
+    load::{Load, QUOTA},
     peers::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell},
     servers::Endpoints,
     throttlecrab::Throttlecrab,

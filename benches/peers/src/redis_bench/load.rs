@@ -8,7 +8,10 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use crate::{Result, random::Random, stats::percentile};
+use crate::{Result, random::Random, scripts::Quota, stats::percentile};
+
+/// 1 000 per minute: no key reaches the limit during the measurement.
+pub const QUOTA: Quota = Quota { limit: 1_000, window_us: 60_000_000 };
 
 /// A rate limiter under load.
 pub trait Checker: Clone + Send + Sync + 'static {

@@ -17,21 +17,18 @@ use redis::Connection;
 
 use self::contender::Contender;
 pub use self::{
-    load::{Checker, Load, Slice},
+    load::{Checker, Load, QUOTA, Slice},
     peers::RedisCell,
     servers::Servers,
     tollgate_variants::{Setup, TollgateLimiter},
 };
-use crate::{ROUNDS, Result, args::Args, report::Report, scripts::Quota};
+use crate::{ROUNDS, Result, args::Args, report::Report};
 
 const KEYS: usize = 10_000;
 /// Numbers of checks in flight.
 const LEVELS: [usize; 3] = [1, 16, 256];
 /// Round trips through a proxy, in milliseconds: half of it passes in each direction. 0 shows the cost of the proxy.
 const ROUND_TRIPS_MS: [u64; 3] = [0, 1, 5];
-/// 1 000 per minute: no key reaches the limit during the measurement.
-pub const QUOTA: Quota = Quota { limit: 1_000, window_us: 60_000_000 };
-
 pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let time = Duration::from_secs_f64(args.seconds);

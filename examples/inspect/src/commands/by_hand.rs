@@ -4,7 +4,10 @@ use std::{io::Write, time::Duration};
 
 use tollgate::Policy;
 
-use super::{Client, DENIALS, Report, peek};
+use super::{
+    client::{Client, DENIALS, Report},
+    peek,
+};
 use crate::{
     Failure,
     standing::{Beside, Standing, number},

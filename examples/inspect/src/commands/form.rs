@@ -4,8 +4,16 @@ use std::time::Duration;
 
 use tollgate::Policy;
 
-use super::{Command, by_hand::Change};
+use super::by_hand::Change;
 use crate::time;
+
+/// What the program does with the client.
+#[derive(Clone, Copy)]
+pub(crate) enum Command {
+    Peek,
+    Reset,
+    Change(Change),
+}
 
 /// A command whose arguments are not read yet.
 #[derive(Clone, Copy)]

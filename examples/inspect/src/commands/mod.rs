@@ -2,40 +2,21 @@
 //! advice on standard error.
 
 mod by_hand;
+mod client;
 mod form;
 mod peek;
 mod reset;
 
 use std::io::Write;
 
-use tollgate::{Error, ErrorKind, Key, Limiter, RedisStore, observe::Fingerprint};
+use tollgate::{Error, ErrorKind, Limiter, observe::Fingerprint};
 
+use self::client::Report;
+pub(crate) use self::{
+    client::Client,
+    form::{Command, Form},
+};
 use crate::{Failure, arguments::Arguments, time::exact};
-
-pub(crate) use form::Form;
-
-/// What the program does with the client.
-#[derive(Clone, Copy)]
-pub(crate) enum Command {
-    Peek,
-    Reset,
-    Change(by_hand::Change),
-}
-
-/// A client of the service, in the store of the service.
-pub(crate) struct Client {
-    pub(crate) limiter: Limiter,
-    pub(crate) store: RedisStore,
-    pub(crate) key: Key,
-}
-
-/// What a command says beside its table.
-#[derive(Default)]
-struct Report {
-    /// Whether anything is counted or held for the client.
-    has_found: bool,
-    advice: Vec<String>,
-}
 
 const NOTHING_COUNTED: &str = "nothing is counted for this key; compare the kind of the key, the prefix, the secret, \
                                and the name, algorithm, window and resolution of the policy with the service's";
@@ -44,10 +25,6 @@ const NOTHING_COUNTED: &str = "nothing is counted for this key; compare the kind
 const NOTHING_BEFORE: &str = "nothing was counted for this key before; if the service has seen this client lately, \
                               compare the kind of the key, the prefix, the secret, and the name, algorithm, window and \
                               resolution of the policy with the service's";
-
-/// What remains of a denial that another process remembers.
-const DENIALS: &str = "processes of the service remember denials for up to a second, so the client may get 429 for so \
-                       long";
 
 const MEMORY_FULL: &str = "the server's memory is full, so checks that would be charged get no verdict; raise its \
                            maxmemory, or give the limiter a separate server";

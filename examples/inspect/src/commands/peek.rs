@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tollgate::{ErrorKind, Policy};
 
-use super::{Client, Report};
+use super::client::{Client, Report};
 use crate::{
     Failure,
     standing::Standing,

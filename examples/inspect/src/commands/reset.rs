@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tollgate::{ErrorKind, Policy, store::OpenHolds};
 
-use super::{Client, DENIALS, Report};
+use super::client::{Client, DENIALS, Report};
 use crate::{
     Failure,
     standing::{Standing, in_holds},

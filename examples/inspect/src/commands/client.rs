@@ -1,0 +1,22 @@
+//! The client that a command looks at, and what the command says beside its table.
+
+use tollgate::{Key, Limiter, RedisStore};
+
+/// A client of the service, in the store of the service.
+pub(crate) struct Client {
+    pub(crate) limiter: Limiter,
+    pub(crate) store: RedisStore,
+    pub(crate) key: Key,
+}
+
+/// What a command says beside its table.
+#[derive(Default)]
+pub(super) struct Report {
+    /// Whether anything is counted or held for the client.
+    pub(super) has_found: bool,
+    pub(super) advice: Vec<String>,
+}
+
+/// What remains of a denial that another process remembers.
+pub(super) const DENIALS: &str = "processes of the service remember denials for up to a second, so the client may get \
+                                  429 for so long";
