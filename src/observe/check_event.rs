@@ -122,6 +122,12 @@ impl<'a> StoreFailure<'a> {
         Self { error, failure, elapsed, effect, check: ObservedCheck(check) }
     }
 
+    /// The same failure with another cause: while the breaker is open, what has opened it.
+    #[cfg(feature = "tracing")]
+    pub(super) fn caused_by(self, error: &'a Error) -> Self {
+        Self { error, ..self }
+    }
+
     /// The error's kind in one word, for metrics and logs.
     pub fn cause(&self) -> &'static str {
         match self.error.kind() {

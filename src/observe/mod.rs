@@ -83,6 +83,7 @@
 
 mod breaker_change;
 mod by_hand;
+mod causes;
 mod check_event;
 mod effects;
 mod event;

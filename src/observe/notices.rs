@@ -1,16 +1,13 @@
 //! What a limiter reports by itself: that limits are not enforced, and warnings about its setup.
 
-use std::{
-    fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use crate::{
     clock::{Clock, SystemClock},
-    error::{Error, ErrorKind, StoreEvidence},
+    error::{Error, ErrorKind},
     observe::{
         Event, FailureEffect, LimitsChange, Observer, Throttle, Warning,
+        causes::Causes,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
         outage::{Length, Outage},
@@ -23,53 +20,13 @@ pub(crate) struct Notices {
     /// Whether an observer writes the same reports as `tracing` events.
     traced: bool,
     outage: Outage,
-    causes: Mutex<Causes>,
+    causes: Causes,
     overload: Throttle,
     /// Spaces lines about failures that concern only one check.
     single: Throttle,
     refusal: Throttle,
     plan_lookup: Throttle,
     plan_fallback: Throttle,
-}
-
-/// Why the store gives no verdict.
-#[derive(Debug, Default)]
-struct Causes {
-    /// The cause when the store was last asked. An open breaker does not replace this cause, because the store is not
-    /// asked then.
-    latest: Option<Error>,
-    /// The causes that lines about this outage have named.
-    reported: Vec<(ErrorKind, String)>,
-}
-
-/// The most causes of one outage that are reported at once, so that texts that differ each time do not fill a log.
-const MOST_CAUSES: usize = 8;
-
-impl Causes {
-    /// Remembers a cause. Returns whether lines about this outage have named others, but not this one.
-    fn is_news(&mut self, error: &Error) -> bool {
-        let was_asked = error.evidence() != StoreEvidence::NotSent;
-        let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();
-        if self.latest.is_none() || was_asked && !self.latest.as_ref().is_some_and(same) {
-            self.latest = Some(error.clone());
-        }
-        let is_named = |(kind, text): &(ErrorKind, String)| *kind == error.kind() && text == error.message();
-        // That the store is silent is how most outages begin and end, so it is no news.
-        was_asked
-            && !error.is_late()
-            && (1..MOST_CAUSES).contains(&self.reported.len())
-            && !self.reported.iter().any(is_named)
-    }
-
-    /// The latest cause, which a line is about to name.
-    fn report(&mut self) -> Option<Error> {
-        let latest = self.latest.clone()?;
-        let cause = (latest.kind(), latest.message().to_owned());
-        if self.reported.len() < MOST_CAUSES && !self.reported.contains(&cause) {
-            self.reported.push(cause);
-        }
-        Some(latest)
-    }
 }
 
 /// Time between two lines of one kind, in microseconds.
@@ -103,25 +60,15 @@ impl Notices {
 
     fn in_outage(&self, error: &Error, effect: FailureEffect, now_us: u64) {
         let length = self.outage.failed(effect, now_us);
-        // No line is written under the lock, because a log may be slow or call the limiter itself.
-        let cause = {
-            let mut causes = self.causes();
-            let is_news = causes.is_news(error);
-            let length = length.or_else(|| if is_news { self.outage.so_far(now_us) } else { None });
-            length.and_then(|length| Some((length, causes.report()?)))
-        };
-        if let Some((length, cause)) = cause {
+        let is_news = self.causes.note(error);
+        let length = length.or_else(|| if is_news { self.outage.so_far(now_us) } else { None });
+        if let Some((length, cause)) = length.and_then(|length| Some((length, self.causes.report()?))) {
             let text = FailureMessage::new(&cause, length.effects);
             match length.us {
                 0 => self.write(Topic::Store, text),
                 _ => self.write(Topic::Store, format_args!("{text} This has lasted for {length}.")),
             }
         }
-    }
-
-    fn causes(&self) -> MutexGuard<'_, Causes> {
-        // A panic under the lock leaves valid causes.
-        self.causes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an answer of the store may end an outage.
@@ -134,7 +81,7 @@ impl Notices {
     #[cold]
     pub(crate) fn answered(&self) {
         if let Some(length) = self.outage.answered(SystemClock.now_us()) {
-            self.causes().reported.clear();
+            self.causes.end_outage();
             self.write(Topic::Store, format_args!("Limits are enforced again after {length}: {}.", length.effects));
         }
     }

@@ -36,16 +36,28 @@ pub(super) struct Length {
 }
 
 impl Outage {
-    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due, with 0 microseconds
-    /// for the first line. A line is due at the start, for each effect that no line of this outage has named, and every
-    /// minute.
-    pub(super) fn failed(&self, effect: FailureEffect, now_us: u64) -> Option<Length> {
+    /// Counts a check without a verdict, which may start an outage.
+    pub(super) fn count(&self, effect: FailureEffect, now_us: u64) {
         // 0 means no outage.
         let now_us = now_us.max(1);
         let _ = self.since_us.compare_exchange(0, now_us, Ordering::Relaxed, Ordering::Relaxed);
         self.latest_us.store(now_us, Ordering::Relaxed);
         self.back_us.store(0, Ordering::Relaxed);
         self.effects.count(effect);
+    }
+
+    /// What checks get instead of a verdict.
+    #[cfg(feature = "tracing")]
+    pub(super) fn effects(&self) -> &Effects {
+        &self.effects
+    }
+
+    /// Counts a check without a verdict. Returns the length of the outage so far if a line is due, with 0 microseconds
+    /// for the first line. A line is due at the start, for each effect that no line of this outage has named, and every
+    /// minute.
+    pub(super) fn failed(&self, effect: FailureEffect, now_us: u64) -> Option<Length> {
+        self.count(effect, now_us);
+        let now_us = now_us.max(1);
         let due_us = self.next_line_us.load(Ordering::Relaxed);
         let claim = || {
             self.next_line_us.compare_exchange(due_us, now_us + PAUSE_US, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -30,6 +30,12 @@ impl Throttle {
         self.next_us.store(now_us + pause_us, Ordering::Relaxed);
         self.left_out.swap(0, Ordering::Relaxed)
     }
+
+    /// Forgets the warnings that were left out.
+    #[cfg(feature = "tracing")]
+    pub(super) fn forget(&self) {
+        self.left_out.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Allows a warning once.

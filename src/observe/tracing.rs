@@ -1,12 +1,6 @@
 //! Decisions, failures and recoveries as `tracing` events.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
@@ -15,10 +9,12 @@ use crate::{
     error::ErrorKind,
     observe::{
         AbandonmentEvent, Batch, BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause,
-        ExemptionEvent, FailureEffect, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, ObservedRequest,
-        Observer, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
-        effects::{EffectCounts, Effects},
+        ExemptionEvent, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, ObservedRequest, Observer,
+        PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
+        causes::Causes,
+        effects::EffectCounts,
         failure_message::FailureMessage,
+        outage::{Length, Outage},
     },
     verdict::Source,
 };
@@ -29,7 +25,7 @@ use crate::{
 /// | target | level | event |
 /// | --- | --- | --- |
 /// | `tollgate::store` | warn | limits are not enforced: why, what requests get, what to do; at most once a second for each `cause`, and at once if requests get something else than before, such as 503 on a route that fails closed; `left_out` is the number of checks in between |
-/// | `tollgate::store` | info | the store answers again: the length of the outage, the number of failed checks, and what they got |
+/// | `tollgate::store` | info | the store answers again, and no check has failed for a second: the length of the outage, the number of failed checks, and what they got |
 /// | `tollgate::setup` | warn | something looks wrong about the setup, and what to do: once for each `cause` and layer or store |
 /// | `tollgate::limits` | info | the limits of a `LiveLimits` were replaced |
 /// | `tollgate::limits` | warn | new limits were refused, or their file cannot be read: once for each change of the file |
@@ -67,12 +63,13 @@ use crate::{
 pub struct Tracing {
     clock: Arc<dyn Clock>,
     /// One throttle for each kind of error.
-    causes: [Throttle; 6],
+    kinds: [Throttle; 6],
     misconfigured: Throttle,
     plan_lookup: Throttle,
     plan_fallback: Throttle,
     hold: Throttle,
-    outage: WarnedOutage,
+    outage: Outage,
+    causes: Causes,
 }
 
 /// Time between two warnings of one cause, in microseconds.
@@ -83,12 +80,13 @@ impl Tracing {
     pub fn new() -> Self {
         Self {
             clock: Arc::new(SystemClock),
-            causes: Default::default(),
+            kinds: Default::default(),
             misconfigured: Throttle::default(),
             plan_lookup: Throttle::default(),
             plan_fallback: Throttle::default(),
             hold: Throttle::default(),
-            outage: WarnedOutage::default(),
+            outage: Outage::default(),
+            causes: Causes::default(),
         }
     }
 
@@ -98,8 +96,8 @@ impl Tracing {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    fn cause(&self, kind: ErrorKind) -> &Throttle {
-        &self.causes[match kind {
+    fn throttle(&self, kind: ErrorKind) -> &Throttle {
+        &self.kinds[match kind {
             ErrorKind::BadKey => 0,
             ErrorKind::Config => 1,
             ErrorKind::Deadline => 2,
@@ -118,12 +116,8 @@ impl Default for Tracing {
 
 impl Tracing {
     fn decision(&self, decided: &DecisionEvent<'_>) {
-        if decided.decision.source() == Source::Store
-            && let Some((since_us, effects)) = self.outage.end()
-        {
-            let outage_ms = self.clock.now_us().saturating_sub(since_us) / 1_000;
-            let failed = effects.sum();
-            info!(target: "tollgate::store", outage_ms, failed, "the store answers again; without it: {effects}");
+        if decided.decision.source() == Source::Store && self.outage.is_on() {
+            self.answered();
         }
         let route = decided.request.and_then(|request| request.route);
         let method = decided.request.map(|request| request.method);
@@ -168,24 +162,51 @@ impl Tracing {
         }
     }
 
+    /// Reports the end of an outage, if the answer of the store ends one.
+    #[cold]
+    fn answered(&self) {
+        let Some(Length { us, effects }) = self.outage.answered(self.clock.now_us()) else { return };
+        self.kinds.iter().for_each(Throttle::forget);
+        let (outage_ms, failed) = (us / 1_000, effects.sum());
+        info!(target: "tollgate::store", outage_ms, failed, "the store answers again; without it: {effects}");
+    }
+
     fn failure(&self, failure: &StoreFailure<'_>) {
-        let StoreFailure { error, effect, .. } = *failure;
-        let (throttle, now_us) = (self.cause(error.kind()), self.clock.now_us());
-        let warning = match error.kind() {
+        match failure.error.kind() {
             // These failures say nothing about other checks, or are no outage of the store.
-            ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Overloaded => {
-                throttle.claim(now_us, PAUSE_US).map(|left_out| (left_out, effect.into()))
+            kind @ (ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Overloaded) => {
+                if let Some(left_out) = self.throttle(kind).claim(self.clock.now_us(), PAUSE_US) {
+                    Self::warn(failure, left_out, failure.effect.into());
+                }
             }
-            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
-                self.outage.failed(effect, now_us, throttle)
-            }
+            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => self.in_outage(failure),
+        }
+    }
+
+    /// Warns if `throttle` allows it, and of each effect that no warning of this outage has named.
+    fn in_outage(&self, failure: &StoreFailure<'_>) {
+        let StoreFailure { error, effect, .. } = *failure;
+        let (now_us, effects) = (self.clock.now_us(), self.outage.effects());
+        self.causes.note(error);
+        // While the breaker is open, the cause is what has opened it.
+        let throttle = self.throttle(self.causes.latest_kind().unwrap_or(error.kind()));
+        let left_out = match effects.is_news(effect) {
+            true => Some(throttle.insist(now_us, PAUSE_US)),
+            false => throttle.claim(now_us, PAUSE_US),
         };
-        let Some((left_out, effects)) = warning else { return };
-        let concerns_one = matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config);
+        self.outage.count(effect, now_us);
+        if let (Some(left_out), Some(cause)) = (left_out, self.causes.report()) {
+            Self::warn(&failure.caused_by(&cause), left_out, effects.name());
+        }
+    }
+
+    fn warn(failure: &StoreFailure<'_>, left_out: u64, effects: EffectCounts) {
+        let concerns_one = matches!(failure.error.kind(), ErrorKind::BadKey | ErrorKind::Config);
         let key = failure.charges().next().filter(|_| concerns_one);
         let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
-        let (cause, elapsed_us) = (failure.cause(), micros(failure.elapsed));
-        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{}", FailureMessage::new(error, effects));
+        let (cause, elapsed_us, text) =
+            (failure.cause(), micros(failure.elapsed), FailureMessage::new(failure.error, effects));
+        warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{text}");
     }
 
     fn batch(batch: &Batch) {
@@ -332,7 +353,7 @@ impl Observer for Tracing {
             Event::HoldEnd(hold) => self.hold_end(hold),
             Event::Reset(reset) => Self::reset(reset),
             Event::CountChange(change) => Self::count_change(change),
-            // `Warning::StoreFull` says it once. A flood of keys must not become a flood of events.
+            // A warning says it once. A flood of keys must not become a flood of events.
             Event::Eviction(_) => {}
             Event::PlanLookup(lookup) => self.plan_lookup(lookup),
             Event::PlanFallback(fallback) => self.plan_fallback(fallback),
@@ -348,39 +369,4 @@ impl Observer for Tracing {
 
 fn millis_up(duration: Duration) -> u64 {
     micros(duration).div_ceil(1_000)
-}
-
-/// The outage that warnings have reported. It starts with a warning, so that each recovery event follows a warning.
-#[derive(Debug, Default)]
-struct WarnedOutage {
-    /// When the outage started; 0 without an outage.
-    since_us: AtomicU64,
-    effects: Effects,
-}
-
-impl WarnedOutage {
-    /// Counts a check without a verdict. If a warning is due, returns the number of warnings left out, and what checks
-    /// got so far. A warning is due if `throttle` allows it, and for each effect that no warning of this outage has
-    /// named.
-    fn failed(&self, effect: FailureEffect, now_us: u64, throttle: &Throttle) -> Option<(u64, EffectCounts)> {
-        let left_out = match self.effects.is_news(effect) {
-            true => Some(throttle.insist(now_us, PAUSE_US)),
-            false => throttle.claim(now_us, PAUSE_US),
-        };
-        let start = || self.since_us.compare_exchange(0, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if left_out.is_some() && start() {
-            self.effects.take();
-        }
-        self.effects.count(effect);
-        left_out.map(|left_out| (left_out, self.effects.name()))
-    }
-
-    /// Ends the outage. Returns when it started and what checks got.
-    fn end(&self) -> Option<(u64, EffectCounts)> {
-        if self.since_us.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let since_us = self.since_us.swap(0, Ordering::Relaxed);
-        (since_us != 0).then(|| (since_us, self.effects.take()))
-    }
 }

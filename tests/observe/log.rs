@@ -103,18 +103,61 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     for _ in 0..3 {
         let _ = check().await.unwrap();
     }
+    assert!(log.take().is_empty(), "a check failed less than a second ago");
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..3 {
+        let _ = check().await.unwrap();
+    }
     let recovered = "INFO tollgate::store: the store answers again; without it: 30 returned as errors to callers of the \
                      limiter outage_ms=3000 failed=30";
     assert_eq!(log.take(), [recovered]);
-    // Alternating failures and successes do not log more recoveries than warnings.
-    for _ in 0..1_000 {
-        flaky.fail(Some(Error::new(ErrorKind::Deadline, "late")));
-        check().await.unwrap_err();
-        flaky.fail(None);
-        let _ = check().await;
+}
+
+/// Such as a Redis whose memory is full: it denies what is above the limit, and refuses to charge anything else.
+#[tokio::test]
+async fn a_store_that_answers_some_checks_has_not_recovered_and_the_next_outage_leaves_none_of_the_last_out() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let clock = ManualClock::default();
+    let flaky = FlakyStore::default();
+    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
+    let check = async |fails: bool| {
+        flaky.fail(fails.then(|| Error::new(ErrorKind::Unavailable, "OOM")));
+        assert_eq!(limiter.check("k", &per_minute("p", 10_000), 1).await.is_err(), fails);
+    };
+    for _ in 0..2_500 {
+        check(true).await;
+        check(false).await;
         clock.advance(Duration::from_millis(1));
     }
-    assert_eq!(log.take().len(), 2);
+    let lines = log.take();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.contains(" Limits are not enforced: ")), "{lines:#?}");
+    clock.advance(Duration::from_secs(1));
+    check(false).await;
+    assert!(log.take()[0].contains(" outage_ms=2499 failed=2500"));
+    check(true).await;
+    assert!(log.take()[0].contains(" left_out=0 "));
+}
+
+#[tokio::test]
+async fn a_warning_while_the_breaker_is_open_names_what_has_opened_it() {
+    let (log, _guard) = Log::start(Level::WARN);
+    let clock = ManualClock::default();
+    let flaky = FlakyStore::default();
+    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
+    flaky.fail(Some(Error::new(ErrorKind::Deadline, "no answer within 50ms")));
+    let mut is_open = false;
+    for _ in 0..200 {
+        let error = limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+        is_open |= error.to_string().contains("breaker");
+        clock.advance(Duration::from_millis(100));
+    }
+    assert!(is_open, "the breaker has not opened");
+    let lines = log.take();
+    let warnings = lines.iter().filter(|line| line.contains("tollgate::store"));
+    assert!(warnings.clone().count() > 10, "{lines:#?}");
+    for line in warnings {
+        assert!(line.contains("did not answer in time") && line.contains("cause=\"deadline\""), "{line}");
+    }
 }
 
 #[tokio::test]
@@ -143,6 +186,8 @@ async fn law_13_each_new_effect_of_an_outage_is_a_warning_at_once_and_the_recove
     let all = "226 passed without a limit (fail_open), 8 refused with 503 (fail_closed)";
     assert!(repeat.contains(&format!(" Checks so far: {all}. ")) && repeat.contains(" left_out=229 "), "{repeat}");
     flaky.fail(None);
+    fetch(&app, "/watch").await;
+    clock.advance(Duration::from_secs(1));
     fetch(&app, "/watch").await;
     let recovered =
         format!("INFO tollgate::store: the store answers again; without it: {all} outage_ms=1000 failed=234");
