@@ -6,7 +6,7 @@ use tollgate::{Limiter, RedisStore, observe::Warning};
 
 use crate::support::{
     per_minute,
-    recorder::Recorder,
+    recorder::{Recorder, assert_warnings},
     redis_server::{RedisServer, calls},
 };
 
@@ -35,7 +35,7 @@ async fn a_server_that_may_evict_is_warned_of_once_with_the_remedy() {
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let server = RedisServer::start_with(&["--maxmemory-policy", policy]);
         let (warnings, asked) = warnings(&server, &server.url()).await;
-        assert_eq!(warnings, [Warning::Eviction { policy: policy.to_owned() }]);
+        assert_warnings(&warnings, &[("eviction", policy)]);
         let text = warnings[0].to_string();
         assert!(text.contains(policy) && text.contains("set maxmemory-policy to noeviction"), "{text}");
         assert_eq!(asked, 1);

@@ -1,8 +1,12 @@
 //! The warning about guessable keys in Redis.
 
-use tollgate::{Limiter, observe::Warning};
+use tollgate::Limiter;
 
-use crate::support::{patient, per_minute, recorder::Recorder, redis_server::RedisServer};
+use crate::support::{
+    patient, per_minute,
+    recorder::{Recorder, assert_warnings},
+    redis_server::RedisServer,
+};
 
 #[tokio::test]
 async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
@@ -18,12 +22,12 @@ async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
         for _ in 0..3 {
             let _ = limiter.check("alice", &per_minute("wide", 1_000_000), 1).await.unwrap();
         }
-        assert_eq!(recorder.take().warnings, vec![Warning::GuessableKeys; warnings]);
+        assert_warnings(&recorder.take().warnings, &vec![("guessable_keys", "key_secret"); warnings]);
     }
     // With plain keys a credential is hashed and still warned of.
     let limiter = Limiter::new(patient().plain_keys().open(&server.url()).unwrap());
     let recorder = Recorder::default();
     let limiter = limiter.with_observer(recorder.clone());
     let _ = limiter.check(tollgate::Key::hashed("sk-live-x7q2"), &per_minute("wide", 1_000_000), 1).await.unwrap();
-    assert_eq!(recorder.take().warnings, [Warning::GuessableKeys]);
+    assert_warnings(&recorder.take().warnings, &[("guessable_keys", "key_secret")]);
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{runtime, task::JoinSet};
-use tollgate::{Check, ErrorKind, Key, Limiter, Policy, RedisStore, observe::Warning};
+use tollgate::{Check, ErrorKind, Key, Limiter, Policy, RedisStore};
 
 use super::{
     cluster::{Warnings, connected, limiter},
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::support::{
     cluster::{Cluster, plain_key},
+    recorder::assert_warnings,
     redis_server::{RedisServer, calls},
     until,
 };
@@ -97,7 +98,7 @@ async fn law_13_eviction_is_warned_of_although_a_master_is_down_at_the_start() {
             Err(_) => assert!(start.elapsed() < Duration::from_secs(5), "no warning"),
         }
     };
-    assert_eq!(warned, Warning::Eviction { policy: "allkeys-lru".to_owned() });
+    assert_warnings(&[warned], &[("eviction", "allkeys-lru")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,8 +58,8 @@ pub(super) fn find(
     let warning = |(name, _): &Named| {
         let is_of_default = of_default.contains(name.as_str());
         let is_charged = charged.contains(name.as_str()) || is_of_default && exemption.is_none();
-        let exempt = exemption.filter(|_| is_of_default).map(str::to_owned);
-        (!is_charged && !in_code.contains(name)).then(|| Warning::UnchargedPolicy { policy: name.clone(), exempt })
+        let exempt = exemption.filter(|_| is_of_default);
+        (!is_charged && !in_code.contains(name)).then(|| Warning::uncharged_policy(name, exempt))
     };
     known.iter().filter_map(warning).collect()
 }

@@ -89,7 +89,7 @@ impl Core {
         if let Some(listener) = &self.listener
             && let Some(keys) = self.queues.claim_pause_warning()
         {
-            listener.on_event(&Event::Warning(Warning::PausesFull { keys }));
+            listener.on_event(&Event::Warning(Warning::pauses_full(keys)));
         }
     }
 

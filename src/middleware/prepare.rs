@@ -64,7 +64,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
             && rules.only_shadow.claim()
         {
-            observer.on_event(&Event::Warning(Warning::OnlyShadow { policy: charge.policy.name().to_owned() }));
+            observer.on_event(&Event::Warning(Warning::only_shadow(charge.policy.name())));
         }
     }
 

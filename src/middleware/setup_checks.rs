@@ -60,10 +60,10 @@ impl KeySetupCheck {
         match extracted {
             // A request that is rejected without a peer address is reported as a refusal instead.
             Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
-                observer.on_event(&Event::Warning(Warning::NoPeerAddress));
+                observer.on_event(&Event::Warning(Warning::no_peer_address()));
             }
             Err(KeyError::MissingHeader(header)) if origin() == KeyOrigin::Forwarded && self.no_header.claim() => {
-                observer.on_event(&Event::Warning(Warning::ForwardedHeaderMissing { header: header.to_string() }));
+                observer.on_event(&Event::Warning(Warning::forwarded_header_missing(header.as_str())));
             }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {
                 self.inspect_key(origin(), parts, key, observer);
@@ -89,7 +89,7 @@ impl KeySetupCheck {
                 if let Some(header) = forwarded_header(&parts.headers)
                     && self.forwarded.end()
                 {
-                    observer.on_event(&Event::Warning(Warning::ForwardedHeader { header }));
+                    observer.on_event(&Event::Warning(Warning::forwarded_header(header)));
                 }
             }
         }
@@ -101,7 +101,7 @@ impl KeySetupCheck {
         if first.is_err_and(|first| first != hash) {
             self.one_address.end();
         } else if self.one_address.count() {
-            observer.on_event(&Event::Warning(Warning::OneAddress { requests: REQUESTS }));
+            observer.on_event(&Event::Warning(Warning::one_address(REQUESTS)));
         }
     }
 }
@@ -147,7 +147,7 @@ impl StackSetupCheck {
         if let Some(Charge { policy, .. }) = twice
             && self.0.end()
         {
-            observer.on_event(&Event::Warning(Warning::ChargedTwice { policy: policy.name().to_owned() }));
+            observer.on_event(&Event::Warning(Warning::charged_twice(policy.name())));
         }
         charged.push((limiter.clone(), check.charges().to_vec()));
         parts.extensions.insert(Charged(Arc::new(charged)));

@@ -6,7 +6,7 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     observe::{
-        Event, FailureEffect, LimitsChange, Observer, Throttle, Warning,
+        Event, FailureEffect, LimitsChange, Observer, Throttle,
         causes::Causes,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
@@ -116,9 +116,7 @@ impl Observer for Notices {
             Event::LimitsChange(
                 change @ (LimitsChange::Refused { file: Some(_), .. } | LimitsChange::Unreadable { .. }),
             ) => self.write(Topic::Limits, change),
-            // Unkeyed hashes weaken privacy and no limit, so this warning goes to observers only.
-            Event::Warning(Warning::GuessableKeys) => {}
-            Event::Warning(warning) => self.write(Topic::Setup, warning),
+            Event::Warning(warning) if warning.is_notice() => self.write(Topic::Setup, warning),
             _ => {}
         }
     }

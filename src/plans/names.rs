@@ -95,10 +95,7 @@ impl Names {
             reported.len() < MAX_REPORTED && !reported.contains(name) && reported.insert(name.to_owned())
         };
         if is_new {
-            listener.on_event(&Event::Warning(Warning::UnknownPlan {
-                plan: name.to_owned(),
-                default: self.default.to_string(),
-            }));
+            listener.on_event(&Event::Warning(Warning::unknown_plan(name, &self.default)));
         }
     }
 }

@@ -90,7 +90,7 @@ impl Holds {
     ///   time-to-live.
     ///
     /// Each such hold is an event ([`HoldEnd::TooLong`](crate::observe::HoldEnd::TooLong)), and the first one of a
-    /// limiter a [warning](crate::observe::Warning::HeldTooLong).
+    /// limiter a [warning](crate::observe::Warning).
     ///
     /// Defaults to no longest age: a WebSocket or a download may last for days, and only its author knows what is too
     /// long. While the work of a hold that has ended goes on, more runs than the limit says.

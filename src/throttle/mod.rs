@@ -48,7 +48,7 @@
 //!
 //! A limiter remembers the pauses of at most 100 000 keys at a time, which take less than 50 MB. Beyond that, the pause
 //! that ends first is given up: its upstream is called although it has asked not to be, and may ask again. Calls that
-//! wait for the end of that pause still wait. The limiter [warns](crate::observe::Warning::PausesFull) once.
+//! wait for the end of that pause still wait. The limiter [warns](crate::observe::Warning) once.
 //!
 //! # The default
 //!

@@ -1,6 +1,6 @@
 //! What is probably wrong with limits that are in force.
 
-use tollgate::{GlobalKey, LiveLimits, middleware::Settlement, observe::Warning};
+use tollgate::{GlobalKey, LiveLimits, middleware::Settlement};
 use tracing::Level;
 
 use super::files::{limits, only};
@@ -9,26 +9,25 @@ use crate::{
     support::{
         app::{down_limiter, limiter},
         log::Log,
+        recorder::assert_warnings,
         says,
     },
 };
 
 const UNUSED: &str = "policies.p.rate = '60/min'\npolicies.login.rate = '5/min'\ndefault.policies = ['p']";
 
-fn login() -> Warning {
-    Warning::UnchargedPolicy { policy: "login".to_owned(), exempt: None }
-}
+const LOGIN: (&str, &str) = ("uncharged_policy", "no entry of the limits charges policy \"login\"");
 
 #[test]
 fn law_13_a_policy_that_no_entry_charges_is_reported_for_each_change() {
     let warned = Warned::default();
     let live = LiveLimits::new(limits(UNUSED)).without_notices().with_observer(warned.clone());
     let layers: Vec<_> = (0..2).map(|_| live.layer(limiter(), GlobalKey).unwrap()).collect();
-    assert_eq!(warned.take(), [login()]);
+    assert_warnings(&warned.take(), &[LOGIN]);
     live.replace(only("rate = '60/min'")).unwrap();
     assert_eq!(warned.take(), []);
     live.replace(limits(UNUSED)).unwrap();
-    assert_eq!(warned.take(), [login()]);
+    assert_warnings(&warned.take(), &[LOGIN]);
     drop(layers);
 }
 

@@ -4,13 +4,13 @@ use axum::http::{Method, StatusCode};
 use http::request::Parts;
 use tollgate::{
     ClientIp, Decision, GlobalKey, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, MemoryStore, Policy,
-    RateLimitLayer, Route, decision::Source, key::KeyError, observe::Warning, rejection::Denial,
+    RateLimitLayer, Route, decision::Source, key::KeyError, rejection::Denial,
 };
 
 use crate::support::{
     app::{app, layer, limiter, per_minute},
     http::{Connection, Reply, get, get_with, request, serve},
-    recorder::Recorder,
+    recorder::{Recorder, assert_warnings},
     says, {DownStore, FlakyStore},
 };
 
@@ -188,6 +188,6 @@ async fn law_13_a_layer_that_refuses_nothing_says_so_once() {
         assert_untouched(&get(app, "/").await);
     }
     let warnings = recorder.take().warnings;
-    assert_eq!(warnings, [Warning::OnlyShadow { policy: "p".to_owned() }]);
+    assert_warnings(&warnings, &[("only_shadow", "such as \"p\"")]);
     assert!(warnings[0].to_string().contains("with_shadow(false)"), "{}", warnings[0]);
 }

@@ -7,11 +7,12 @@ use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
     key::KeyError,
-    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer, Tracing, Warning},
+    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer, Tracing},
     policy::Holds,
 };
 use tracing::Level;
 
+use super::fill_a_store;
 use crate::support::{DownStore, FlakyStore, SilentStore, http::get as fetch, log::Log, per_minute};
 
 #[tokio::test]
@@ -138,13 +139,11 @@ async fn a_store_that_answers_some_checks_has_not_recovered_and_the_next_outage_
     assert!(log.take()[0].contains(" left_out=0 "));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_warning_while_the_breaker_is_open_names_what_has_opened_it() {
     let (log, _guard) = Log::start(Level::WARN);
     let clock = ManualClock::default();
-    let flaky = FlakyStore::default();
-    let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
-    flaky.fail(Some(Error::new(ErrorKind::Deadline, "no answer within 50ms")));
+    let limiter = Limiter::new(SilentStore).with_observer(Tracing::new().with_clock(clock.clone()));
     let mut is_open = false;
     for _ in 0..200 {
         let error = limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
@@ -275,14 +274,14 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
     let check = limiter.check("alice", &per_minute("p", 1), 1);
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     Limiter::new(MemoryStore::new()).with_observer(Tracing::new()).reset("alice", &per_minute("p", 1)).await.unwrap();
-    Tracing::new().on_event(&Event::Warning(Warning::Eviction { policy: "allkeys-lru".to_owned() }));
+    fill_a_store(Tracing::new());
     let lines = log.take();
     let [abandoned, reset, warning] = &lines[..] else { panic!("{lines:?}") };
     let key = Fingerprint::of(&Key::from("alice"));
     let expected = format!("DEBUG tollgate::decision: dropped before a verdict policy=\"p\" key={key} cost=1 ");
     assert!(abandoned.starts_with(&expected), "{abandoned}");
     assert!(reset.starts_with(&format!("DEBUG tollgate::reset: reset policy=\"p\" key={key} found=false ")), "{reset}");
-    assert!(warning.starts_with("WARN tollgate::setup: the server's maxmemory-policy is allkeys-lru"), "{warning}");
+    assert!(warning.starts_with("WARN tollgate::setup: the memory store is full"), "{warning}");
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@ use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    observe::{BreakerChange, BreakerState, Event, Metrics, Observer, Warning},
+    observe::{BreakerChange, BreakerState, Event, Metrics, Observer},
     policy::Holds,
 };
 
+use super::fill_a_store;
 use crate::support::{
     DownStore, SilentStore,
     http::{Connection, get as fetch, serve},
@@ -122,7 +123,7 @@ async fn refusals_abandoned_checks_resets_and_warnings_are_counted() {
     tokio::time::timeout(Duration::from_millis(1), check).await.unwrap_err();
     let broken = Limiter::new(DownStore).with_observer(Metrics::new());
     broken.reset("k", &per_minute("p", 1)).await.unwrap_err();
-    Metrics::new().on_event(&Event::Warning(Warning::Eviction { policy: "allkeys-lru".to_owned() }));
+    fill_a_store(Metrics::new());
     assert_shows(
         &handle,
         &[
@@ -130,7 +131,7 @@ async fn refusals_abandoned_checks_resets_and_warnings_are_counted() {
             r#"tollgate_abandoned_checks_total{policy="p"} 1"#,
             r#"tollgate_resets_total{policy="p",outcome="ok"} 1"#,
             r#"tollgate_resets_total{policy="p",outcome="error"} 1"#,
-            r#"tollgate_warnings_total{warning="eviction"} 1"#,
+            r#"tollgate_warnings_total{warning="store_full"} 1"#,
         ],
     );
 }

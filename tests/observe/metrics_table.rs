@@ -15,12 +15,13 @@ use tollgate::{
     Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
     config::LimitsConfig,
     decision::Source,
-    observe::{BreakerState, Event, Metrics, Observer, Warning},
+    observe::{BreakerState, Metrics},
     plans::Plans,
     policy::Holds,
     store::{Answer, Store, Verdict},
 };
 
+use super::fill_a_store;
 use crate::support::{DownStore, SilentStore, http::get as fetch, per_minute};
 
 const PAGE: &str = include_str!("../../docs/operations.md");
@@ -155,7 +156,7 @@ async fn cause_every_event() {
     let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
     let limits: LimitsConfig = toml::from_str(limits).unwrap();
     LiveLimits::new(limits.clone()).with_observer(Metrics::new()).replace(limits).unwrap();
-    Metrics::new().on_event(&Event::Warning(Warning::GuessableKeys));
+    fill_a_store(Metrics::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,6 +210,8 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
     let but = |words: BTreeSet<String>, labels: &[&str]| &words - &set(labels);
     let metrics = source!("metrics.rs");
     let (_, plan_causes) = source!("plan.rs").split_once("impl PlanFallbackCause").unwrap();
+    let warnings = source!("warning.rs").split("Self::new(\"").skip(1);
+    let warnings = warnings.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
     let judged = &words(source!("check_event.rs"), "pub fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
     let expected = [
         (
@@ -234,7 +237,7 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         ("tollgate_plan_lookup_duration_seconds", "outcome", words(source!("plan.rs"), "pub fn as_str")),
         ("tollgate_plan_fallbacks_total", "plan", but(words(metrics, "fn count_fallback"), &["plan", "cause"])),
         ("tollgate_plan_fallbacks_total", "cause", words(plan_causes, "pub fn as_str")),
-        ("tollgate_warnings_total", "warning", words(source!("warning.rs"), "pub fn cause")),
+        ("tollgate_warnings_total", "warning", warnings),
         ("tollgate_limits_changes_total", "outcome", words(source!("limits_change.rs"), "pub fn outcome")),
         ("tollgate_check_duration_seconds", "outcome", &judged | &set(&["error"])),
         ("tollgate_breaker_state", "state", set(&BreakerState::ALL.map(BreakerState::as_str))),

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{
     ConfigError, GlobalKey, Key, LiveLimits, Policy,
-    observe::Warning,
     plans::{Plan, Plans},
 };
 use tracing::Level;
@@ -17,7 +16,9 @@ use crate::{
         app::{app, limiter},
         http::get,
         log::Log,
-        per_minute, says,
+        per_minute,
+        recorder::assert_warnings,
+        says,
     },
 };
 
@@ -80,11 +81,11 @@ async fn law_13_an_unknown_plan_gets_the_default_plan_and_is_reported_once_for_e
         look_up(&plans, key).await;
         assert_eq!((limit(&plans, key), limit(&plans, key)), (3, 3));
     }
-    let unknown = |plan: &str| Warning::UnknownPlan { plan: plan.to_owned(), default: "free".to_owned() };
-    assert_eq!(warned.take(), [unknown("gold")]);
+    assert_warnings(&warned.take(), &[("unknown_plan", "no policy \"gold\"")]);
     *database.0.lock().unwrap() = Some("silver".to_owned());
     look_up(&plans, "19").await;
-    assert_eq!((limit(&plans, "19"), warned.take()), (3, vec![unknown("silver")]));
+    assert_eq!(limit(&plans, "19"), 3);
+    assert_warnings(&warned.take(), &[("unknown_plan", "no policy \"silver\"")]);
     // The file gets the plan. No look-up is needed.
     let gold = "policies.free.rate = '3/min'\npolicies.gold.rate = '500/min'\ndefault.policies = ['free', 'gold']";
     live.replace(limits(gold)).unwrap();

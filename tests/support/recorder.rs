@@ -122,3 +122,13 @@ impl Observer for Recorder {
 fn request(request: ObservedRequest<'_>) -> String {
     format!("{} {}", request.method, request.route_or_unmatched())
 }
+
+/// Asserts that the warnings have these causes, in this order, and that the text of each contains a word.
+#[track_caller]
+pub(crate) fn assert_warnings(warnings: &[Warning], expected: &[(&str, &str)]) {
+    let causes: Vec<_> = warnings.iter().map(Warning::cause).collect();
+    assert_eq!(causes, expected.iter().map(|(cause, _)| *cause).collect::<Vec<_>>(), "{warnings:#?}");
+    for (warning, (_, word)) in warnings.iter().zip(expected) {
+        assert!(warning.to_string().contains(word), "{word}: {warning}");
+    }
+}

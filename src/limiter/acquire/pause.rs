@@ -146,7 +146,7 @@ mod tests {
         assert_eq!((hosts.paused(0), &*warnings.0.lock().unwrap()), (Some(HOUR / 2), &vec![]));
 
         hosts.pause(MOST..MOST + 2, HOUR);
-        assert_eq!(*warnings.0.lock().unwrap(), [Warning::PausesFull { keys: 100_000 }], "once, for two pauses");
+        assert_eq!(*warnings.0.lock().unwrap(), [Warning::pauses_full(100_000)], "once, for two pauses");
         assert_eq!((hosts.paused(0), hosts.paused(MOST)), (None, Some(HOUR)));
 
         advance(HOUR).await;

@@ -92,7 +92,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// A settlement that the store does not answer is an error for its caller, and is kept: it is sent again in the
 /// background for one time-to-live of the hold. Later than that, the store ends the hold by itself, as its policy says.
 /// A limiter keeps up to 10 000 settlements that the store may have received, and gives up the oldest first with a
-/// [warning](crate::observe::Warning::EndsGivenUp). Observers see the
+/// [warning](crate::observe::Warning). Observers see the
 /// [end of each hold](crate::observe::Event::HoldEnd).
 ///
 /// # Examples

@@ -34,7 +34,7 @@ impl Core {
         if let (Some(listener), Some(longest)) = (&self.listener, policy.holds().and_then(|holds| holds.longest()))
             && self.renewals.too_long.claim()
         {
-            listener.on_event(&Event::Warning(Warning::HeldTooLong { policy: policy.name().to_owned(), longest }));
+            listener.on_event(&Event::Warning(Warning::held_too_long(policy.name(), longest)));
         }
     }
 }

@@ -192,7 +192,7 @@ impl NameReport {
     /// Reports a name once for a limiter.
     pub(crate) fn report(self, name: &str) {
         if let (Some(listener), true) = (&self.core.listener, self.core.renewals.unknown_name.claim()) {
-            listener.on_event(&Event::Warning(Warning::UnknownNameOnBill { name: name.to_owned(), known: self.known }));
+            listener.on_event(&Event::Warning(Warning::unknown_name_on_bill(name, &self.known)));
         }
     }
 }

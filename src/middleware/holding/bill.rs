@@ -134,7 +134,7 @@ impl Bill {
     ///
     /// A name under which nothing is held for the request changes nothing: under each policy without a cost of its own,
     /// the plain cost is charged, or what is held if there is none. The first such name is
-    /// [reported](crate::observe::Warning::UnknownNameOnBill), with the names that there are; `{:?}` of a bill shows
+    /// [reported](crate::observe::Warning), with the names that there are; `{:?}` of a bill shows
     /// its costs.
     ///
     /// # Examples

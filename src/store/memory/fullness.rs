@@ -96,7 +96,7 @@ impl Fullness {
         if let Some(observer) = self.observer.get()
             && self.warned.claim()
         {
-            observer.on_event(&Event::Warning(Warning::StoreFull { capacity: self.capacity }));
+            observer.on_event(&Event::Warning(Warning::store_full(self.capacity)));
         }
     }
 }

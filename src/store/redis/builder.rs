@@ -121,7 +121,7 @@ impl RedisStoreBuilder {
     /// expected among 2^64 keys. A hash costs about 200 ns for each check that is sent.
     ///
     /// Without a secret the hash is the same everywhere, short keys can be found by trial, and an observer gets one
-    /// [warning](crate::observe::Warning::GuessableKeys). The default is not a random secret, because each process
+    /// [warning](crate::observe::Warning). The default is not a random secret, because each process
     /// would then have its own counts and lose them at a restart.
     ///
     /// [`RedisStore::redis_key`](crate::RedisStore::redis_key) returns the Redis key of a count, to inspect it with

@@ -146,7 +146,7 @@ impl Instances {
         if let Some(observer) = client.observer.get()
             && self.warned.claim()
         {
-            observer.on_event(&Event::Warning(Warning::InstancesUnknown { key, reason: error.message().to_owned() }));
+            observer.on_event(&Event::Warning(Warning::instances_unknown(&key, error.message())));
         }
     }
 }

@@ -104,7 +104,7 @@ use crate::{
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
 /// [quiet](crate::Limiter::without_notices), one INFO follows the first check, and any other policy is a
-/// [warning](crate::observe::Warning::Eviction).
+/// [warning](crate::observe::Warning).
 ///
 /// The smallest set of permissions, with the default prefix:
 ///
@@ -116,7 +116,7 @@ use crate::{
 /// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
 /// `+info` no process can warn of eviction, and each process that is not quiet leaves an entry in ACL LOG when it
 /// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_discovered`](crate::Limiter::with_local_discovered),
-/// whose first refused count is a [warning](crate::observe::Warning::InstancesUnknown);
+/// whose first refused count is a [warning](crate::observe::Warning);
 /// `+zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds); `+select` for a
 /// database other than 0, `+role` behind sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels
 /// needs `-@all +sentinel|get-master-addr-by-name`.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    observe::Warning,
     policy::{Holds, Unsettled},
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
@@ -14,7 +13,10 @@ use super::{
     remote_store::{Network, RemoteStore},
     with_holds,
 };
-use crate::support::{ALGORITHMS, recorder::Recorder};
+use crate::support::{
+    ALGORITHMS,
+    recorder::{Recorder, assert_warnings},
+};
 
 /// What a hold of 4 units charges in all, if `actual` units are settled after its end.
 const CASES: [(Unsettled, u32, u32); 6] = [
@@ -97,8 +99,7 @@ async fn a_late_charge_that_the_store_refuses_is_reported() {
         hold.settle(actual).await.unwrap();
     }
     assert!(limiter.hold("k", &policy, 1).await.unwrap().is_allowed());
-    let warnings = recorder.take().warnings;
-    assert_eq!(warnings, [Warning::EndsGivenUp { ends: 1 }]);
+    assert_warnings(&recorder.take().warnings, &[("ends_given_up", "the ends of 1 holds")]);
 }
 
 /// The store has never made a hold of the local fallback, so its whole cost is owed to the store.

@@ -12,7 +12,7 @@ use tokio_test::{assert_pending, task};
 use tollgate::{
     Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
-    observe::{Event, Observer, Warning},
+    observe::{Event, Observer},
     policy::{Holds, Unsettled},
     store::{
         Answer, Check, HoldChange, OpenHold,
@@ -22,7 +22,7 @@ use tollgate::{
 };
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
-use crate::support::recorder::Recorder;
+use crate::support::recorder::{Recorder, assert_warnings};
 
 use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens, uploads};
 
@@ -152,7 +152,7 @@ async fn law_13_requests_that_run_without_a_slot_are_reported_once() {
     assert_eq!(statuses(open.clone()).await, [200; 5], "more than three at once");
     statuses(open.fail_open()).await;
     let warnings = recorder.take().warnings;
-    assert_eq!(warnings, [Warning::WithoutSlot { policy: "uploads".to_owned() }]);
+    assert_warnings(&warnings, &[("without_slot", "\"uploads\"")]);
     let text = warnings[0].to_string();
     assert!(text.contains("\"uploads\"") && text.contains("`fail_closed`"), "{text}");
 }

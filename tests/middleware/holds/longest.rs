@@ -34,7 +34,7 @@ impl Seen {
     }
 
     fn too_long(&self) -> usize {
-        let is_too_long = |warning: &&Warning| matches!(warning, Warning::HeldTooLong { .. });
+        let is_too_long = |warning: &&Warning| warning.cause() == "held_too_long";
         self.0.lock().unwrap().1.iter().filter(is_too_long).count()
     }
 }

@@ -12,6 +12,7 @@ use tollgate::{
 };
 
 use super::{MINUTE, flood, store};
+use crate::support::recorder::assert_warnings;
 
 /// Calls the store from every event, which would deadlock if the store reported events under its lock.
 #[derive(Clone)]
@@ -63,9 +64,9 @@ async fn law_13_a_full_store_warns_once_and_reports_every_live_count_that_it_evi
     let _ = limiter.check_all(check).await.unwrap();
     assert_eq!((store.evicted(), observer.evicted.load(Ordering::SeqCst)), (302, 302));
     assert_eq!(observer.units.load(Ordering::SeqCst), 302);
-    assert_eq!(*observer.warnings.lock().unwrap(), [Warning::StoreFull { capacity: 100 }]);
-    let text = Warning::StoreFull { capacity: 100 }.to_string();
-    assert!(text.contains("room for 100 keys") && text.contains("with_capacity"), "{text}");
+    let warnings = observer.warnings.lock().unwrap().clone();
+    assert_warnings(&warnings, &[("store_full", "room for 100 keys")]);
+    assert!(warnings[0].to_string().contains("with_capacity"));
 }
 
 #[tokio::test]
@@ -76,7 +77,7 @@ async fn law_13_a_full_store_that_evicts_nothing_warns_too() {
         flood(&limiter, &policy, "a", 100).await;
         assert!(observer.warnings.lock().unwrap().is_empty());
         flood(&limiter, &policy, "b", 100).await;
-        assert_eq!(*observer.warnings.lock().unwrap(), [Warning::StoreFull { capacity: 100 }]);
+        assert_warnings(&observer.warnings.lock().unwrap(), &[("store_full", "room for 100 keys")]);
         assert_eq!((store.evicted(), observer.evicted.load(Ordering::SeqCst)), (0, 0));
     }
 }
