@@ -6,6 +6,7 @@ mod holds;
 mod inspect;
 mod inspect_broken;
 mod inspect_by_hand;
+mod inspect_files;
 mod inspect_holds;
 mod metrics;
 mod model_gateway;

@@ -6,7 +6,7 @@ use tollgate::{Key, Policy};
 
 use crate::{
     commands::{Command, Form},
-    files::{read_file, read_url},
+    files::{read_certificates, read_secret, read_url},
     key::{self, Addresses},
     policies,
     server::{HashTags, Servers, Settings},
@@ -139,11 +139,11 @@ impl Given {
     /// Reads the secret and the certificates, and chooses the servers.
     fn settings(self) -> Result<Settings, String> {
         let secret = match &self.secret_file {
-            Some(path) => Some(read_file(path)?),
+            Some(path) => Some(read_secret(path)?),
             None => env::var_os(SECRET).map(OsString::into_encoded_bytes),
         };
         let client_certificate = match (&self.client_certificate, &self.client_key) {
-            (Some(chain), Some(key)) => Some((read_file(chain)?, read_file(key)?)),
+            (Some(chain), Some(key)) => Some((read_certificates(chain)?, read_certificates(key)?)),
             (None, None) => None,
             _ => return Err("--client-cert and --client-key belong together: write both".to_owned()),
         };
@@ -154,7 +154,7 @@ impl Given {
             plain_keys: self.plain_keys,
             hash_tags: self.hash_tags,
             timeout: self.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            certificates: self.certificates.map(|path| read_file(&path)).transpose()?,
+            certificates: self.certificates.map(|path| read_certificates(&path)).transpose()?,
             client_certificate,
         })
     }

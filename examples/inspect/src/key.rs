@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::Request;
 use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey, observe::Fingerprint};
 
-use crate::files::read_file;
+use crate::files::read_secret;
 
 /// How the service's address extractor groups addresses.
 #[derive(Default)]
@@ -52,7 +52,7 @@ fn parse_part(part: &str, addresses: &Addresses) -> Result<Key, String> {
         "ip" => address(part, value, None, addresses),
         "text" => Ok(Key::from(value)),
         "token" => match value.strip_prefix('@') {
-            Some(file) => Ok(ApiKey::bearer().key_of(read_file(file)?)),
+            Some(file) => Ok(ApiKey::bearer().key_of(read_secret(file)?)),
             None => Err("token: write the token into a file and name it: token:@FILE".to_owned()),
         },
         "route" if value.starts_with('/') => Ok(Key::from(without_trailing_slash(value))),

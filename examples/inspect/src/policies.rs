@@ -5,7 +5,7 @@ use tollgate::{
     config::{LimitsConfig, LimitsFile},
 };
 
-use crate::{files::read_text, policy_text::parse};
+use crate::{files::read_limits, policy_text::parse};
 
 /// The policies of `--policy` and `--config`. A `--policy` without a rate names a policy of the file.
 pub(crate) fn read(policies: &[String], file: Option<&str>) -> Result<Vec<Policy>, String> {
@@ -40,7 +40,7 @@ fn in_file(name: &str, path: &str, limits: &LimitsConfig) -> Result<Policy, Stri
 }
 
 fn read_file(path: &str) -> Result<LimitsConfig, String> {
-    let file: LimitsFile = toml::from_str(&read_text(path)?).map_err(|error| format!("{path}: {error}"))?;
+    let file: LimitsFile = toml::from_str(&read_limits(path)?).map_err(|error| format!("{path}: {error}"))?;
     file.check().map_err(|error| format!("{path}:\n{error}"))
 }
 
