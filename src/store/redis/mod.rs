@@ -1,5 +1,6 @@
 //! The shared store: one budget for every instance of a service.
 
+mod ban_settings;
 mod builder;
 mod call;
 mod connect;

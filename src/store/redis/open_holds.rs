@@ -5,7 +5,11 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use super::{call::client::Client, net::routed::RoutedConnection, store::RedisStore};
-use crate::{error::Error, key::Key, policy::Policy};
+use crate::{
+    error::{Error, ErrorKind},
+    key::Key,
+    policy::Policy,
+};
 
 /// The open holds of a key under a policy, returned by [`RedisStore::open_holds`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -39,7 +43,8 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`Error`] if Redis does not answer each command within the deadline, or refuses one. The commands are `TIME`,
-    /// and `ZRANGE`, one of the last for each 1 000 holds and one more. Breaker and failure policy do not apply.
+    /// and `ZRANGE`, one of the last for each 1 000 holds and one more. Breaker and failure policy do not apply. An
+    /// error of kind [`BadKey`](ErrorKind::BadKey) if the holds are no value of tollgate; then checks get no verdict.
     ///
     /// # Cancel safety
     ///
@@ -63,11 +68,13 @@ impl RedisStore {
         let slot = client.keys.slot_of(&key);
         let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
         let found = read(client, &mut connection, &client.keys.holds_text(&key, policy)).await;
-        found.map_err(|error| client.failed(&connection, &error))
+        let found = found.map_err(|error| client.failed(&connection, &error))?;
+        found.ok_or_else(|| Error::new(ErrorKind::BadKey, "NOTACOUNT the value is no set of holds"))
     }
 }
 
-async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -> RedisResult<OpenHolds> {
+/// Reads the holds. `None` if the script would not take the value for a set of holds.
+async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -> RedisResult<Option<OpenHolds>> {
     let now = match client.clock.now_us() {
         Some(now) => now as f64,
         None => {
@@ -77,11 +84,11 @@ async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -
     };
     let head: Vec<(Vec<u8>, f64)> =
         connection.query(redis::cmd("ZRANGE").arg(holds).arg(0).arg(0).arg("WITHSCORES")).await?;
-    let Some((head, score)) = head.first().filter(|(head, _)| head.len() == HEAD_BYTES) else {
-        return Ok(OpenHolds::default());
-    };
-    let now = if client.clock.now_us().is_none() { own_time(head, now) } else { now };
-    let mut found = OpenHolds { units: -score as u64, ..OpenHolds::default() };
+    let Some((head, score)) = head.first() else { return Ok(Some(OpenHolds::default())) };
+    let (Some(units), Some(own)) = (units(*score), own_time(head, now)) else { return Ok(None) };
+    // With a client's clock the time of the holds stands still instead of running behind.
+    let now = if client.clock.now_us().is_none() { own } else { now };
+    let mut found = OpenHolds { units, ..OpenHolds::default() };
     // The ends follow the head, and the units of the holds follow the ends.
     for first in (1..).step_by(PAGE) {
         let last = first + PAGE - 1;
@@ -101,18 +108,31 @@ async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -
             break;
         }
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// The smallest score of a member that says how many units a hold has.
 const UNITS: f64 = 1e20;
 
-/// The holds' own time, which does not run backwards if the clock of the server is set back.
-fn own_time(head: &[u8], now: f64) -> f64 {
+/// The units of all holds, from the score of the head.
+fn units(score: f64) -> Option<u64> {
+    let units = -score;
+    ((0.0..2f64.powi(32)).contains(&units) && units.fract() == 0.0).then_some(units as u64)
+}
+
+/// The holds' own time, which does not run backwards if the clock of the server is set back. `None` if `head` is the
+/// name of no head: the conditions are those of the script, in `look_at` and `own_time`.
+fn own_time(head: &[u8], now: f64) -> Option<f64> {
+    if head.len() != HEAD_BYTES {
+        return None;
+    }
     let number = |place: usize| {
         let bytes = head.get(1 + 8 * place..9 + 8 * place).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0.0, f64::from_le_bytes)
     };
     let [reached, offset] = [0, 1].map(number);
-    (now + offset).max(reached)
+    let largest = 2f64.powi(53);
+    let is_step = offset >= 0.0 && now + offset < largest && reached < largest;
+    let is_whole = offset.fract() == 0.0 && reached.fract() == 0.0;
+    (offset == 0.0 && reached <= now || is_step && is_whole).then(|| (now + offset).max(reached))
 }

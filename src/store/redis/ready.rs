@@ -91,6 +91,6 @@ const PROBED_COMMANDS: [(&str, &[&str]); 4] =
     [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
 
 /// The error of a task that ended with its runtime.
-fn given_up() -> Error {
+pub(super) fn given_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the runtime has ended")
 }
