@@ -49,3 +49,20 @@ async fn inspect_shows_the_other_counts_beside_a_value_that_is_no_count() {
     let removed = service.inspect("reset", &alice);
     assert!(removed.code == 0 && removed.stdout.contains("per-client  3 of 60 units"), "{removed:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_changes_nothing_on_a_server_whose_memory_is_full_and_says_so() {
+    let server = RedisServer::start();
+    let service = charged(&server).await;
+    server.command("CONFIG SET maxmemory-policy noeviction");
+    server.command("CONFIG SET maxmemory 1");
+    for (command, amount) in [("take", &["3"][..]), ("ban", &["10m"])] {
+        let refused = service.inspect(command, &[&["--policy", "per-client=60/min", "text:alice"], amount].concat());
+        assert!(refused.code == 1 && refused.stderr.contains(" OOM "), "{refused:?}");
+        assert!(refused.stdout.ends_with("per-client  nothing\n"), "{refused:?}");
+        assert!(refused.stderr.contains("per-client: nothing was changed"), "{refused:?}");
+        assert!(!refused.stderr.contains("may have been made"), "{refused:?}");
+    }
+    let standing = service.inspect("peek", &["--policy", "per-client=60/min", "text:alice"]);
+    assert_eq!(standing.cells("per-client")[2..4], ["3", "57"]);
+}

@@ -45,7 +45,7 @@ fn row(ran: &Ran, policy: &str) -> Vec<(String, String)> {
 }
 
 /// The cell under `title`.
-fn cell(ran: &Ran, policy: &str, title: &str) -> String {
+pub(crate) fn cell(ran: &Ran, policy: &str, title: &str) -> String {
     let row = row(ran, policy);
     row.iter().find(|(name, _)| name == title).unwrap_or_else(|| panic!("{row:?}")).1.clone()
 }
@@ -55,7 +55,7 @@ fn cells(ran: &Ran, policy: &str, titles: &[&str]) -> Vec<String> {
 }
 
 /// The lines on standard error that begin with the name of the program.
-fn notes(ran: &Ran) -> Vec<&str> {
+pub(crate) fn notes(ran: &Ran) -> Vec<&str> {
     ran.stderr.lines().map(|line| line.strip_prefix("tollgate-inspect: ").unwrap()).collect()
 }
 
@@ -223,7 +223,7 @@ async fn inspect_needs_no_permission_for_holds_under_a_plain_limit() {
         let ran = service.inspect(command, &["--policy", "p=60/min", "text:alice"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(ran.stdout.contains(titles), "{ran:?}");
-        assert!(notes(&ran)[0].starts_with("p: cannot look for open holds beside this count: "), "{ran:?}");
+        assert!(notes(&ran)[0].starts_with("cannot look for open holds beside the counts: "), "{ran:?}");
     }
     let refused = service.inspect("peek", &["--policy", "p=60/min,holds", "text:alice"]);
     assert!(refused.code == 1 && refused.stderr.contains("NOPERM"), "{refused:?}");

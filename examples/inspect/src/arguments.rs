@@ -19,6 +19,8 @@ pub(crate) struct Arguments {
     /// How the key may have to be written if nothing is counted for it.
     pub(crate) key_hints: Vec<String>,
     pub(crate) policies: Vec<Policy>,
+    /// What is left out of what was asked for.
+    pub(crate) left_out: Vec<String>,
     pub(crate) settings: Settings,
 }
 
@@ -63,21 +65,16 @@ impl Arguments {
         let mut given = Given::parse(arguments)?;
         let command = form.take_amount(&mut given.key)?;
         let is_fingerprint = key::is_fingerprint(&given.key);
-        let (key, policies) =
+        let (key, mut policies) =
             (key::parse(&given.key, &given.addresses)?, policies::read(&given.policies, given.config.as_deref())?);
-        if let Some(policy) = policies.iter().find(|policy| is_fingerprint && policy.shards() > 1) {
-            let name = policy.name();
-            return Err(format!(
-                "policy {name} has shards, whose Redis keys do not contain the fingerprint of the client: write the \
-                 plain key, or name other policies with --policy"
-            ));
-        }
+        // Before policies are left out: a command that changes one policy never chooses it itself.
         form.check(&policies)?;
+        let left_out = if is_fingerprint { leave_out_shards(&mut policies)? } else { Vec::new() };
         let key_hints = key::hints(&given.key);
         let mut settings = given.settings()?;
         // A fingerprint is hashed already.
         settings.plain_keys |= is_fingerprint;
-        Ok(Some(Self { command, key, key_hints, policies, settings }))
+        Ok(Some(Self { command, key, key_hints, policies, left_out, settings }))
     }
 }
 
@@ -157,6 +154,19 @@ impl Given {
             certificates: self.certificates.map(|path| read_certificates(&path)).transpose()?,
             client_certificate,
         })
+    }
+}
+
+/// Leaves out the policies to whose counts a fingerprint does not lead. Returns what to say about them, or an error if
+/// no other policy is left.
+fn leave_out_shards(policies: &mut Vec<Policy>) -> Result<Vec<String>, String> {
+    let why = "shards, whose Redis keys do not contain the fingerprint of the client: write the plain key";
+    let sharded: Vec<Policy> = policies.extract_if(.., |policy| policy.shards() > 1).collect();
+    match sharded.first() {
+        Some(policy) if policies.is_empty() => {
+            Err(format!("policy {} has {why}, or name other policies with --policy", policy.name()))
+        }
+        _ => Ok(sharded.iter().map(|policy| format!("policy {} is left out: it has {why}", policy.name())).collect()),
     }
 }
 

@@ -85,13 +85,20 @@ fn bare_address(part: &str) -> Option<IpAddr> {
     bare.trim_matches(['[', ']']).parse().ok().or_else(with_port)
 }
 
-/// How keys of addresses may have to be written instead, for a client for which nothing is counted.
+/// How keys may have to be written instead, for a client for which nothing is counted.
 pub(crate) fn hints(parts: &[String]) -> Vec<String> {
     parts.iter().filter_map(|part| hint(part)).collect()
 }
 
 fn hint(part: &str) -> Option<String> {
     let (kind, value) = part.split_once(':')?;
+    if part.starts_with(FINGERPRINT) {
+        return Some(format!(
+            "{part}: the logs of a service lead to its Redis keys only if it calls Fingerprint::set_secret, with the \
+             key_secret of its store; otherwise the fingerprints of each process are its own, and Redis has others: \
+             write the plain key, such as ip:203.0.113.7, with the secret of the store"
+        ));
+    }
     let address = bare_address(value)?;
     match (kind, address) {
         // The text of an IPv4 address is the key of the address.

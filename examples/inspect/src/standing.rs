@@ -81,9 +81,11 @@ impl Beside {
                 are_held(*held),
                 policy.limit(),
             ),
-            Self::Unknown(error) => {
-                format!("{name}: cannot look for open holds beside this count: {error}")
+            // The same for all policies, so that it is said once.
+            Self::Unknown(error) if error.to_string().contains("NOPERM") => {
+                format!("cannot look for open holds beside the counts: {error}; add +zrange to the ACL of this user")
             }
+            Self::Unknown(error) => format!("cannot look for open holds beside the counts: {error}"),
         }
     }
 }

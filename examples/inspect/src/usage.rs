@@ -11,6 +11,8 @@ Usage: tollgate-inspect peek  OPTIONS KEY...
        tollgate-inspect take  OPTIONS KEY... UNITS
        tollgate-inspect give  OPTIONS KEY... UNITS
 
+In a clone of the repository: cargo run --release -p tollgate-inspect -- peek ...
+
 peek prints where the client stands under each policy. It changes nothing.
 reset forgets what the client has spent and holds, lifts bans, and prints what
 it removed.
@@ -45,8 +47,8 @@ client: the parts of a tuple of extractors, in its order.
   text:alice         HeaderKey, ExtensionKey, closures; numbers and UUIDs too
   token:@FILE        ApiKey, Key::hashed; the file contains the token
   route:/search      MatchedPathKey
-  fingerprint:TEXT   a whole client, by the key= of a log line; the service sets
-                     its key_secret with Fingerprint::set_secret
+  fingerprint:TEXT   a whole client, by the key= of a log line, if the service
+                     calls Fingerprint::set_secret with its key_secret
   unmatched          MatchedPathKey, for requests that no route matched
   global             GlobalKey
 

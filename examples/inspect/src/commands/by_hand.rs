@@ -30,6 +30,9 @@ const BAN: &str = "each process of the service refuses the client from its next 
 /// When the service notices units that are charged.
 const TAKEN: &str = "each process of the service counts these units from its next check on";
 
+/// What a server that refuses to write has done.
+const UNCHANGED: &str = "nothing was changed";
+
 /// What to do after a change without an answer.
 const UNKNOWN: &str = "the change may have been made; look with peek before you repeat it";
 
@@ -57,19 +60,20 @@ pub(super) async fn run(
             Ok(changed) => {
                 rows.push(row(policy, &change.done(&before, changed)));
                 has_changed |= changed > 0;
-                report.advice.extend(change.advice(&before, changed));
+                report.advise(change.advice(&before, changed));
             }
             // What was done before is printed first.
             Err(error) => {
-                rows.push(row(policy, "unknown"));
-                report.advice.push(format!("{}: {UNKNOWN}", policy.name()));
+                let is_unchanged = !error.may_have_charged() && policy.shards() == 1;
+                rows.push(row(policy, if is_unchanged { "nothing" } else { "unknown" }));
+                report.advise([format!("{}: {}", policy.name(), if is_unchanged { UNCHANGED } else { UNKNOWN })]);
                 result = Err(error.into());
                 break;
             }
         }
     }
     if has_changed {
-        report.advice.push(change.expectation().to_owned());
+        report.advise([change.expectation().to_owned()]);
     }
     table::write(output, &[("policy", Align::Left), ("done", Align::Left)], &rows)?;
     result?;

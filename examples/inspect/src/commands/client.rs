@@ -14,7 +14,22 @@ pub(crate) struct Client {
 pub(super) struct Report {
     /// Whether anything is counted or held for the client.
     pub(super) has_found: bool,
-    pub(super) advice: Vec<String>,
+    advice: Vec<String>,
+}
+
+impl Report {
+    /// Adds advice, once: some of it is about the server, and each policy leads to it.
+    pub(super) fn advise(&mut self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            if !self.advice.contains(&line) {
+                self.advice.push(line);
+            }
+        }
+    }
+
+    pub(super) fn into_advice(self) -> Vec<String> {
+        self.advice
+    }
 }
 
 /// What remains of a denial that another process remembers.

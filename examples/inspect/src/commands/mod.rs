@@ -7,7 +7,7 @@ mod form;
 mod peek;
 mod reset;
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use tollgate::{Error, ErrorKind, Limiter, observe::Fingerprint};
 
@@ -18,19 +18,17 @@ pub(crate) use self::{
 };
 use crate::{Failure, arguments::Arguments, time::exact};
 
-const NOTHING_COUNTED: &str = "nothing is counted for this key; compare the kind of the key, the prefix, the secret, \
-                               and the name, algorithm, window and resolution of the policy with the service's";
-
-/// The same after a change, which is counted itself.
-const NOTHING_BEFORE: &str = "nothing was counted for this key before; if the service has seen this client lately, \
-                              compare the kind of the key, the prefix, the secret, and the name, algorithm, window and \
-                              resolution of the policy with the service's";
+/// What to compare with the service if its counts are not found.
+const COMPARE: &str = "compare the kind of the key, the prefix, the secret, --cluster instead of --redis, and the name, \
+                       algorithm, window, resolution and shards of the policy with the service's";
 
 const MEMORY_FULL: &str = "the server's memory is full, so checks that would be charged get no verdict; raise its \
                            maxmemory, or give the limiter a separate server";
 
+const NODE_OF_A_CLUSTER: &str = "this server is a node of a cluster: write --cluster URL instead of --redis URL";
+
 pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
-    let Arguments { command, key, key_hints, policies, settings } = arguments;
+    let Arguments { command, key, key_hints, policies, left_out, settings } = arguments;
     let timeout = settings.timeout;
     if let Some(secret) = &settings.secret {
         // Errors then name the client as the logs of the service do.
@@ -40,27 +38,54 @@ pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result
     // Failures are printed as errors of the commands, so the limiter need not report them as well.
     let limiter = Limiter::new(store.clone()).without_notices();
     let mut report = Report::default();
-    // A wrong password or an unreachable server fails here, with the server's own message.
-    let ready = tokio::time::timeout(timeout, limiter.ready()).await;
-    let no_answer = || Error::new(ErrorKind::Deadline, format!("no answer within {}", exact(timeout)));
-    match ready.unwrap_or_else(|_| Err(no_answer())) {
-        // A server whose memory is full refuses to charge, and still answers `peek` and `reset`.
-        Err(error) if error.to_string().contains(" OOM ") => report.advice.push(MEMORY_FULL.to_owned()),
-        answer => answer?,
-    }
+    report.advise(left_out);
     let client = Client { limiter, store, key };
-    let result = match command {
-        Command::Peek => peek::run(&client, &policies, &mut report, output).await,
-        Command::Reset => reset::run(&client, &policies, &mut report, output).await,
-        Command::Change(change) => by_hand::run(&client, &policies, change, &mut report, output).await,
+    let result = match ready(&client.limiter, timeout, &mut report).await {
+        Err(error) => Err(error.into()),
+        Ok(()) => match command {
+            Command::Peek => peek::run(&client, &policies, &mut report, output).await,
+            Command::Reset => reset::run(&client, &policies, &mut report, output).await,
+            Command::Change(change) => by_hand::run(&client, &policies, change, &mut report, output).await,
+        },
     };
-    if result.is_ok() && !report.has_found {
-        let nothing = if matches!(command, Command::Change(_)) { NOTHING_BEFORE } else { NOTHING_COUNTED };
-        report.advice.push(nothing.to_owned());
-        report.advice.extend(key_hints);
+    match &result {
+        Err(Failure::Redis(error)) if error.to_string().contains(" MOVED ") => {
+            report.advise([NODE_OF_A_CLUSTER.to_owned()]);
+        }
+        Ok(()) if !report.has_found => {
+            report.advise([nothing(command)]);
+            report.advise(key_hints);
+        }
+        _ => {}
     }
-    for line in report.advice {
+    for line in report.into_advice() {
         eprintln!("tollgate-inspect: {line}");
     }
     result
+}
+
+/// Whether the server answers. A wrong password or an unreachable server fails here, with the server's own message.
+async fn ready(limiter: &Limiter, timeout: Duration, report: &mut Report) -> Result<(), Error> {
+    let no_answer = || Error::new(ErrorKind::Deadline, format!("no answer within {}", exact(timeout)));
+    match tokio::time::timeout(timeout, limiter.ready()).await.unwrap_or_else(|_| Err(no_answer())) {
+        // A server whose memory is full refuses to charge, and still answers `peek` and `reset`.
+        Err(error) if error.to_string().contains(" OOM ") => {
+            report.advise([MEMORY_FULL.to_owned()]);
+            Ok(())
+        }
+        answer => answer,
+    }
+}
+
+/// What a client without a count may mean. A change is counted itself.
+fn nothing(command: Command) -> String {
+    match command {
+        Command::Change(_) => {
+            format!("nothing was counted for this key before; if the service has seen this client lately, {COMPARE}")
+        }
+        Command::Peek | Command::Reset => format!(
+            "nothing is counted for this key: the client is idle, or the service counts elsewhere; if it has seen this \
+             client lately, {COMPARE}"
+        ),
+    }
 }

@@ -36,14 +36,14 @@ pub(super) async fn print(
             Ok(standing) => standing,
             // The counts under the other policies can still be read.
             Err(Failure::Redis(error)) if error.kind() == ErrorKind::BadKey => {
-                report.advice.push(format!("{}: a value is no count of tollgate; reset removes it", policy.name()));
+                report.advise([format!("{}: a value is no count of tollgate; reset removes it", policy.name())]);
                 result = Err(Failure::Redis(error));
                 continue;
             }
             Err(failure) => return Err(failure),
         };
-        report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
-        report.advice.extend(standing.overdue());
+        report.advise(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
+        report.advise(standing.overdue());
         standings.push(standing);
     }
     let shown: Vec<&ColumnOf> = COLUMNS.iter().filter(|column| (column.is_shown)(policies)).collect();

@@ -32,7 +32,7 @@ pub(super) async fn run(
         }
     }
     if rows.iter().any(|row| row[1] != "nothing") {
-        report.advice.push(DENIALS.to_owned());
+        report.advise([DENIALS.to_owned()]);
     }
     table::write(output, &[("policy", Align::Left), ("removed", Align::Left)], &rows)?;
     result
@@ -47,7 +47,7 @@ async fn reset(client: &Client, policy: &Policy, report: &mut Report) -> Result<
         Err(error) => return Err(error),
     };
     if let Some(standing) = &standing {
-        report.advice.extend(standing.beside.as_ref().map(|beside| beside.advice(policy, "remove them too")));
+        report.advise(standing.beside.as_ref().map(|beside| beside.advice(policy, "remove them too")));
         report.has_found |= standing.is_counted();
     }
     if !client.limiter.reset(&client.key, policy).await? {
@@ -56,7 +56,7 @@ async fn reset(client: &Client, policy: &Policy, report: &mut Report) -> Result<
     report.has_found = true;
     let Some(standing) = standing else { return Ok(Some("a value that is no count of tollgate".to_owned())) };
     let held = standing.held.filter(|held| held.units > 0);
-    report.advice.extend(held.map(|_| after_holds(policy)));
+    report.advise(held.map(|_| after_holds(policy)));
     Ok(Some(removed(&standing, held)))
 }
 
