@@ -1,8 +1,12 @@
 //! `examples/inspect` on a server that is full, and beside a value that is no count.
 
-use tollgate::Policy;
+use tollgate::{Policy, policy::Holds};
 
-use crate::{inspect::Service, support::redis_server::RedisServer};
+use crate::{
+    inspect::Service,
+    inspect_holds::{cell, notes},
+    support::redis_server::RedisServer,
+};
 
 const POLICIES: [&str; 4] = ["--policy", "login=5/min", "--policy", "per-client=60/min"];
 
@@ -65,4 +69,51 @@ async fn inspect_changes_nothing_on_a_server_whose_memory_is_full_and_says_so() 
     }
     let standing = service.inspect("peek", &["--policy", "per-client=60/min", "text:alice"]);
     assert_eq!(standing.cells("per-client")[2..4], ["3", "57"]);
+}
+
+/// A head that is no head, or has a wrong number of units: the service answers 503.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_reports_and_resets_holds_that_the_service_cannot_read() {
+    let server = RedisServer::start();
+    let service = Service::on(&server);
+    let tokens = Policy::per_minute("tokens", 1_000).unwrap().with_holds(Holds::new()).unwrap();
+    let count = cell(&service.inspect("peek", &["--policy", "tokens=1000/min", "text:alice"]), "tokens", "redis key");
+    let holds = count.replace(":tokens:", ":tokens(holds):");
+    for poison in ["inf x", "-inf y", "0 x", "5 tttttttttttttttttttttttt!", "-1.5 tttttttttttttttttttttttt!"] {
+        for written in ["tokens=1000/min", "tokens=1000/min,holds"] {
+            let _ = service.limiter.check("alice", &tokens, 7).await.unwrap();
+            server.command(&format!("ZADD {holds} {poison}"));
+            service.limiter.hold("alice", &tokens, 1).await.map(drop).unwrap_err();
+            let arguments = ["--policy", written, "text:alice"];
+
+            let seen = service.inspect("peek", &arguments);
+            assert_eq!(seen.code, 1, "{poison}: {seen:?}");
+            assert!(seen.stderr.contains("NOTACOUNT"), "{poison}: {seen:?}");
+            assert!(seen.stderr.contains("tokens: ") && seen.stderr.contains("reset removes it"), "{poison}: {seen:?}");
+
+            let removed = service.inspect("reset", &arguments);
+            let expected = match written {
+                "tokens=1000/min" => "7 of 1000 units, and open holds that are no value of tollgate",
+                _ => "a value that is no count of tollgate",
+            };
+            assert_eq!(cell(&removed, "tokens", "removed"), expected, "{poison}: {removed:?}");
+            assert!(service.limiter.hold("alice", &tokens, 1).await.unwrap().is_allowed(), "{poison}");
+            service.limiter.reset("alice", &tokens).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_resets_slots_that_the_service_cannot_read_under_a_policy_without_slots() {
+    let server = RedisServer::start();
+    let service = Service::on(&server);
+    let streams = Policy::concurrent("streams", 4).unwrap();
+    let peek = service.inspect("peek", &["--policy", "streams=concurrent:4", "text:alice"]);
+    let slots = cell(&peek, "streams", "redis key").replace(":streams:", ":streams(holds):");
+    server.command(&format!("ZADD {slots} 0 x"));
+    let seen = service.inspect("peek", &["--policy", "streams=4/min", "text:alice"]);
+    assert!(seen.code == 1 && notes(&seen)[0].contains("reset removes it"), "{seen:?}");
+    let removed = service.inspect("reset", &["--policy", "streams=4/min", "text:alice"]);
+    assert_eq!(cell(&removed, "streams", "removed"), "open holds that are no value of tollgate");
+    assert!(service.limiter.hold("alice", &streams, 1).await.unwrap().is_allowed());
 }

@@ -99,14 +99,15 @@ async fn every_process_sees_a_ban_by_inspect_at_its_next_check_and_its_end_withi
 async fn inspect_ends_a_ban_after_denials_and_says_how_to_write_its_policy() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(600)).unwrap();
+    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(3_607)).unwrap();
     for _ in 0..3 {
         passes(&service.limiter, &login, 1).await;
     }
+    // No time that the program tries by itself.
     let unaware = service.inspect("unban", &["--policy", "login=1/hour", "text:alice"]);
     assert_eq!(done(&unaware, "login"), "nothing: no ban was found");
-    assert!(unaware.stderr.contains("login: a ban after denials is found if --policy has its words"), "{unaware:?}");
-    let ended = service.inspect("unban", &["--policy", "login=1/hour,ban-after=2/10m", "text:alice"]);
+    assert!(unaware.stderr.contains("write its words too: login=RATE,ban-after=20/3607s"), "{unaware:?}");
+    let ended = service.inspect("unban", &["--policy", "login=1/hour,ban-after=20/3607s", "text:alice"]);
     assert!(done(&ended, "login").starts_with("a ban ended, of which "), "{ended:?}");
     assert_eq!(service.limiter.peek("alice", &login).await.unwrap().policies()[0].ban, None);
 }
@@ -133,7 +134,7 @@ async fn every_process_sees_units_that_inspect_takes_at_its_next_check_and_those
 
     let taken = service.inspect("take", &[&arguments[..], &["1200"]].concat());
     assert_eq!(done(&taken, "tokens"), "1200 units charged");
-    assert_eq!(state(&taken, "tokens")[2..4], ["1000", "0"], "{taken:?}");
+    assert_eq!(state(&taken, "tokens")[2..4], ["1300", "0"], "{taken:?}");
     assert!(taken.stderr.contains("from its next check on"), "{taken:?}");
     for process in processes {
         assert!(!passes(process, &tokens, 1).await);
@@ -151,6 +152,31 @@ async fn every_process_sees_units_that_inspect_takes_at_its_next_check_and_those
     let nothing = service.inspect("give", &[&arguments[..], &["1"]].concat());
     assert_eq!(done(&nothing, "tokens"), "nothing: no units are spent");
     assert!(!nothing.stderr.contains("remember denials"), "{nothing:?}");
+}
+
+/// What is charged beyond the limit has to be given back, or to leave the window, before the client passes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_says_how_much_is_charged_beyond_the_limit_under_every_algorithm() {
+    let server = RedisServer::start();
+    let service = Service::on(&server);
+    // A window that does not end during the test, and a unit that takes a minute to come back.
+    for (number, words) in ["", ",algorithm=counter", ",algorithm=fixed"].into_iter().enumerate() {
+        let policy = format!("p{number}=60/366d{words}");
+        let name = format!("p{number}");
+        let run = |command, amount: &[&str]| {
+            service.inspect(command, &[&["--policy", &policy, "text:alice"], amount].concat())
+        };
+        assert_eq!(state(&run("take", &["200"]), &name)[2..4], ["200", "0"], "{words}");
+        assert_eq!(state(&run("give", &["20"]), &name)[2..4], ["180", "0"], "{words}");
+        assert_eq!(run("peek", &[]).cells(&name)[2..4], ["180", "0"], "{words}");
+        let removed = run("reset", &[]);
+        assert!(removed.stdout.ends_with("  180 units, more than the limit of 60\n"), "{words}: {removed:?}");
+    }
+    let bucket = ["--policy", "bucket=60/hour,algorithm=token-bucket,burst=60", "text:alice"];
+    assert_eq!(state(&service.inspect("take", &[&bucket[..], &["200"]].concat()), "bucket")[2..4], ["200", "0"]);
+    // More than the longest bucket may take, so the program knows the sum no more.
+    let most = ["--policy", "slow=1/366d,algorithm=token-bucket", "text:alice"];
+    assert_eq!(state(&service.inspect("take", &[&most[..], &["3"]].concat()), "slow")[2..6], ["1", "or", "more", "0"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

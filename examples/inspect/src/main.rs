@@ -8,11 +8,15 @@
 //! ```
 
 mod arguments;
+mod bans;
+mod beside;
 mod commands;
 mod files;
 mod key;
+mod number;
 mod policies;
 mod policy_text;
+mod same_count;
 mod server;
 mod standing;
 mod table;

@@ -1,45 +1,57 @@
-//! Where the client stands under a policy: its count, and the open holds beside it. Looking changes nothing.
+//! Where the client stands under a policy: its count, its ban, and the open holds beside it. Looking changes nothing.
 
-use tollgate::{ConfigError, ErrorKind, Policy, decision::PolicyDecision, store::OpenHolds};
+use std::fmt;
 
-use crate::{Failure, commands::Client};
+use tollgate::{Policy, decision::PolicyDecision, store::OpenHolds};
+
+use crate::{
+    Failure,
+    bans::Denials,
+    beside::Beside,
+    commands::Client,
+    number::number,
+    same_count::{count_alone, widest},
+};
 
 pub(crate) struct Standing {
     pub(crate) policy: Policy,
-    /// The count and the ban, without holds.
+    /// The count and the ban that ends last, without holds.
     pub(crate) count: PolicyDecision,
+    /// The units that are charged. Unknown during a ban, when nothing is available, and under shards, of which a peek
+    /// reports one. A concurrency limit charges nothing.
+    pub(crate) spent: Option<Spent>,
+    /// The denials that are counted beside the count.
+    pub(crate) denials: Vec<Denials>,
+    /// What the numbers of the given policy do not say about bans.
+    pub(crate) bans: Vec<String>,
     /// The holds of a policy with holds.
     pub(crate) held: Option<OpenHolds>,
     /// What is held beside the count of a policy that was given without holds.
     pub(crate) beside: Option<Beside>,
 }
 
-/// Holds that the given policy does not count.
-pub(crate) enum Beside {
-    /// Of a policy that has the same count.
-    Count(OpenHolds),
-    /// Of a concurrency limit of the same name.
-    Slots(OpenHolds),
-    /// The server refuses to tell.
-    Unknown(tollgate::Error),
+/// Units that are charged, which may be more than the limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) units: u32,
+    /// Whether more may be charged than can be known.
+    or_more: bool,
 }
 
 impl Standing {
     pub(crate) async fn of(client: &Client, policy: &Policy) -> Result<Self, Failure> {
-        let decision = client.limiter.peek(&client.key, &without_holds(policy)).await?;
-        let count = decision.policies().first().expect("a verdict has a standing for the policy of the check").clone();
+        let own = peek(client, &count_alone(policy)).await?;
         let (held, beside) = match policy.holds() {
             Some(_) => (Some(client.store.open_holds(&client.key, policy).await?), None),
-            None => (None, beside(client, policy).await?),
+            None => (None, Beside::of(client, policy).await?),
         };
-        Ok(Self { policy: policy.clone(), count, held, beside })
-    }
-
-    /// The units that are charged. Unknown during a ban, when nothing is available, and under shards, of which a peek
-    /// reports one. A concurrency limit charges nothing.
-    pub(crate) fn spent(&self) -> Option<u32> {
-        let is_known = self.count.ban.is_none() && self.policy.shards() == 1 && !self.policy.is_concurrent();
-        is_known.then(|| self.policy.capacity().saturating_sub(self.count.available))
+        let denials = Denials::beside(client, policy).await?;
+        let (count, bans) = match policy.holds() {
+            Some(_) => (own, Vec::new()),
+            None => with_bans(client, policy, own, &denials).await?,
+        };
+        let spent = Spent::of(client, policy, &count).await?;
+        Ok(Self { policy: policy.clone(), count, spent, denials, bans, held, beside })
     }
 
     /// The largest cost that would pass now.
@@ -49,9 +61,13 @@ impl Standing {
 
     /// Whether anything is spent, held or banned.
     pub(crate) fn is_counted(&self) -> bool {
-        let held = self.held.unwrap_or_default().units > 0
-            || matches!(&self.beside, Some(Beside::Count(_) | Beside::Slots(_)));
+        let held = self.held.unwrap_or_default().units > 0 || self.beside.as_ref().is_some_and(Beside::is_something);
         held || self.count.ban.is_some() || !self.count.reset.is_zero()
+    }
+
+    /// The error of holds that the service cannot read, beside a count that can be read.
+    pub(crate) fn error(&self) -> Option<&tollgate::Error> {
+        self.beside.as_ref().and_then(Beside::error)
     }
 
     /// The advice on holds that have not ended yet although their time-to-live has passed.
@@ -68,76 +84,55 @@ impl Standing {
     }
 }
 
-impl Beside {
-    /// Advice to write the policy with its holds, in order to do `what`.
-    pub(crate) fn advice(&self, policy: &Policy, what: &str) -> String {
-        let name = policy.name();
-        match self {
-            Self::Count(held) => {
-                format!("{name}: {} beside this count; add ,holds to its --policy to {what}", are_held(*held))
-            }
-            Self::Slots(held) => format!(
-                "{name}: {} of a concurrency limit of this name; write --policy {name}=concurrent:{} to {what}",
-                are_held(*held),
-                policy.limit(),
-            ),
-            // The same for all policies, so that it is said once.
-            Self::Unknown(error) if error.to_string().contains("NOPERM") => {
-                format!("cannot look for open holds beside the counts: {error}; add +zrange to the ACL of this user")
-            }
-            Self::Unknown(error) => format!("cannot look for open holds beside the counts: {error}"),
+impl Spent {
+    async fn of(client: &Client, policy: &Policy, count: &PolicyDecision) -> Result<Option<Self>, Failure> {
+        if count.ban.is_some() || policy.shards() > 1 || policy.is_concurrent() {
+            return Ok(None);
         }
+        let within = Self { units: policy.capacity().saturating_sub(count.available), or_more: false };
+        if count.available > 0 {
+            return Ok(Some(within));
+        }
+        // A peek says what is left of the limit, and so how much is spent beyond it only under a larger limit.
+        let widest = widest(policy).map_err(|error| error.to_string())?;
+        let left = peek(client, &widest).await?.available;
+        Ok(Some(Self { units: (widest.capacity() - left).max(within.units), or_more: left == 0 }))
     }
 }
 
-/// Looks for holds that a policy without holds does not count.
-async fn beside(client: &Client, policy: &Policy) -> Result<Option<Beside>, Failure> {
-    if policy.shards() > 1 {
-        return Ok(None);
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.units, if self.or_more { " or more" } else { "" })
     }
-    let slots = Policy::concurrent(policy.name(), policy.limit()).map_err(|error| error.to_string())?;
-    for (other, found) in [(policy, Beside::Count as fn(_) -> _), (&slots, Beside::Slots)] {
-        match client.store.open_holds(&client.key, other).await {
-            Ok(held) if held.units > 0 => return Ok(Some(found(held))),
-            Ok(_) => {}
-            // A service without holds needs no permission to read them.
-            Err(error) if matches!(error.kind(), ErrorKind::Misconfigured | ErrorKind::BadKey) => {
-                return Ok(Some(Beside::Unknown(error)));
-            }
-            Err(error) => return Err(error.into()),
+}
+
+async fn peek(client: &Client, policy: &Policy) -> Result<PolicyDecision, Failure> {
+    let decision = client.limiter.peek(&client.key, policy).await?;
+    Ok(decision.policies().first().expect("a verdict has a standing for the policy of the check").clone())
+}
+
+/// The standing with the ban that ends last: one by hand, which the count itself (`own`) has; one by the numbers of the
+/// given policy; or one by those of the service. Also returns what to say about them.
+async fn with_bans(
+    client: &Client,
+    policy: &Policy,
+    own: PolicyDecision,
+    denials: &[Denials],
+) -> Result<(PolicyDecision, Vec<String>), Failure> {
+    let mut count = peek(client, policy).await?;
+    // A ban by hand ends at the same time in each answer, so less is left of it in a later one.
+    let (is_known, is_banned) = (denials.iter().any(|denials| denials.policy == *policy), count.ban > own.ban);
+    let mut advice = Vec::new();
+    for other in denials.iter().filter(|denials| denials.policy != *policy) {
+        let found = peek(client, &other.policy).await?;
+        match found.ban.filter(|_| found.ban > own.ban) {
+            Some(left) => advice.push(other.of_a_ban(left)),
+            None if is_banned && !is_known => advice.push(other.of_no_ban()),
+            None => {}
+        }
+        if found.ban > count.ban {
+            count = found;
         }
     }
-    Ok(None)
-}
-
-/// The policy of the count alone. A peek under a policy with holds would end holds whose time-to-live has passed.
-fn without_holds(policy: &Policy) -> Policy {
-    let Some(_) = policy.holds() else { return policy.clone() };
-    let plain = || -> Result<Policy, ConfigError> {
-        let mut plain = Policy::new(policy.name(), policy.limit(), policy.window())?.with_algorithm(policy.algorithm());
-        if let Some(resolution) = policy.resolution() {
-            plain = plain.with_resolution(resolution)?;
-        }
-        if let Some(burst) = policy.burst() {
-            plain = plain.with_burst(burst)?;
-        }
-        Ok(plain)
-    };
-    plain().expect("the settings of a policy are valid together, also without its holds")
-}
-
-/// `80000 held units in 3 open holds`.
-pub(crate) fn in_holds(held: OpenHolds) -> String {
-    format!("{} in {}", number(held.units, "held unit"), number(held.open + held.overdue, "open hold"))
-}
-
-/// `80000 units are held in 3 open holds`.
-fn are_held(held: OpenHolds) -> String {
-    let verb = if held.units == 1 { "is" } else { "are" };
-    format!("{} {verb} held in {}", number(held.units, "unit"), number(held.open + held.overdue, "open hold"))
-}
-
-/// A number and what it counts: `1 hold`, `2 holds`.
-pub(crate) fn number(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    Ok((count, advice))
 }

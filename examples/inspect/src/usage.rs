@@ -19,7 +19,10 @@ it removed.
 ban refuses the client for DURATION (500ms, 90s, 10m, 2h, 1d; at most 366d)
 under each policy, whatever is available. A later ban replaces an earlier one.
 unban ends a ban. The counts stay what they would be without the ban.
-take charges UNITS under one policy, whether or not they fit.
+The three find a ban after denials whatever --policy says of bans, if it is for a
+usual time: seconds up to 10m, 5 seconds up to 1h, minutes up to 1d, hours, days.
+take charges UNITS under one policy, whether or not they fit. What is beyond the
+limit stays spent too, until it leaves the window or is given back.
 give gives up to UNITS back under one policy, at most what is spent.
 
 The last four print what they did, and then the table of peek. Processes of the
@@ -55,7 +58,8 @@ client: the parts of a tuple of extractors, in its order.
 Columns of peek
 
   limit (as given)   the limit in --policy or --config; Redis has only counts
-  spent              units that are charged
+  spent              units that are charged, also beyond the limit; unknown (-)
+                     during a ban
   held               units of requests that are not finished: open holds, slots
                      in use, blocks of leases
   open               the number of open holds
@@ -109,5 +113,6 @@ Other users of this machine can read the arguments of a program. So URLs may be
 written as @FILE: the file contains the URL. Tokens are always written so.
 
 The table is on standard output, advice and errors are on standard error.
-Exit code: 0 done, 1 Redis gave no answer or an error, 2 wrong arguments.
+Exit code: 0 done, 1 Redis gave no answer or an error or has a value that is not
+of tollgate, 2 wrong arguments.
 ";

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     Failure,
-    standing::{Beside, Standing, number},
+    beside::Beside,
+    number::number,
+    standing::Standing,
     table::{self, Align},
     time::{exact, rounded},
 };
@@ -56,7 +58,7 @@ pub(super) async fn run(
             }
         };
         report.has_found |= before.is_counted();
-        match change.make(client, policy).await {
+        match change.make(client, &before).await {
             Ok(changed) => {
                 rows.push(row(policy, &change.done(&before, changed)));
                 has_changed |= changed > 0;
@@ -64,7 +66,7 @@ pub(super) async fn run(
             }
             // What was done before is printed first.
             Err(error) => {
-                let is_unchanged = !error.may_have_charged() && policy.shards() == 1;
+                let is_unchanged = !error.may_have_charged() && change.is_one_command(&before);
                 rows.push(row(policy, if is_unchanged { "nothing" } else { "unknown" }));
                 report.advise([format!("{}: {}", policy.name(), if is_unchanged { UNCHANGED } else { UNKNOWN })]);
                 result = Err(error.into());
@@ -87,14 +89,28 @@ fn row(policy: &Policy, done: &str) -> Vec<String> {
 
 impl Change {
     /// Changes the count under one policy. Returns how many units or bans were changed.
-    async fn make(self, client: &Client, policy: &Policy) -> Result<u32, tollgate::Error> {
+    async fn make(self, client: &Client, before: &Standing) -> Result<u32, tollgate::Error> {
         let Client { limiter, key, .. } = client;
+        let policy = &before.policy;
         match self {
             Self::Ban(duration) => limiter.ban(key, policy, duration).await.map(|()| 1),
-            Self::Unban => limiter.unban(key, policy).await.map(u32::from),
+            Self::Unban => {
+                // The numbers of the service come first: with others, a ban ends and is not known to have been one.
+                let mut ended = 0;
+                for policy in before.denials.iter().map(|denials| &denials.policy).chain([policy]) {
+                    ended += u32::from(limiter.unban(key, policy).await?);
+                }
+                Ok(ended)
+            }
             Self::Take(units) => limiter.record(key, policy, units).await.map(|()| units),
             Self::Give(units) => limiter.credit(key, policy, units).await,
         }
+    }
+
+    /// Whether the server makes the whole change or none of it.
+    fn is_one_command(self, before: &Standing) -> bool {
+        let ends_several_bans = matches!(self, Self::Unban) && !before.denials.is_empty();
+        before.policy.shards() == 1 && !ends_several_bans
     }
 
     fn done(self, before: &Standing, changed: u32) -> String {
@@ -132,7 +148,8 @@ impl Change {
                 "{name}: each process may still spend its blocks of the lease, which last for some milliseconds"
             )),
             (Self::Unban, _) if changed == 0 && !policy.is_concurrent() => advice.push(format!(
-                "{name}: a ban after denials is found if --policy has its words too: {name}=RATE,ban-after=20/10m"
+                "{name}: if the service bans after denials, for an unusual time such as 3607s, write its words too: \
+                 {name}=RATE,ban-after=20/3607s"
             )),
             _ => {}
         }

@@ -42,7 +42,11 @@ pub(super) async fn print(
             }
             Err(failure) => return Err(failure),
         };
+        if let Some(error) = standing.error() {
+            result = Err(Failure::Redis(error.clone()));
+        }
         report.advise(standing.beside.as_ref().map(|beside| beside.advice(policy, "see them as spent")));
+        report.advise(standing.bans.iter().cloned());
         report.advise(standing.overdue());
         standings.push(standing);
     }
@@ -75,7 +79,7 @@ const COLUMNS: [ColumnOf; 11] = [
     column("policy", Align::Left, |_, standing| standing.policy.name().to_owned()),
     // The counts are in Redis, and the limit is not.
     column("limit (as given)", Align::Left, |_, standing| limit(&standing.policy)),
-    column("spent", Align::Right, |_, standing| standing.spent().map_or_else(dash, |units| units.to_string())),
+    column("spent", Align::Right, |_, standing| standing.spent.map_or_else(dash, |spent| spent.to_string())),
     of_holds("held", |_, standing| standing.held.map_or_else(dash, |held| held.units.to_string())),
     of_holds("open", |_, standing| standing.held.map_or_else(dash, |held| held.open.to_string())),
     of_holds("until (last)", |_, standing| or_dash(standing.held.unwrap_or_default().last_end)),

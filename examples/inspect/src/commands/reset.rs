@@ -2,12 +2,14 @@
 
 use std::io::Write;
 
-use tollgate::{ErrorKind, Policy, store::OpenHolds};
+use tollgate::{ErrorKind, Policy};
 
 use super::client::{Client, DENIALS, Report};
 use crate::{
     Failure,
-    standing::{Standing, in_holds},
+    bans::Denials,
+    beside::{Beside, in_holds},
+    standing::Standing,
     table::{self, Align},
     time::rounded,
 };
@@ -46,33 +48,82 @@ async fn reset(client: &Client, policy: &Policy, report: &mut Report) -> Result<
         Err(Failure::Redis(error)) if error.kind() == ErrorKind::BadKey => None,
         Err(error) => return Err(error),
     };
-    if let Some(standing) = &standing {
-        report.advise(standing.beside.as_ref().map(|beside| beside.advice(policy, "remove them too")));
-        report.has_found |= standing.is_counted();
-    }
-    if !client.limiter.reset(&client.key, policy).await? {
+    let Some(standing) = standing else {
+        let (denials, beside) = (Denials::beside(client, policy).await?, Beside::of(client, policy).await?);
+        let had = Removed::by_reset(client, policy, &denials, beside.as_ref()).await?;
+        report.has_found |= had.is_something();
+        return Ok(had.is_something().then(|| "a value that is no count of tollgate".to_owned()));
+    };
+    let left = standing.beside.as_ref().filter(|beside| beside.error().is_none());
+    report.advise(left.map(|beside| beside.advice(policy, "remove them too")));
+    report.has_found |= standing.is_counted();
+    let had = Removed::by_reset(client, policy, &standing.denials, standing.beside.as_ref()).await?;
+    if !had.is_something() {
         return Ok(None);
     }
     report.has_found = true;
-    let Some(standing) = standing else { return Ok(Some("a value that is no count of tollgate".to_owned())) };
-    let held = standing.held.filter(|held| held.units > 0);
-    report.advise(held.map(|_| after_holds(policy)));
-    Ok(Some(removed(&standing, held)))
+    if standing.held.is_some_and(|held| held.units > 0) {
+        report.advise([after_holds(policy)]);
+    }
+    Ok(Some(removed(&standing, &had)))
 }
 
-fn removed(standing: &Standing, held: Option<OpenHolds>) -> String {
+/// Which of the Redis keys of a policy there were.
+struct Removed {
+    /// The count, and the denials and holds that the given policy has.
+    count: bool,
+    /// Denials with other numbers than those of the given policy.
+    denials: bool,
+    /// Holds that nobody can read.
+    holds: bool,
+}
+
+impl Removed {
+    async fn by_reset(
+        client: &Client,
+        policy: &Policy,
+        denials: &[Denials],
+        beside: Option<&Beside>,
+    ) -> Result<Self, Failure> {
+        let Client { limiter, key, .. } = client;
+        let mut had = Self { count: limiter.reset(key, policy).await?, denials: false, holds: false };
+        for denials in denials {
+            had.denials |= limiter.reset(key, &denials.policy).await?;
+        }
+        if let Some(Beside::Unreadable(holding, _)) = beside {
+            had.holds = limiter.reset(key, holding).await?;
+        }
+        Ok(had)
+    }
+
+    fn is_something(&self) -> bool {
+        self.count || self.denials || self.holds
+    }
+}
+
+fn removed(standing: &Standing, had: &Removed) -> String {
     let policy = &standing.policy;
-    let held = held.map(in_holds);
-    let count = match standing.spent() {
-        Some(0) | None if held.is_some() => return held.unwrap_or_default(),
-        Some(0) => "an old count with nothing spent".to_owned(),
-        Some(units) => format!("{units} of {} units", policy.capacity()),
-        None if policy.shards() > 1 => format!("the counts of {} shards", policy.shards()),
-        None => "the count".to_owned(),
+    let held = standing.held.filter(|held| held.units > 0).map(in_holds);
+    let is_only_count = held.is_none() && !had.denials && !had.holds && standing.count.ban.is_none();
+    let count = match standing.spent {
+        _ if !had.count => None,
+        Some(spent) if spent.units > policy.capacity() => {
+            Some(format!("{spent} units, more than the limit of {}", policy.capacity()))
+        }
+        Some(spent) if spent.units > 0 => Some(format!("{spent} of {} units", policy.capacity())),
+        Some(_) => is_only_count.then(|| "an old count with nothing spent".to_owned()),
+        None if policy.shards() > 1 => Some(format!("the counts of {} shards", policy.shards())),
+        None => held.is_none().then(|| "the count".to_owned()),
     };
-    let held = held.map_or_else(String::new, |held| format!(", and {held}"));
-    let ban = standing.count.ban.map_or_else(String::new, |ban| format!(" and a ban of {}", rounded(ban)));
-    count + &held + &ban
+    let holds = had.holds.then(|| "open holds that are no value of tollgate".to_owned());
+    let ban = standing.count.ban.map(|ban| format!("a ban of {}", rounded(ban)));
+    let denials = (had.denials && ban.is_none()).then(|| "the denials that were counted".to_owned());
+    let counts = [count, held, holds, denials].into_iter().flatten().collect::<Vec<_>>().join(", and ");
+    match ban {
+        None => counts,
+        Some(ban) if counts.is_empty() => ban,
+        Some(ban) => format!("{counts} and {ban}"),
+    }
 }
 
 /// What to expect after open holds were removed: the work for which the units were held goes on.

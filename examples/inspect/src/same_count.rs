@@ -1,0 +1,38 @@
+//! Policies that have the same count as a given one, and other settings.
+
+use tollgate::{ConfigError, Policy};
+
+/// The policy of the count alone, without a ban after denials and without holds. A peek under a policy with holds would
+/// end holds whose time-to-live has passed. The counts of shards have no such settings.
+pub(crate) fn count_alone(policy: &Policy) -> Policy {
+    if policy.shards() > 1 {
+        return policy.clone();
+    }
+    let alone = with_limit(policy, policy.limit()).and_then(|alone| match policy.burst() {
+        Some(burst) => alone.with_burst(burst),
+        None => Ok(alone),
+    });
+    alone.expect("the settings of a policy are valid together, also without some of them")
+}
+
+/// The policy with the same count and the largest capacity.
+pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
+    match policy.burst() {
+        None => with_limit(policy, u32::MAX),
+        // A bucket keeps what is spent as a time at its rate. It is full within the longest window.
+        Some(_) => {
+            let burst = Policy::MAX_WINDOW.as_micros() * u128::from(policy.limit()) / policy.window().as_micros();
+            with_limit(policy, policy.limit())
+                .and_then(|policy| policy.with_burst(u32::try_from(burst).unwrap_or(u32::MAX)))
+        }
+    }
+}
+
+/// A policy with this limit on the count of another one.
+fn with_limit(policy: &Policy, limit: u32) -> Result<Policy, ConfigError> {
+    let other = Policy::new(policy.name(), limit, policy.window())?.with_algorithm(policy.algorithm());
+    match policy.resolution() {
+        Some(resolution) => other.with_resolution(resolution),
+        None => Ok(other),
+    }
+}
