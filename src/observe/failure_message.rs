@@ -53,8 +53,8 @@ impl<'a> FailureMessage<'a> {
         }
         match self.cause.kind() {
             ErrorKind::BadKey => {
-                "Reset this key with tollgate-inspect, or delete its value. If another program writes it, set another \
-                 key prefix."
+                "Reset this key (cargo run --release -p tollgate-inspect -- --help), or delete its value. If another \
+                 program writes it, set another key prefix."
             }
             ErrorKind::Config => "Correct the call that the error names.",
             ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",
