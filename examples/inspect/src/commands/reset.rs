@@ -140,6 +140,8 @@ fn after_holds(policy: &Policy) -> String {
             "{name}: each process may still spend what it holds, at most two blocks of {block} units, and it is not \
              counted"
         ),
-        None => format!("{name}: requests that held these units may still run, and nothing is charged when they end"),
+        None => format!(
+            "{name}: requests that held these units may still run, and are charged only for what they use beyond them"
+        ),
     }
 }
