@@ -13,7 +13,13 @@ use tollgate::{
 use tracing::Level;
 
 use super::fill_a_store;
-use crate::support::{DownStore, FlakyStore, SilentStore, http::get as fetch, log::Log, per_minute};
+use crate::support::{
+    DownStore, FlakyStore, SilentStore,
+    http::get as fetch,
+    log::Log,
+    per_minute,
+    unhealthy_store::{Health, UnhealthyStore},
+};
 
 #[tokio::test]
 async fn denials_are_debug_events_with_a_fingerprint() {
@@ -143,7 +149,8 @@ async fn a_store_that_answers_some_checks_has_not_recovered_and_the_next_outage_
 async fn a_warning_while_the_breaker_is_open_names_what_has_opened_it() {
     let (log, _guard) = Log::start(Level::WARN);
     let clock = ManualClock::default();
-    let limiter = Limiter::new(SilentStore).with_observer(Tracing::new().with_clock(clock.clone()));
+    let store = UnhealthyStore::new(Health::Silent);
+    let limiter = Limiter::new(store).with_observer(Tracing::new().with_clock(clock.clone()));
     let mut is_open = false;
     for _ in 0..200 {
         let error = limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
