@@ -32,7 +32,7 @@ use crate::{error::ConfigError, policy::Policy};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let uploads = Policy::per_hour("uploads", 100 << 20)?;
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost(bytes)?;
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost(bytes).validated()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -93,6 +93,8 @@ impl fmt::Debug for Cost {
 pub(crate) struct NamedCosts(Vec<(String, Cost)>);
 
 impl NamedCosts {
+    pub(crate) const NONE: Self = Self(Vec::new());
+
     /// The cost for this policy. Ignores the case of its name, as a check does when it compares two policies.
     pub(crate) fn get(&self, policy: &Policy) -> Option<&Cost> {
         self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy.name())).map(|(_, cost)| cost)

@@ -46,7 +46,7 @@ type Setter = fn(Limit) -> Limit;
 
 /// All failure policies, by their name in the report.
 pub(crate) const POLICIES: &[(&str, Setter)] =
-    &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local().unwrap())];
+    &[("open", Limit::fail_open), ("closed", Limit::fail_closed), ("local", |limit| limit.fail_local())];
 
 /// The failure policies of a cause: all of them in `tests/run --all`, otherwise one, which the name of the cause
 /// selects.
@@ -179,7 +179,7 @@ fn service_of(
     let policy = Policy::new("p", limit, window).unwrap();
     let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(charge_of(parts).key)));
     let limit = RateLimitLayer::new(limiter.clone(), policy, key).with_decision_in_response(true);
-    let limit = failing(limit.with_cost(move |parts: &Parts| charge_of(parts).cost.into()).unwrap());
+    let limit = failing(limit.with_cost(move |parts: &Parts| charge_of(parts).cost.into()));
     limit.layer(service_fn(answer))
 }
 

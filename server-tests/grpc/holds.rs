@@ -59,8 +59,7 @@ async fn a_stream_holds_its_slot_until_it_ends_or_its_client_goes_away() {
     let slots = Policy::concurrent("streams", 2).unwrap();
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), slots, GlobalKey)
         .with_rejection(GrpcStatus::default())
-        .with_settlement(|_: &http::response::Parts| Settlement::AtEnd)
-        .unwrap();
+        .with_settlement(|_: &http::response::Parts| Settlement::AtEnd);
     let channel = serve(limit).await;
     let mut first = watch(&channel, "stays").await.unwrap();
     let second = watch(&channel, "stays").await.unwrap();

@@ -117,7 +117,7 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
     let limit = RateLimitLayer::new(limiter.clone(), [slots(), units()], |parts: &request::Parts| {
         tollgate::Key::from(protocol(parts))
     });
-    let limit = limit.with_cost_of("units", 10).unwrap().fail_local().unwrap().with_settlement(settlement).unwrap();
+    let limit = limit.with_cost_of("units", 10).fail_local().with_settlement(settlement);
     let stream = |protocol: &'static str, kind: &'static str| {
         let ledger = ledger.clone();
         get(

@@ -56,9 +56,9 @@ async fn scenario_process() {
         "open" => app(limit(redis())),
         "open beside a fallback" => app(limit(redis().with_local(MemoryStore::new(), 2).unwrap())),
         "quiet" => app(limit(redis().without_notices())),
-        "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed()).unwrap()),
+        "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed())),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
-        "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10)).unwrap()),
+        "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10))),
         _ => unreachable!("{scenario}"),
     };
     let requests = if scenario == "unmatched" { 10_001 } else { 70 };

@@ -17,7 +17,7 @@ fn layer() -> RateLimitLayer<GlobalKey> {
 }
 
 fn routed(route: &str) -> Option<ConfigError> {
-    layer().route(route, Route::cost(2)).err()
+    layer().route(route, Route::cost(2)).validated().err()
 }
 
 fn redis(url: &str) -> Option<ConfigError> {
@@ -57,13 +57,16 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         (r#"route "FETCH /a""#, routed("FETCH /a")),
         (r#"route "/a?b=c""#, routed("/a?b=c")),
         (r#"route "/{*rest}/a""#, routed("/{*rest}/a")),
-        (r#"routes "/a" and "/a/""#, layer().route("/a", Route::exempt()).unwrap().route("/a/", Route::exempt()).err()),
+        (
+            r#"routes "/a" and "/a/""#,
+            layer().route("/a", Route::exempt()).route("/a/", Route::exempt()).validated().err(),
+        ),
         ("[p, p]", twice().validated().err()),
         ("no policy", one_key().validated().err()),
-        ("a cost above the limit", layer().with_cost(61).err()),
-        ("a negative cost", layer().with_cost(-1).err()),
-        (r#"with_cost_of("tokens", 5)"#, layer().with_cost_of("tokens", 5).err()),
-        ("fail_local without with_local", layer().fail_local().err()),
+        ("a cost above the limit", layer().with_cost(61).validated().err()),
+        ("a negative cost", layer().with_cost(-1).validated().err()),
+        (r#"with_cost_of("tokens", 5)"#, layer().with_cost_of("tokens", 5).validated().err()),
+        ("fail_local without with_local", layer().fail_local().validated().err()),
         ("with_local of 0 instances", Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 0).err()),
         ("a store without room", MemoryStore::with_capacity(0).err()),
         (r#"ApiKey::header("authorization")"#, ApiKey::header("authorization").err()),
@@ -95,7 +98,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             "a cost above the smallest shard",
             Policy::per_minute("p", 9)
                 .and_then(|policy| policy.with_shards(2))
-                .and_then(|policy| layer().with_policies(policy).with_cost(5))
+                .and_then(|policy| layer().with_policies(policy).with_cost(5).validated())
                 .err(),
         ),
         (
@@ -114,11 +117,11 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
         (
             "a cost of 0 for a client",
-            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").with_cost(0).err(),
+            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").with_cost(0).validated().err(),
         ),
         (
             "fail_local of a client without a fallback",
-            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").fail_local().err(),
+            ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").fail_local().validated().err(),
         ),
         (
             "two policies of one name in a check",
@@ -128,6 +131,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             "a policy source without a name that a route names",
             RateLimitLayer::new(Limiter::new(MemoryStore::new()), |_: &Parts, _: &Key| policy(), GlobalKey)
                 .route("/a", Route::policy(policy()).with_cost_of("q", 1))
+                .validated()
                 .err(),
         ),
     ]

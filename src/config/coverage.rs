@@ -2,7 +2,10 @@
 
 use http::{Method, Request, Uri};
 
-use crate::middleware::{Route, RouteTable, Settings};
+use crate::{
+    error::FirstMistake,
+    middleware::{Route, RouteTable},
+};
 
 /// The methods of the table, without those that inherit from GET.
 const METHODS: [Method; 7] =
@@ -14,7 +17,7 @@ pub(super) fn exempts_everything<'a>(routes: &[&'a str]) -> Option<&'a str> {
     let widest = routes.iter().find(|route| route.contains("{*"))?;
     let mut table = RouteTable::default();
     for route in routes {
-        table.insert(route, Settings::try_from(Route::exempt()).ok()?).ok()?;
+        table.insert(route, Route::exempt().into_settings(&mut FirstMistake::default())).ok()?;
     }
     // A segment that is no text of any route, so that only parameters cover it. A path with more segments than any
     // route is covered by `{*rest}` alone.

@@ -109,19 +109,19 @@ impl LimitsConfig {
         let Charges { policies, cost, costs, failure, .. } = &self.default;
         let policies = policies.clone().unwrap_or_default();
         let mut layer = RateLimitLayer::new(limiter, policies, key).with_headers(self.headers).with_shadow(self.shadow);
-        // The costs of single policies come first: a plain cost may be above the limit of a policy that has its own.
         for (policy, cost) in costs {
-            layer = layer.with_cost_of(policy, *cost)?;
+            layer = layer.with_cost_of(policy, *cost);
         }
         if let Some(cost) = cost {
-            layer = layer.with_cost(*cost)?;
+            layer = layer.with_cost(*cost);
         }
         layer = match failure.unwrap_or_default() {
             FailurePolicy::Closed => layer.fail_closed(),
-            FailurePolicy::Local => layer.fail_local()?,
+            FailurePolicy::Local => layer.fail_local(),
             FailurePolicy::Open => layer.fail_open(),
         };
-        layer.with_routes(self.routes.iter().map(|(name, charges)| (name.as_str(), charges.route())))
+        let add = |layer: RateLimitLayer<K>, (name, charges): &(String, Charges)| layer.route(name, charges.route());
+        self.routes.iter().fold(layer, add).validated()
     }
 
     /// What is probably wrong although the file can be used: policies that no request is charged under, in the order of

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error, fmt};
 
-/// A configuration that cannot work, returned by the call that makes it.
+/// A configuration that cannot work, returned by a constructor, or by `validated` for the first mistake of all setters.
 ///
 /// The message contains the wrong value, unless the value is secret, and says what to write instead. `Debug` writes the
 /// message too, because it is what a `main` that returns the error prints.

@@ -158,7 +158,7 @@ impl Limiter {
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local()?;
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
     /// # Ok(())
     /// # }
     /// ```

@@ -91,9 +91,9 @@ impl LiveLimits {
     /// Creates a layer that follows these limits, for the key that `key` extracts.
     ///
     /// Every setter of the layer applies to it. What a setter changes stays in force when the limits are replaced; all
-    /// other settings follow the limits. `limit.clone().with_cost(10)?` costs 10 whatever the limits say about the
-    /// cost, and its policies follow. A [route](RateLimitLayer::route) that the limits have as well is an error, in the
-    /// setter or in [`replace`](Self::replace).
+    /// other settings follow the limits. `limit.clone().with_cost(10)` costs 10 whatever the limits say about the
+    /// cost, and its policies follow. A [route](RateLimitLayer::route) that the limits have as well is an error of
+    /// [`validated`](RateLimitLayer::validated) or of [`replace`](Self::replace).
     ///
     /// # Errors
     ///
@@ -109,8 +109,9 @@ impl LiveLimits {
     /// fn app(live: &LiveLimits, limiter: Limiter) -> Result<Router, ConfigError> {
     ///     let limit = live
     ///         .layer(limiter, PeerIp::new())?
-    ///         .and(Policy::per_day("per-account", 10_000)?, ApiKey::bearer())?
-    ///         .with_rejection(PlainText::default());
+    ///         .and(Policy::per_day("per-account", 10_000)?, ApiKey::bearer())
+    ///         .with_rejection(PlainText::default())
+    ///         .validated()?;
     ///     Ok(Router::new()
     ///         .route("/watch", get(|| async {}).layer(limit.clone()))
     ///         .route("/login", post(|| async {}).layer(limit.fail_closed())))

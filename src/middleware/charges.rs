@@ -101,6 +101,6 @@ impl<'a> Charges<'a> {
     }
 }
 
-fn misconfigured(error: ConfigError) -> Refusal {
+pub(super) fn misconfigured(error: ConfigError) -> Refusal {
     RefusalReason::Misconfigured(error).into()
 }

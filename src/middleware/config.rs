@@ -87,15 +87,10 @@ impl<K, R> Config<K, R> {
         }
     }
 
-    /// Checks everything that can be checked without a request.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Rules::validate`]; holds that the policies or the store do not have.
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let (rules, others) = (self.rules.load(), self.other_policies());
-        rules.validate(&others, self.limiter.has_fallback())?;
-        rules.validate_holds(&others, self.settling.is_some(), &self.limiter)
+    /// Checks everything that can be checked without a request: once for these rules.
+    #[inline]
+    pub(super) fn validate<'a>(&self, rules: &'a Rules) -> Result<(), &'a ConfigError> {
+        rules.judged.get(|| rules.validate(&self.other_policies(), self.settling.is_some(), &self.limiter))
     }
 
     /// The policies of the further keys.

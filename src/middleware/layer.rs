@@ -4,16 +4,13 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use tower_layer::Layer;
 
+#[cfg(feature = "serde")]
+use super::rules::Follower;
 use super::{
     config::Config,
     holding::SameBody,
-    rules::{OtherPolicies, Rules, RulesSource},
+    rules::{Rules, RulesSource},
     service::RateLimit,
-};
-#[cfg(feature = "serde")]
-use super::{
-    route::{Route, Settings},
-    rules::Follower,
 };
 use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::PolicySource, rejection::ProblemJson};
 
@@ -40,11 +37,22 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 ///
 /// let app: Router = Router::new()
 ///     .route("/watch", get(watch).layer(limit.clone().fail_open()))
-///     .route("/search", get(search).layer(limit.clone().with_cost(10)?.fail_closed()))
+///     .route("/search", get(search).layer(limit.clone().with_cost(10).fail_closed().validated()?))
 ///     .route("/login", post(login).layer(limit.with_policies(Policy::per_minute("login", 5)?).fail_closed()));
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Mistakes
+///
+/// No setter returns a `Result`. A layer keeps the first mistake in its settings, and [`validated`](Self::validated)
+/// returns it, so let `.validated()?` be the last line of each layer. Settings that have to fit together, such as a
+/// cost and a limit, may be set in any order.
+///
+/// A layer with a mistake that is not validated never lets a request pass: each request gets 500, whatever the failure
+/// policy is, and the limiter reports the mistake
+/// ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). Only a layer in
+/// [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass.
 ///
 /// # Naming the type
 ///
@@ -70,9 +78,8 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` extracts.
     ///
     /// The failure policy is open. Refused requests get [`ProblemJson`], and responses the fields of
-    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). With an empty list of policies, or two policies of one
-    /// name, each request gets 500. [`validated`](Self::validated), and every other method that returns a `Result`,
-    /// returns this error before the first request.
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). An empty list of policies, or two policies of one name,
+    /// are [mistakes](RateLimitLayer#mistakes).
     ///
     /// # Examples
     ///
@@ -103,19 +110,6 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
         Self { config: Arc::new(Config::new(limiter, RulesSource::Live(rules), key)), body: PhantomData }
     }
 
-    /// Adds the settings of many routes, and checks the configuration once: to check it after each route would take
-    /// time that grows with the square of their number.
-    pub(crate) fn with_routes<'a>(
-        self,
-        routes: impl IntoIterator<Item = (&'a str, Route)>,
-    ) -> Result<Self, ConfigError> {
-        let routes = routes.into_iter().map(|(route, settings)| Ok((route.to_owned(), Settings::try_from(settings)?)));
-        let routes = routes.collect::<Result<Vec<_>, ConfigError>>()?;
-        self.try_change_rules(move |rules, others| {
-            routes.iter().try_for_each(|(route, settings)| rules.add_route(route, settings, others))
-        })
-    }
-
     /// The rules in force.
     pub(crate) fn rules(&self) -> Rules {
         Rules::clone(&self.config.rules.load())
@@ -123,15 +117,13 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
 }
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
-    /// Checks the configuration and returns the layer.
-    ///
-    /// All methods of the layer that return a `Result` check the configuration too. Call `validated` on a layer that
-    /// uses none of them.
+    /// Returns the layer, or the first mistake in its settings. The last line of each layer.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: no policy, two policies of one name, a fixed cost above a limit, or
-    /// [`fail_local`](Self::fail_local) without a fallback.
+    /// [`ConfigError`]: the first setting that is wrong by itself. Otherwise settings that do not fit together: no
+    /// policy, two policies of one name, a fixed cost above a limit, the cost of a policy that the layer does not have,
+    /// [`fail_local`](Self::fail_local) without a fallback, or holds that the policies or the store do not have.
     ///
     /// # Examples
     ///
@@ -146,30 +138,21 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn validated(self) -> Result<Self, ConfigError> {
-        self.config.validate()?;
+        self.config.validate(&self.config.rules.load()).map_err(ConfigError::clone)?;
         Ok(self)
     }
 
     /// Changes settings that are no rules.
     pub(super) fn change(mut self, change: impl FnOnce(&mut Config<K, R>)) -> Self {
-        change(Arc::make_mut(&mut self.config));
+        let config = Arc::make_mut(&mut self.config);
+        change(config);
+        config.rules.forget_judgement();
         self
     }
 
     /// Changes the rules. If the layer follows limits that are replaced, the change stays in force.
     pub(super) fn change_rules(self, change: impl Fn(&mut Rules) + Send + Sync + 'static) -> Self {
         self.change(|config| config.rules.change(change))
-    }
-
-    /// As [`change_rules`](Self::change_rules), for a change that may fail. Checks the configuration afterwards.
-    pub(super) fn try_change_rules(
-        mut self,
-        change: impl Fn(&mut Rules, &OtherPolicies) -> Result<(), ConfigError> + Send + Sync + 'static,
-    ) -> Result<Self, ConfigError> {
-        let config = Arc::make_mut(&mut self.config);
-        let others = config.other_policies();
-        config.rules.try_change(&others, change)?;
-        self.validated()
     }
 }
 

@@ -2,22 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{
-    config::OtherKey,
-    layer::RateLimitLayer,
-    route::{Route, Settings},
-};
-use crate::{cost::IntoCost, error::ConfigError, key::KeyExtractor, policy::PolicySource};
+use super::{config::OtherKey, layer::RateLimitLayer, route::Route};
+use crate::{cost::IntoCost, key::KeyExtractor, policy::PolicySource};
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
     ///
-    /// Set the policies first, so that a fixed cost is compared with their limits. A request with a computed cost above
-    /// the limit is refused with 400.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if a fixed cost could never pass or is negative.
+    /// A fixed cost that is negative or could never pass is a [mistake](Self#mistakes). A request with a computed cost
+    /// above the limit is refused with 400.
     ///
     /// # Examples
     ///
@@ -27,15 +19,19 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
-    /// let fixed = limit.clone().with_cost(10)?;
-    /// let computed = limit.with_cost(|parts: &Parts| if parts.method == Method::GET { 1 } else { 5 })?;
+    /// let fixed = limit.clone().with_cost(10).validated()?;
+    /// let computed = limit.with_cost(|parts: &Parts| if parts.method == Method::GET { 1 } else { 5 }).validated()?;
     /// # let _ = (fixed, computed);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(self, cost: impl IntoCost) -> Result<Self, ConfigError> {
-        let cost = cost.into_cost()?;
-        self.change_rules(move |rules| rules.cost = cost.clone()).validated()
+    pub fn with_cost(self, cost: impl IntoCost) -> Self {
+        let cost = cost.into_cost();
+        self.change_rules(move |rules| {
+            if let Some(cost) = rules.mistake.keep(cost.clone()) {
+                rules.cost = cost;
+            }
+        })
     }
 
     /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
@@ -45,13 +41,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost that a
     /// [route](Route::with_cost_of) sets under the same name replaces the cost of the layer.
     ///
-    /// Set the policies first. If a [`PolicySource`] chooses policies for each request, the name cannot be checked
-    /// here, and policies with other names are charged the plain cost.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if all policies are fixed and none has the name, or if a fixed cost could never pass that
-    /// policy or is negative.
+    /// A fixed cost that is negative or could never pass that policy is a [mistake](Self#mistakes), and so is a name
+    /// that no policy has. If a [`PolicySource`] chooses policies for each request, the name cannot be checked, and
+    /// policies with other names are charged the plain cost.
     ///
     /// # Examples
     ///
@@ -66,27 +58,25 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let largest = 4_096;
     /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer()).with_cost_of(
-    ///     "tokens",
-    ///     move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0),
-    /// )?;
+    /// let tokens = move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0);
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
+    ///     .with_cost_of("tokens", tokens)
+    ///     .validated()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Result<Self, ConfigError> {
-        let cost = cost.into_cost()?;
-        let policy = policy.to_owned();
-        self.try_change_rules(move |rules, others| {
-            rules.require_policy(&policy, &Settings::default(), others)?;
-            rules.named_costs.set(&policy, cost.clone());
-            Ok(())
+    pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Self {
+        let (policy, cost) = (policy.to_owned(), cost.into_cost());
+        self.change_rules(move |rules| {
+            if let Some(cost) = rules.mistake.keep(cost.clone()) {
+                rules.named_costs.set(&policy, cost);
+            }
         })
     }
 
     /// Replaces the policies of the first key; policies that [`and`](Self::and) has added stay.
     ///
-    /// If the fixed cost of an earlier call is above the new limit, requests are refused with 400. Set the cost after
-    /// the policies to get an error instead.
+    /// The [costs of single policies](Self::with_cost_of) stay too, and need a policy of their name.
     ///
     /// # Examples
     ///
@@ -108,7 +98,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
 
     /// Adds a further key: each request is also charged to the key that `key` extracts, under `policies`.
     ///
-    /// All keys are charged together or not at all. A request that is exempt from one key is charged to the others.
+    /// All keys are charged together or not at all. A request that is exempt from one key is charged to the others. Two
+    /// policies of one name are a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -128,22 +119,17 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// let per_address = Policy::per_minute("per-address", 600)?;
     /// let per_user = Policy::per_minute("per-user", 60)?;
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::new())
-    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))?;
+    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the layer has a policy of the same name, or if the fixed cost of the layer or a route could
-    /// never pass one of `policies`.
-    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Result<Self, ConfigError> {
+    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Self {
         self.change(|config| {
             config.others.push(OtherKey::new(key, policies));
             config.rules.set_others(config.other_policies());
         })
-        .validated()
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.
@@ -194,10 +180,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// percent-encoded or not: `"/static/{*rest}"` does not exempt `/static/../login`. The next entry that covers the
     /// path applies, or the layer's own settings.
     ///
-    /// # Errors
+    /// # Wrong routes
     ///
-    /// [`ConfigError`] if the route is not valid in axum 0.8, or if the layer has settings for the route already. The
-    /// message says what to write. The errors of [`with_cost`](Self::with_cost) and [`and`](Self::and).
+    /// A route that is not valid in axum 0.8, or for which the layer has settings already, is a
+    /// [mistake](Self#mistakes). The message says what to write.
     ///
     /// # Examples
     ///
@@ -207,16 +193,16 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-    ///     .route("/mcp/{*rest}", Route::cost(10))?
-    ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
-    ///     .route("/healthz", Route::exempt())?;
+    ///     .route("/mcp/{*rest}", Route::cost(10))
+    ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())
+    ///     .route("/healthz", Route::exempt())
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn route(self, route: &str, settings: Route) -> Result<Self, ConfigError> {
-        let settings = Settings::try_from(settings)?;
+    pub fn route(self, route: &str, settings: Route) -> Self {
         let route = route.to_owned();
-        self.try_change_rules(move |rules, others| rules.add_route(&route, &settings, others))
+        self.change_rules(move |rules| rules.add_route(&route, settings.clone()))
     }
 }

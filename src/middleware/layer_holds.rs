@@ -8,7 +8,7 @@ use super::{
     holding::{Settlement, Settling, WrappedBody},
     layer::RateLimitLayer,
 };
-use crate::{error::ConfigError, policy::Policy};
+use crate::policy::Policy;
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Holds the cost of a request, and charges it when the response shows what it was.
@@ -51,11 +51,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// with axum, hyper and tonic. The RateLimit fields are written before the body is sent, so they show the units
     /// that are held.
     ///
-    /// # Errors
+    /// # What it needs
     ///
-    /// [`ConfigError`] if the store has no holds, or if all policies are fixed and none has holds: the layer would
-    /// settle nothing. The layer does not add holds by itself, because checks elsewhere would not see them. Set the
-    /// policies first.
+    /// A store with holds, and a policy that has holds: without one, the layer would settle nothing, which is a
+    /// [mistake](Self#mistakes). The layer does not add holds by itself, because checks elsewhere would not see them.
     ///
     /// # Examples
     ///
@@ -73,11 +72,12 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
-    ///     .with_cost(estimate)?
+    ///     .with_cost(estimate)
     ///     .with_settlement(|response: &response::Parts| match response.status {
     ///         StatusCode::NOT_MODIFIED => Settlement::Nothing,
     ///         _ => Settlement::AtEnd,
-    ///     })?;
+    ///     })
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -87,7 +87,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     pub fn with_settlement(
         self,
         settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static,
-    ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
+    ) -> RateLimitLayer<K, R, WrappedBody> {
         self.settled(Settling::All(Arc::new(settle)))
     }
 
@@ -96,10 +96,6 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// The closure is called for each policy with holds, except concurrency limits. A handler that knows the costs puts
     /// them on the bill ([`Bill::set_cost_of`](super::Bill::set_cost_of)), with [`Settlement::AtEnd`] here.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`with_settlement`](Self::with_settlement).
     ///
     /// # Examples
     ///
@@ -121,9 +117,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(Holds::new())?,
     /// ];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
-    ///     .with_cost_of("input-tokens", 1_000)?
-    ///     .with_cost_of("output-tokens", 4_000)?
-    ///     .with_settlement_by(usage)?;
+    ///     .with_cost_of("input-tokens", 1_000)
+    ///     .with_cost_of("output-tokens", 4_000)
+    ///     .with_settlement_by(usage)
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -131,16 +128,15 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     pub fn with_settlement_by(
         self,
         settle: impl Fn(&Parts, &Policy) -> Settlement + Send + Sync + 'static,
-    ) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
+    ) -> RateLimitLayer<K, R, WrappedBody> {
         self.settled(Settling::Each(Arc::new(settle)))
     }
 
-    fn settled(self, settling: Settling) -> Result<RateLimitLayer<K, R, WrappedBody>, ConfigError> {
+    fn settled(self, settling: Settling) -> RateLimitLayer<K, R, WrappedBody> {
         let layer = self.change(|config| {
             config.settling = Some(settling);
             config.rules.settle();
         });
-        let layer = layer.validated()?;
-        Ok(RateLimitLayer { config: layer.config, body: PhantomData })
+        RateLimitLayer { config: layer.config, body: PhantomData }
     }
 }

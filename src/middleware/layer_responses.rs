@@ -4,7 +4,6 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::layer::RateLimitLayer;
 use crate::{
-    error::ConfigError,
     failure::FailurePolicy,
     headers::{HeaderStyle, Writer, whole_seconds},
     key::MissingKey,
@@ -21,7 +20,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
     ///     .fail_open()
-    ///     .route("/login", Route::new().fail_closed())?;
+    ///     .route("/login", Route::new().fail_closed())
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -51,9 +51,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
     /// [`FailurePolicy::Local`].
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless the limiter has [a local fallback](crate::Limiter::with_local).
+    /// A limiter without [a local fallback](crate::Limiter::with_local) is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -63,13 +61,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local()?;
+    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn fail_local(self) -> Result<Self, ConfigError> {
-        self.change_rules(|rules| rules.failure = FailurePolicy::Local).validated()
+    pub fn fail_local(self) -> Self {
+        self.change_rules(|rules| rules.failure = FailurePolicy::Local)
     }
 
     /// Sets whether the layer is in shadow mode: it counts and reports, and refuses nothing.

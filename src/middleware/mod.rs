@@ -15,8 +15,8 @@
 //! * The [`Decision`](crate::Decision) is in the extensions of the request, for handlers. It is in those of a response
 //!   if the request was denied, or if the layer
 //!   [puts it there](RateLimitLayer::with_decision_in_response), for outer layers.
-//! * `layer()` does no I/O and spawns nothing. A setter that receives a wrong configuration returns a
-//!   [`ConfigError`](crate::ConfigError).
+//! * `layer()` does no I/O and spawns nothing. A layer keeps the first [mistake](RateLimitLayer#mistakes) in its
+//!   settings for [`validated`](RateLimitLayer::validated); without this check, each request gets 500.
 //!
 //! # Examples
 //!
@@ -48,12 +48,13 @@
 //! let limiter = Limiter::new(MemoryStore::new());
 //! let user = ExtensionKey::<u64>::new().on_missing_key(MissingKey::Exempt);
 //! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-//!     .and(Policy::per_day("per-user", 10_000)?, user)?
-//!     .route("/search", Route::cost(10))?
-//!     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())?
-//!     .route("/healthz", Route::exempt())?
+//!     .and(Policy::per_day("per-user", 10_000)?, user)
+//!     .route("/search", Route::cost(10))
+//!     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())
+//!     .route("/healthz", Route::exempt())
 //!     .with_headers(HeaderStyle::XRateLimitDelta)
-//!     .with_rejection(PlainText::default());
+//!     .with_rejection(PlainText::default())
+//!     .validated()?;
 //! # let _ = limit;
 //! # Ok(())
 //! # }

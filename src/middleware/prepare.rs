@@ -3,7 +3,7 @@
 use http::request::Parts;
 
 use super::{
-    charges::{Charges, Holding, Refusal},
+    charges::{Charges, Holding, Refusal, misconfigured},
     config::{Config, KeyExtraction},
     rules::Rules,
 };
@@ -76,6 +76,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         check: &mut Check,
         can_hold: fn() -> bool,
     ) -> Result<Prepared, Refusal> {
+        self.validate(rules).map_err(|mistake| misconfigured(mistake.clone()))?;
         let route = rules.routes.resolve(parts, |one, other| rules.is_cheaper(one, other));
         if let Some(observer) = self.limiter.listener() {
             rules.routes.check_unmatched(route, observer);

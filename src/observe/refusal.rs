@@ -29,7 +29,8 @@ pub enum RefusalReason {
     },
     /// The request has no usable key, or a key that is denied.
     Key(KeyError),
-    /// The layer's configuration is wrong for this request, for example because a closure returned no policy.
+    /// The layer has a [mistake](crate::RateLimitLayer#mistakes), or its configuration is wrong for this request, for
+    /// example because a closure returned no policy.
     Misconfigured(ConfigError),
 }
 

@@ -1,11 +1,10 @@
-//! The layer: its type, its constructor and its settings.
+//! The layer: its type, its constructor, and how its calls wait.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 
 use super::{
-    request::{AndCost, IntoThrottleCost},
     response::{HttpBody, HttpHead},
     settings::Settings,
 };
@@ -40,6 +39,13 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// # }
 /// ```
 ///
+/// # Mistakes
+///
+/// No setter returns a `Result`. A layer keeps the first mistake in its settings, and [`validated`](Self::validated)
+/// returns it, so let `.validated()?` be the last line of each layer. A layer with a mistake that is not validated
+/// makes no call: each call ends in [`Throttled`](super::Throttled), whose source is the mistake, whatever the failure
+/// policy is.
+///
 /// # Naming the type
 ///
 /// A layer with one key and a fixed cost is a `ThrottleLayer`. The parameters are the key, the cost, and where a
@@ -60,10 +66,10 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// ```
 #[must_use]
 pub struct ThrottleLayer<K = Key, C = u32, H = HttpHead> {
-    key: Arc<K>,
-    cost: Arc<C>,
-    head: Arc<H>,
-    settings: Arc<Settings>,
+    pub(super) key: Arc<K>,
+    pub(super) cost: Arc<C>,
+    pub(super) head: Arc<H>,
+    pub(super) settings: Arc<Settings>,
 }
 
 impl ThrottleLayer {
@@ -79,119 +85,29 @@ impl ThrottleLayer {
     }
 }
 
-/// A layer with the cost of one more limit.
-type WithLimit<K, C, D, H> = ThrottleLayer<K, AndCost<Arc<C>, D>, H>;
-
 impl<K, C, H> ThrottleLayer<K, C, H> {
-    /// Sets the key of each request, in place of the one key of [`new`](ThrottleLayer::new).
-    ///
-    /// Each key has its own queue, budget and pause. State of a key that no call uses is dropped.
-    ///
-    /// # Examples
-    ///
-    /// One budget per host:
-    ///
-    /// ```
-    /// use http::Request;
-    /// use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("per-host", 10)?, "any")
-    ///     .with_key(|request: &Request<String>| Key::from(request.uri().host().unwrap_or_default()));
-    /// # let _ = throttle;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_key<Req, F>(self, key: F) -> ThrottleLayer<F, C, H>
-    where
-        F: Fn(&Req) -> Key,
-    {
-        let Self { key: _, cost, head, settings } = self;
-        ThrottleLayer { key: Arc::new(key), cost, head, settings }
-    }
-
-    /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
-    ///
-    /// A request whose computed cost is 0 is exempt: it is called at once, does not wait for a turn or a pause, and is
-    /// not charged. A request whose computed cost is above the [capacity](Policy::capacity) of the policy is not called
-    /// and ends in [`Throttled`](super::Throttled).
+    /// Returns the layer, or the first mistake in its settings. The last line of each layer.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for a fixed cost that is 0, because the layer would throttle nothing, that is negative, or with
-    /// which no call could ever be made.
-    ///
-    /// [`ConfigError`] after [`and_limit`](Self::and_limit), whose costs would be replaced too.
+    /// [`ConfigError`]: the first setting that is wrong by itself, or [`fail_local`](Self::fail_local) without a
+    /// fallback.
     ///
     /// # Examples
     ///
     /// ```
-    /// use http::{Method, Request};
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
-    /// let searches = throttle.clone().with_cost(100)?;
-    /// let all = throttle.with_cost(|request: &Request<String>| if request.method() == Method::GET { 1 } else { 50 })?;
-    /// # let _ = (searches, all);
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1").with_cost(10_000);
+    /// assert_eq!(throttle.validated().unwrap_err().policy_name(), Some("quota"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost<Form, T>(self, cost: T) -> Result<ThrottleLayer<K, T::Cost, H>, ConfigError>
-    where
-        T: IntoThrottleCost<Form>,
-    {
-        let Self { key, cost: _, head, settings } = self;
-        if !settings.further.is_empty() {
-            return Err(ConfigError::new(
-                "the cost would replace those of the further limits; call `with_cost` before `and_limit`",
-            ));
-        }
-        let cost = Arc::new(cost.into_throttle_cost(&settings.policy)?);
-        Ok(ThrottleLayer { key, cost, head, settings })
-    }
-
-    /// Adds a further limit of the upstream, with the cost of a request under it: a number, or a closure over the
-    /// request. A call waits until all limits have room, and is charged under all of them or under none.
-    ///
-    /// All limits have the same key. Calls wait in the queue of the first policy, the one of
-    /// [`new`](ThrottleLayer::new), so let it be the one that delays most calls: see
-    /// [`Acquire::and`](crate::limiter::Acquire::and). A request whose cost is 0 under the first policy is exempt from
-    /// all limits.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_cost`](Self::with_cost), for this policy. [`ConfigError`] for a [concurrency
-    /// limit](Policy::concurrent), which has to be the first policy.
-    ///
-    /// # Examples
-    ///
-    /// 90 000 tokens and 500 requests a minute:
-    ///
-    /// ```
-    /// use http::Request;
-    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// # fn tokens(_: &Request<String>) -> u32 { 1_200 }
-    /// let (per_token, per_request) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), per_token, "account-1")
-    ///     .with_cost(tokens)?
-    ///     .and_limit(per_request, 1)?;
-    /// # let _ = throttle;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn and_limit<Form, T>(self, policy: Policy, cost: T) -> Result<WithLimit<K, C, T::Cost, H>, ConfigError>
-    where
-        T: IntoThrottleCost<Form>,
-    {
-        if policy.is_concurrent() {
-            return Err(ConfigError::concurrency_needs_hold(policy.name()));
-        }
-        let last = cost.into_throttle_cost(&policy)?;
-        let Self { key, cost: first, head, settings } = self.change(|settings| settings.further.push(policy));
-        Ok(ThrottleLayer { key, cost: Arc::new(AndCost { first, last }), head, settings })
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.settings.validate()?;
+        Ok(self)
     }
 
     /// Sets where a response has its status and its fields, if it is not an [`http::Response`].
@@ -293,9 +209,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Judges by this instance's share of the limit while the store cannot answer, see
     /// [`Limiter::with_local`](crate::Limiter::with_local).
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the limiter has no local fallback.
+    /// A limiter without a local fallback is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -305,16 +219,14 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this client
-    /// let throttle = ThrottleLayer::new(limiter, Policy::per_second("upstream", 80)?, "account-1").fail_local()?;
+    /// let quota = Policy::per_second("upstream", 80)?;
+    /// let throttle = ThrottleLayer::new(limiter, quota, "account-1").fail_local().validated()?;
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn fail_local(self) -> Result<Self, ConfigError> {
-        if !self.settings.limiter.has_fallback() {
-            return Err(ConfigError::local_without_fallback());
-        }
-        Ok(self.change(|settings| settings.failure = FailurePolicy::Local))
+    pub fn fail_local(self) -> Self {
+        self.change(|settings| settings.failure = FailurePolicy::Local)
     }
 
     /// Shares pauses through the store: if the upstream asks one process for a pause, all processes whose layers share
@@ -341,27 +253,9 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         self.change(Settings::share_pauses)
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    pub(super) fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self
-    }
-}
-
-impl<K, C, H> ThrottleLayer<K, C, H> {
-    pub(super) fn key(&self) -> &K {
-        &self.key
-    }
-
-    pub(super) fn cost(&self) -> &C {
-        &self.cost
-    }
-
-    pub(super) fn head(&self) -> &Arc<H> {
-        &self.head
-    }
-
-    pub(super) fn settings(&self) -> &Arc<Settings> {
-        &self.settings
     }
 }
 

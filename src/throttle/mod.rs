@@ -115,10 +115,11 @@
 //! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
 //! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
 //!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
-//!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })?
+//!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })
 //!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
 //!     .with_max_wait(Duration::from_secs(30))
-//!     .with_shared_pauses();
+//!     .with_shared_pauses()
+//!     .validated()?;
 //! // Redirects are calls, which the throttle would not see.
 //! let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
 //! let mut client = ServiceBuilder::new().layer(throttle).service(client);
@@ -158,6 +159,7 @@
 mod body;
 mod future;
 mod layer;
+mod layer_charges;
 mod request;
 mod response;
 mod service;

@@ -121,44 +121,57 @@ pub trait IntoThrottleCost<Form> {
     /// The stored form, a [`ThrottleCost`].
     type Cost;
 
-    /// Converts into the stored form, for requests that are charged under `policy`.
+    /// Converts into the stored form.
+    fn into_throttle_cost(self) -> Self::Cost;
+
+    /// Checks a cost that is the same for every request, under `policy`. A closure has no mistake before a request.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] for a number that cannot be a cost, see
     /// [`ThrottleLayer::with_cost`](crate::ThrottleLayer::with_cost).
-    fn into_throttle_cost(self, policy: &Policy) -> Result<Self::Cost, ConfigError>;
+    fn check_fixed(&self, policy: &Policy) -> Result<(), ConfigError> {
+        let _ = policy;
+        Ok(())
+    }
 }
 
 impl IntoThrottleCost<()> for u32 {
     type Cost = u32;
 
-    fn into_throttle_cost(self, policy: &Policy) -> Result<u32, ConfigError> {
-        if self == 0 {
+    fn into_throttle_cost(self) -> u32 {
+        self
+    }
+
+    fn check_fixed(&self, policy: &Policy) -> Result<(), ConfigError> {
+        if *self == 0 {
             return Err(ConfigError::of_policy(
                 policy.name(),
                 "a cost of 0 would throttle nothing; use 1 or more, or a closure that returns 0 for the requests to \
                  exempt",
             ));
         }
-        policy.check_cost(self)?;
-        Ok(self)
+        policy.check_cost(*self)
     }
 }
 
 impl IntoThrottleCost<()> for i32 {
     type Cost = u32;
 
-    /// For integer literals, whose default type is `i32`.
-    fn into_throttle_cost(self, policy: &Policy) -> Result<u32, ConfigError> {
-        u32::try_from(self).map_err(|_| ConfigError::negative_cost(self))?.into_throttle_cost(policy)
+    /// For integer literals, whose default type is `i32`. No layer charges a negative number, which is a mistake.
+    fn into_throttle_cost(self) -> u32 {
+        self.unsigned_abs()
+    }
+
+    fn check_fixed(&self, policy: &Policy) -> Result<(), ConfigError> {
+        u32::try_from(*self).map_err(|_| ConfigError::negative_cost(*self))?.check_fixed(policy)
     }
 }
 
 impl<Req, F: Fn(&Req) -> u32> IntoThrottleCost<fn(&Req)> for F {
     type Cost = F;
 
-    fn into_throttle_cost(self, _: &Policy) -> Result<F, ConfigError> {
-        Ok(self)
+    fn into_throttle_cost(self) -> F {
+        self
     }
 }

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::Semaphore};
 use super::body::HeldCall;
 use crate::{
     decision::Decision,
-    error::{ConfigError, Error},
+    error::{ConfigError, Error, FirstMistake},
     failure::FailurePolicy,
     key::Key,
     limiter::{HoldAnswer, Limiter},
@@ -28,6 +28,7 @@ pub(super) struct Settings {
     /// The longest wait of a call.
     pub(super) max_wait: Duration,
     pub(super) failure: FailurePolicy,
+    pub(super) mistake: FirstMistake,
     /// Whether a pause applies to each process that has this setting. Bounds the pauses that are being shared.
     pub(super) shares: Option<Arc<Semaphore>>,
 }
@@ -47,8 +48,22 @@ impl Settings {
     }
 
     pub(super) fn new(limiter: Limiter, policy: Policy) -> Self {
-        let max_wait = Duration::from_secs(10);
-        Self { limiter, policy, further: Vec::new(), max_wait, failure: FailurePolicy::Closed, shares: None }
+        Self {
+            limiter,
+            policy,
+            further: Vec::new(),
+            max_wait: Duration::from_secs(10),
+            failure: FailurePolicy::Closed,
+            mistake: FirstMistake::default(),
+            shares: None,
+        }
+    }
+
+    /// Checks everything that can be checked without a call.
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()?;
+        let lacks_fallback = self.failure == FailurePolicy::Local && !self.limiter.has_fallback();
+        if lacks_fallback { Err(ConfigError::local_without_fallback()) } else { Ok(()) }
     }
 
     pub(super) fn share_pauses(&mut self) {

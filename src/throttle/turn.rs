@@ -119,6 +119,7 @@ async fn turn(
     started: Instant,
 ) -> Result<Option<HeldCall>, Throttled> {
     let max_wait = settings.max_wait;
+    settings.validate().map_err(|mistake| Throttled::misconfigured(mistake, max_wait))?;
     let policy = &settings.policy;
     let (is_shadow, holds) = (policy.is_shadow(), holds && policy.holds().is_some());
     if policy.is_concurrent() && !holds {

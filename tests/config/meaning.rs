@@ -122,11 +122,12 @@ fn twin(limiter: Limiter) -> Result<RateLimitLayer<GlobalKey>, ConfigError> {
     RateLimitLayer::new(limiter, policies, GlobalKey)
         .with_headers(HeaderStyle::XRateLimitDelta)
         .fail_closed()
-        .with_cost_of("tokens", 7)?
-        .with_cost(2)?
-        .route("/search", Route::cost(3).with_cost_of("tokens", 40))?
-        .route("POST /login", Route::policy(login).with_cost(1).fail_open())?
+        .with_cost_of("tokens", 7)
+        .with_cost(2)
+        .route("/search", Route::cost(3).with_cost_of("tokens", 40))
+        .route("POST /login", Route::policy(login).with_cost(1).fail_open())
         .route("/healthz", Route::exempt())
+        .validated()
 }
 
 #[tokio::test]

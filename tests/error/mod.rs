@@ -16,8 +16,8 @@ fn printed(error: impl Error + Send + Sync + 'static) -> String {
 fn a_main_that_returns_a_wrong_configuration_prints_what_is_wrong_and_what_to_write() {
     for error in [
         Policy::per_minute("per client", 60).unwrap_err(),
-        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).with_cost(6).unwrap_err(),
-        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).fail_local().unwrap_err(),
+        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).with_cost(6).validated().unwrap_err(),
+        RateLimitLayer::new(limiter(), per_minute(5), GlobalKey).fail_local().validated().unwrap_err(),
     ] {
         assert_eq!(printed(error.clone()), error.to_string());
     }

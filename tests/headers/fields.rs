@@ -253,7 +253,7 @@ async fn style_none_has_no_headers() {
 async fn a_writer_sets_the_details() {
     let strict = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
     let hourly = tollgate::Policy::per_hour("hourly", 10).unwrap();
-    let limit = layer(1, GlobalKey).and(hourly, GlobalKey).unwrap();
+    let limit = layer(1, GlobalKey).and(hourly, GlobalKey);
     for (limit, expected) in
         [(limit.clone(), r#""p";r=0;t=60"#), (limit.with_header_writer(strict), r#""p";r=0;t=60, "hourly";r=9;t=3600"#)]
     {

@@ -75,7 +75,7 @@ async fn law_5_the_wait_is_that_of_the_same_cost() {
     let (limiter, clock) = limiter_and_clock();
     let cost = |parts: &axum::http::request::Parts| if parts.uri.path() == "/search" { 3 } else { 1 };
     let limit = RateLimitLayer::new(limiter, Policy::per_minute("p", 3).unwrap(), GlobalKey).with_cost(cost);
-    let app = app(limit.unwrap());
+    let app = app(limit);
     for _ in 0..3 {
         assert!(get_passes(&app, "/").await);
         clock.advance(Duration::from_secs(10));

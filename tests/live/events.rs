@@ -44,7 +44,7 @@ fn every_observer_receives_accepted_and_refused_changes() {
     let _guard = set_default_local_recorder(&recorder);
     let changes = Changes::default();
     let live = LiveLimits::new(only("rate = '10/min'")).with_observer(changes.clone()).with_observer(Metrics::new());
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8).unwrap();
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
     live.replace(only("rate = '20/min'")).unwrap();
     let error = live.replace(only("rate = '5/min'")).unwrap_err();
     let refused = LimitsChange::Refused { file: None, reason: error.to_string() };
@@ -114,7 +114,7 @@ fn an_error_of_a_source_of_plans_is_one_line_of_the_log() {
 fn a_refused_replacement_by_hand_writes_no_line() {
     let (log, _guard) = Log::start(Level::INFO);
     let live = LiveLimits::new(only("rate = '10/min'"));
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8).unwrap();
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
     assert!(live.replace(only("rate = '5/min'")).is_err());
     assert_eq!(log.take(), [""; 0]);
     drop(layer);

@@ -27,10 +27,10 @@ fn following(limits: LimitsConfig) -> (LiveLimits, RateLimitLayer<GlobalKey>) {
 #[tokio::test]
 async fn a_setter_stays_in_force_and_everything_else_follows() {
     let (live, layer) = following(rate(10));
-    let expensive = app(layer.clone().with_cost(4).unwrap());
+    let expensive = app(layer.clone().with_cost(4));
     let styled = app(layer.clone().with_headers(HeaderStyle::XRateLimitDelta).with_rejection(PlainText::default()));
-    let routed = app(layer.clone().route("/search", Route::cost(3)).unwrap());
-    let named = app(layer.with_cost_of("p", 2).unwrap());
+    let routed = app(layer.clone().route("/search", Route::cost(3)));
+    let named = app(layer.with_cost_of("p", 2));
     live.replace(limits("policies.p.rate = '30/min'\ndefault = { policies = ['p'], cost = 5 }")).unwrap();
     assert_eq!(get(&expensive, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=26;t=60"#));
     let reply = get(&styled, "/").await;
@@ -57,7 +57,7 @@ async fn a_failure_policy_and_policies_that_code_sets_stay() {
 #[tokio::test]
 async fn a_further_key_is_charged_too_and_its_policies_may_not_clash() {
     let (live, layer) = following(rate(10));
-    let both = app(layer.and(Policy::per_minute("all", 5).unwrap(), GlobalKey).unwrap());
+    let both = app(layer.and(Policy::per_minute("all", 5).unwrap(), GlobalKey));
     live.replace(rate(20)).unwrap();
     assert_eq!(get(&both, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=19;t=60, "all";r=4;t=60"#));
     let error = live.replace(limits("policies.ALL.rate = '1/s'\ndefault.policies = ['ALL']")).unwrap_err();
@@ -71,7 +71,7 @@ async fn limits_that_one_layer_refuses_change_no_layer() {
     let (live, layer) = following(rate(10));
     let plain = app(layer.clone());
     let other = app(live.layer(Limiter::new(MemoryStore::new()), GlobalKey).unwrap());
-    let expensive = layer.with_cost(8).unwrap();
+    let expensive = layer.with_cost(8);
     let version = live.version();
     let error = live.replace(rate(5)).unwrap_err();
     says(error, r#"a cost of 8 can never pass policy "p", which lets at most 5 through at once; "#);
@@ -89,18 +89,21 @@ async fn limits_that_one_layer_refuses_change_no_layer() {
 fn a_route_of_the_code_that_the_limits_have_too_is_refused() {
     let search = || limits("policies.p.rate = '10/min'\ndefault.policies = ['p']\nroutes.'/search'.cost = 2");
     let (live, layer) = following(rate(10));
-    let layer = layer.route("/search", Route::cost(3)).unwrap();
+    let layer = layer.route("/search", Route::cost(3));
     says(live.replace(search()).unwrap_err(), r#"route "/search" is in the table already "#);
     drop(layer);
     live.replace(search()).unwrap();
     let layer = live.layer(limiter(), GlobalKey).unwrap();
-    says(layer.route("/search/", Route::cost(3)).unwrap_err(), r#"route "/search/" is in the table already "#);
+    says(
+        layer.route("/search/", Route::cost(3)).validated().unwrap_err(),
+        r#"route "/search/" is in the table already "#,
+    );
 }
 
 #[test]
 fn costs_of_the_code_need_their_policy() {
     let (live, layer) = following(rate(10));
-    let layer = layer.with_cost_of("p", 2).unwrap();
+    let layer = layer.with_cost_of("p", 2);
     let error = live.replace(limits("policies.q.rate = '10/min'\ndefault.policies = ['q']")).unwrap_err();
     says(error, r#"no policy is called "p", so its cost would never be charged; "#);
     let _ = layer;
@@ -128,7 +131,7 @@ async fn a_layer_outlives_its_limits() {
     let (live, layer) = following(rate(10));
     live.replace(rate(20)).unwrap();
     drop(live);
-    let derived = app(layer.with_cost(2).unwrap());
+    let derived = app(layer.with_cost(2));
     assert_eq!(get(&derived, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=18;t=60"#));
 }
 
@@ -146,4 +149,26 @@ async fn law_13_new_limits_that_refuse_nothing_are_reported_again() {
         reported.push(recorder.take().warnings.len());
     }
     assert_eq!(reported, [0, 1, 1]);
+}
+
+/// The mistake is that of the layer with these limits: other limits can correct it.
+#[tokio::test]
+async fn a_mistake_of_a_layer_lasts_as_long_as_the_limits_do_not_fit() {
+    let (live, layer) = following(rate(5));
+    let expensive = layer.with_cost(8);
+    says(expensive.clone().validated().unwrap_err(), r#"a cost of 8 can never pass policy "p", "#);
+    let expensive = app(expensive);
+    assert_eq!(get(&expensive, "/").await.status, 500);
+    says(live.replace(rate(6)).unwrap_err(), r#"a cost of 8 can never pass policy "p", "#);
+    live.replace(rate(9)).unwrap();
+    assert_eq!(get(&expensive, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=1;t=60"#));
+}
+
+#[tokio::test]
+async fn a_wrong_setting_of_a_layer_refuses_all_limits() {
+    let (live, layer) = following(rate(5));
+    let wrong = app(layer.clone().with_cost(-1).and(Policy::per_minute("all", 5).unwrap(), GlobalKey));
+    says(live.replace(rate(9)).unwrap_err(), "a cost of -1 would refund units; ");
+    assert_eq!(get(&wrong, "/").await.status, 500);
+    assert_eq!(get(&app(layer), "/").await.header("ratelimit").as_deref(), Some(r#""p";r=4;t=60"#));
 }

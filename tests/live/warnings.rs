@@ -48,7 +48,7 @@ fn law_13_a_policy_that_no_entry_charges_is_a_line_of_the_log() {
 #[test]
 fn limits_whose_holds_a_layer_cannot_have_are_refused() {
     let live = LiveLimits::new(only("rate = '60/min'\nholds = true"));
-    let settles = live.layer(limiter(), GlobalKey).unwrap().with_settlement(|_| Settlement::AtEnd).unwrap();
+    let settles = live.layer(limiter(), GlobalKey).unwrap().with_settlement(|_| Settlement::AtEnd);
     let error = live.replace(only("rate = '60/min'")).unwrap_err();
     says(error, r#"policy "p" has no holds; "#);
     live.replace(only("rate = '30/min'\nholds = { ttl = '5m' }")).unwrap();

@@ -101,7 +101,7 @@ fn a_refused_file_is_reported_once_with_all_mistakes_and_the_old_limits_stay() {
 #[test]
 fn a_file_that_does_not_fit_a_layer_is_refused() {
     let (_directory, path, live, changes) = watched();
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8).unwrap();
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
     fs::write(&path, text(5)).unwrap();
     let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
     assert!(reason.contains("a cost of 8"), "{reason}");

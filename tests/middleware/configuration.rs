@@ -1,4 +1,4 @@
-//! Wrong settings return an error from the setter, and the message contains the value and the fix.
+//! Wrong settings are mistakes that `validated` returns, and the message contains the value and the fix.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ fn policy(name: &str, limit: u32) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 
-/// Returns the error, and asserts that its message contains all of `values`.
+/// Returns the mistake of a layer, and asserts that its message contains all of `values`.
 #[track_caller]
-fn error<T: std::fmt::Debug>(result: Result<T, ConfigError>, values: &[&str]) -> ConfigError {
-    let error = result.unwrap_err();
+fn error(layer: RateLimitLayer<GlobalKey>, values: &[&str]) -> ConfigError {
+    let error = layer.validated().unwrap_err();
     for value in values {
         assert!(error.to_string().contains(value), "{value:?} is not in: {error}");
     }
     error
 }
 
-/// Asserts that a result is the error of a cost that can never pass.
+/// Asserts that the mistake of a layer is a cost that can never pass.
 #[track_caller]
-fn never_passes<T: std::fmt::Debug>(result: Result<T, ConfigError>, policy: &str, cost: u32, limit: u32) {
+fn never_passes(layer: RateLimitLayer<GlobalKey>, policy: &str, cost: u32, limit: u32) {
     let expected = format!(
         "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; raise the limit \
          or lower the cost"
     );
-    assert_eq!(error(result, &[&expected]).policy_name(), Some(policy));
+    assert_eq!(error(layer, &[&expected]).policy_name(), Some(policy));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_route_that_axum_does_not_accept_is_an_error_that_says_what_to_write() {
         error(limit().route(route, Route::exempt()), &[&format!("route {route:?} is not understood: "), advice]);
     }
     for route in ["/v1/jobs:cancel", "/user_{id}", "/{{id}}", "/{*rest}", "CONNECT /ws", "TRACE /"] {
-        let _ = limit().route(route, Route::exempt()).unwrap();
+        let _ = limit().route(route, Route::exempt()).validated().unwrap();
     }
 }
 
@@ -83,22 +83,22 @@ fn two_routes_that_match_the_same_paths_are_an_error() {
         ("GET /users/{id}", "GET /users/{name}/"),
         ("/", "//"),
     ] {
-        let twice = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt());
+        let twice = limit().route(first, Route::cost(2)).route(second, Route::exempt());
         error(twice, &[&format!("route {second:?} is in the table already ")]);
     }
     for (first, second) in [("/mcp", "/mcp/{*rest}"), ("/users/{id}", "/users/u{id}"), ("/{a}/b", "/{a}/{b}")] {
-        let _ = limit().route(first, Route::cost(2)).unwrap().route(second, Route::exempt()).unwrap();
+        let _ = limit().route(first, Route::cost(2)).route(second, Route::exempt()).validated().unwrap();
     }
 }
 
 #[test]
 fn a_route_given_twice_is_an_error() {
     for route in ["/search", "GET /search"] {
-        let twice = limit().route(route, Route::cost(2)).unwrap().route(route, Route::exempt());
+        let twice = limit().route(route, Route::cost(2)).route(route, Route::exempt());
         error(twice, &[&format!("route {route:?} is in the table already ")]);
     }
-    let separate = limit().route("/search", Route::cost(2)).unwrap().route("GET /search", Route::cost(3)).unwrap();
-    let _ = separate.route("POST /search", Route::cost(4)).unwrap();
+    let separate = limit().route("/search", Route::cost(2)).route("GET /search", Route::cost(3));
+    let _ = separate.route("POST /search", Route::cost(4)).validated().unwrap();
 }
 
 #[test]
@@ -107,14 +107,14 @@ fn a_cost_that_can_never_pass_is_an_error() {
     never_passes(limit().route("/a", Route::cost(12)), "p", 12, 10);
     let own = Route::policy(policy("login", 5)).with_cost(6);
     never_passes(limit().route("/a", own), "login", 6, 5);
-    let layers_cost = limit().with_cost(10).unwrap();
+    let layers_cost = limit().with_cost(10);
     let too_small = layers_cost.clone().route("/a", Route::policy(policy("login", 5)));
     never_passes(too_small, "login", 10, 5);
     let other = layers_cost.and(policy("other", 9), GlobalKey);
     never_passes(other, "other", 10, 9);
-    let of_route = limit().route("/a", Route::cost(8)).unwrap().and(policy("other", 7), GlobalKey);
+    let of_route = limit().route("/a", Route::cost(8)).and(policy("other", 7), GlobalKey);
     never_passes(of_route, "other", 8, 7);
-    let _ = limit().with_cost(10).unwrap().route("/a", Route::exempt().with_cost(100)).unwrap();
+    let _ = limit().with_cost(10).route("/a", Route::exempt().with_cost(100)).validated().unwrap();
 }
 
 /// A token bucket admits at most its burst at once.
@@ -123,14 +123,14 @@ fn a_cost_above_the_burst_can_never_pass() {
     let bucket = policy("p", 10).with_algorithm(tollgate::Algorithm::TokenBucket).with_burst(4).unwrap();
     let limit = limit().with_policies(bucket);
     never_passes(limit.clone().with_cost(5), "p", 5, 4);
-    let _ = limit.with_cost(4).unwrap();
+    let _ = limit.with_cost(4).validated().unwrap();
 }
 
 #[test]
 fn a_negative_cost_is_an_error() {
     error(limit().with_cost(-1), &["a cost of -1 would refund units; use 0 or more"]);
     error(limit().route("/a", Route::cost(i32::MIN)), &["a cost of -2147483648 would refund units; "]);
-    let _ = limit().with_cost(0).unwrap();
+    let _ = limit().with_cost(0).validated().unwrap();
 }
 
 #[test]
@@ -138,25 +138,28 @@ fn a_cost_of_an_unknown_policy_is_an_error() {
     let unknown = |policy: &str, known: &[&str]| {
         format!("no policy is called {policy:?}, so its cost would never be charged; write one of {known:?}")
     };
-    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    let limit = limit().and(policy("tokens", 50), GlobalKey);
     let misspelt = limit.clone().with_cost_of("tokns", 5);
     error(misspelt, &[&unknown("tokns", &["p", "tokens"])]);
     let own = Route::policy(policy("login", 5)).with_cost_of("p", 2);
     error(limit.clone().route("/a", own), &[&unknown("p", &["login", "tokens"])]);
-    let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).unwrap();
+    let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).validated().unwrap();
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
-    let _ = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost_of("any", 1).unwrap();
+    let _ = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey)
+        .with_cost_of("any", 1)
+        .validated()
+        .unwrap();
 }
 
 #[test]
 fn a_cost_of_a_policy_is_compared_with_that_policy_only() {
-    let limit = limit().and(policy("tokens", 50), GlobalKey).unwrap();
+    let limit = limit().and(policy("tokens", 50), GlobalKey);
     never_passes(limit.clone().with_cost_of("tokens", 51), "tokens", 51, 50);
     error(limit.clone().with_cost_of("tokens", -1), &["a cost of -1 would refund units; "]);
     let route = Route::cost(2).with_cost_of("tokens", 52);
     never_passes(limit.clone().route("/a", route), "tokens", 52, 50);
     // 20 is above the limit of `p`, but `p` has its own cost.
-    let _ = limit.with_cost_of("p", 1).unwrap().with_cost(20).unwrap().with_cost_of("tokens", 50).unwrap();
+    let _ = limit.with_cost_of("p", 1).with_cost(20).with_cost_of("tokens", 50);
 }
 
 #[test]
@@ -164,7 +167,7 @@ fn two_policies_with_one_name_are_an_error() {
     let duplicate = |policy: &str| format!("two policies of one check are called {policy:?} ");
     let tenant = || HeaderKey::new("x-tenant").unwrap();
     error(limit().and(policy("p", 5), tenant()), &[&duplicate("p")]);
-    let other = limit().and(policy("tenant", 5), tenant()).unwrap();
+    let other = limit().and(policy("tenant", 5), tenant());
     error(other.clone().and(policy("tenant", 5), GlobalKey), &[&duplicate("tenant")]);
     let route = Route::policy(policy("tenant", 3));
     error(other.route("/a", route), &[&duplicate("tenant")]);
@@ -184,8 +187,8 @@ fn a_route_without_a_policy_is_an_error() {
 #[test]
 fn computed_settings_are_not_validated_in_advance() {
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
-    let limit = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost(100).unwrap();
-    let _ = limit.with_cost(|_: &Parts| u32::MAX).unwrap();
+    let limit = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost(100);
+    let _ = limit.with_cost(|_: &Parts| u32::MAX).validated().unwrap();
 }
 
 #[test]

@@ -27,7 +27,7 @@ async fn handlers_read_the_decision() {
         format!("{} {} {:?} {:?}", policy.policy.name(), policy.cost, decision.available(), decision.source())
     };
     for limiter in limiters() {
-        let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey).with_cost(3).unwrap();
+        let limit = RateLimitLayer::new(limiter, per_minute(10), GlobalKey).with_cost(3);
         let app = Router::new().route("/", get(handler)).layer(limit);
         assert_eq!(fetch(&app, "/").await.text(), "p 3 Some(7) Store");
         assert_eq!(fetch(&app, "/").await.text(), "p 3 Some(4) Store");
@@ -77,7 +77,7 @@ async fn an_outer_middleware_reads_the_decision() {
 
 #[tokio::test]
 async fn a_request_without_a_check_has_no_decision() {
-    let exempt = app(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
+    let exempt = app(layer(1, GlobalKey).route("/", Route::exempt()));
     assert!(fetch(&exempt, "/").await.extensions.get::<Decision>().is_none());
     let without_key =
         app(layer(1, |_: &axum::http::request::Parts| Err::<Key, _>(tollgate::key::KeyError::missing("a key"))));
@@ -117,7 +117,7 @@ async fn a_handler_takes_the_decision_as_an_argument() {
 #[tokio::test]
 async fn a_handler_that_takes_a_decision_without_a_layer_is_500_and_the_text_names_the_layer() {
     let app = Router::new().route("/", get(|_: Decision| async {}));
-    let exempt = app.clone().layer(layer(1, GlobalKey).route("/", Route::exempt()).unwrap());
+    let exempt = app.clone().layer(layer(1, GlobalKey).route("/", Route::exempt()));
     for app in [app, exempt] {
         let reply = fetch(&app, "/").await;
         assert_eq!(reply.status, 500);
@@ -186,7 +186,7 @@ async fn an_inner_denial_is_not_hidden_by_an_outer_layer_with_fewer_units_left()
         let tight = RateLimitLayer::new(limiter.clone(), per_minute(2), GlobalKey);
         let inner = RateLimitLayer::new(limiter, Policy::per_minute("inner", 10).unwrap(), GlobalKey);
         // A cost of 6 fits once in 10. After the denial, 4 units are left inside and none outside.
-        let app = app(inner.with_cost(6).unwrap()).layer(tight.with_decision_in_response(true));
+        let app = app(inner.with_cost(6)).layer(tight.with_decision_in_response(true));
         assert!(decision(&fetch(&app, "/").await).is_allowed());
         let denied = fetch(&app, "/").await;
         assert_eq!(denied.status, 429);

@@ -9,6 +9,7 @@ mod errors;
 mod extensions;
 mod failure;
 mod holds;
+mod mistakes;
 mod nesting;
 mod one_budget;
 mod placement;

@@ -42,7 +42,7 @@ async fn law_11_routes_connections_and_clones_spend_from_one_budget() {
     for kind in AnswerKind::BOTH {
         let limit = per_client(kind, 10);
         let open = limit.clone().fail_open().with_headers(HeaderStyle::XRateLimitDelta);
-        let expensive = limit.clone().with_cost(5).unwrap().fail_closed();
+        let expensive = limit.clone().with_cost(5).fail_closed();
         let app = Router::new()
             .route("/watch", get(|| async {}).layer(open))
             .route("/search", get(|| async {}).layer(expensive))

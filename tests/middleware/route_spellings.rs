@@ -15,9 +15,7 @@ fn remaining(reply: &Reply) -> Option<String> {
 
 /// The remaining units of 1 000 after a request; `None` if the request is exempt.
 async fn remaining_after(entries: &[(&str, Route)], path: &str) -> Option<String> {
-    let limit = entries
-        .iter()
-        .fold(layer(1_000, GlobalKey), |limit, (entry, route)| limit.route(entry, route.clone()).unwrap());
+    let limit = entries.iter().fold(layer(1_000, GlobalKey), |limit, (entry, route)| limit.route(entry, route.clone()));
     let app = Router::new().fallback(|| async {}).layer(limit);
     remaining(&fetch(&app, path).await)
 }

@@ -16,7 +16,7 @@ fn per_client() -> Policy {
 
 fn clients_and_all(limiter: Limiter, all: u32) -> RateLimitLayer<HeaderKey> {
     let all = Policy::per_minute("all", all).unwrap();
-    RateLimitLayer::new(limiter, per_client(), HeaderKey::new("x-client").unwrap()).and(all, GlobalKey).unwrap()
+    RateLimitLayer::new(limiter, per_client(), HeaderKey::new("x-client").unwrap()).and(all, GlobalKey)
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn the_cost_is_charged_to_every_subject() {
     let per_client = Policy::per_minute("per-client", 10).unwrap();
     let all = Policy::per_minute("all", 15).unwrap();
     let limit = RateLimitLayer::new(limiter, per_client, HeaderKey::new("x-client").unwrap());
-    let app = app(limit.and(all, GlobalKey).unwrap().with_cost(8).unwrap());
+    let app = app(limit.and(all, GlobalKey).with_cost(8));
     let reply = get_with(&app, "/", &[("x-client", "a")]).await;
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""per-client";r=2;t=60, "all";r=7;t=60"#));
     assert!(!get_passes_with(&app, "/", "x-client", "b").await);
@@ -68,7 +68,7 @@ async fn the_cost_is_charged_to_every_subject() {
 async fn subjects_find_their_keys_independently() {
     let staff = |parts: &Parts| (!parts.headers.contains_key("x-staff")).then(|| "public".to_owned());
     let limit = clients_and_all(limiter_and_clock().0, 10).and(Policy::per_minute("public", 1).unwrap(), staff);
-    let app = app(limit.unwrap());
+    let app = app(limit);
     assert_eq!(get_with(&app, "/", &[("x-staff", "1")]).await.status, 400, "the client is missing");
     assert_eq!(get_with(&app, "/", &[("x-client", "a")]).await.status, 200);
     assert_eq!(get_with(&app, "/", &[("x-client", "b")]).await.status, 429, "the budget of the public is spent");

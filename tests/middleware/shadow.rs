@@ -88,7 +88,7 @@ async fn a_shadow_layer_lets_requests_pass_that_it_could_not_judge() {
     let tried = limit.with_shadow(true);
     assert_untouched(&get(&app(tried.clone()), "/").await);
     let cost = |parts: &Parts| if parts.headers.contains_key("large") { 3 } else { 1 };
-    let costly = app(tried.with_cost(cost).unwrap());
+    let costly = app(tried.with_cost(cost));
     assert_untouched(&get_with(&costly, "/", &[("x-tenant", "a"), ("large", "1")]).await);
     let nothing = RateLimitLayer::new(limiter, |_: &Parts, _: &Key| Vec::<Policy>::new(), GlobalKey).with_shadow(true);
     assert_untouched(&get(&app(nothing), "/").await);
@@ -106,7 +106,7 @@ async fn a_shadow_layer_passes_requests_while_the_store_fails_whatever_the_failu
     assert_untouched(&reply);
     assert_eq!(reply.extensions.get::<Decision>().unwrap().source(), Source::Open);
     // A route may set its own failure policy.
-    let routed = limit.route("/login", Route::new().fail_closed()).unwrap().with_shadow(true);
+    let routed = limit.route("/login", Route::new().fail_closed()).with_shadow(true);
     assert_untouched(&get(&app(routed), "/login").await);
 }
 
@@ -123,7 +123,7 @@ async fn law_14_a_shadow_policy_beside_an_enforced_one_does_not_lift_its_failure
 async fn denied_addresses_are_refused_in_shadow_mode_too() {
     let client = ClientIp::x_forwarded_for_hops(1).unwrap().deny(["203.0.113.0/24"]).unwrap();
     let tenant = HeaderKey::new("x-tenant").unwrap();
-    let limit = RateLimitLayer::new(limiter(), per_minute(9), tenant).and(shadow("per-client", 9), client).unwrap();
+    let limit = RateLimitLayer::new(limiter(), per_minute(9), tenant).and(shadow("per-client", 9), client);
     // Over TCP, because the header counts only if the address of the peer is known.
     let mut connection = Connection::open(serve(app(limit.with_shadow(true))).await).await;
     let mut get = async |headers: &[(&str, &str)]| connection.send(request(Method::GET, "/", headers)).await;
@@ -150,7 +150,7 @@ async fn law_2_a_further_key_under_shadow_policies_refuses_no_request_without_it
     let recorder = Recorder::default();
     let limiter = limiter().with_observer(recorder.clone());
     let limit = RateLimitLayer::new(limiter, per_minute(2), GlobalKey);
-    let app = app(limit.and(shadow("per-tenant", 1), tenant).unwrap());
+    let app = app(limit.and(shadow("per-tenant", 1), tenant));
     for status in [200, 200, 429] {
         assert_eq!(get(&app, "/").await.status, status);
     }
@@ -161,8 +161,8 @@ async fn law_2_a_further_key_under_shadow_policies_refuses_no_request_without_it
 #[tokio::test]
 async fn a_fixed_cost_above_the_limit_of_a_shadow_policy_is_an_error_where_it_is_written() {
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), shadow("p", 2), GlobalKey);
-    says(limit.clone().with_cost(3).unwrap_err(), "a cost of 3 can never pass ");
-    let app = app(limit.with_cost(|_: &Parts| 3).unwrap());
+    says(limit.clone().with_cost(3).validated().unwrap_err(), "a cost of 3 can never pass ");
+    let app = app(limit.with_cost(|_: &Parts| 3));
     assert_untouched(&get(&app, "/").await);
 }
 

@@ -52,7 +52,7 @@ fn service_is_send_sync_clone() {
 
 #[tokio::test]
 async fn extractor_and_rejection_need_not_be_clone() {
-    let app = Router::new().route("/", get(|| async {})).layer(unclonable().fail_closed().with_cost(1).unwrap());
+    let app = Router::new().route("/", get(|| async {})).layer(unclonable().fail_closed().with_cost(1));
     assert_eq!(fetch(&app, "/").await.status, 200);
     assert_eq!(fetch(&app, "/").await.text(), "no");
 }

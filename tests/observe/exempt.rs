@@ -27,7 +27,7 @@ fn app(observer: impl Observer) -> Router {
     };
     let limiter = Limiter::new(MemoryStore::new()).with_observer(observer);
     let limit = RateLimitLayer::new(limiter, per_minute("p", 9), key.on_missing_key(MissingKey::Exempt));
-    let limit = limit.route("/healthz", Route::exempt()).unwrap();
+    let limit = limit.route("/healthz", Route::exempt());
     Router::new().route("/", get(|| async {})).route("/healthz", get(|| async {})).layer(limit)
 }
 
@@ -54,7 +54,7 @@ async fn law_13_exempt_requests_are_reported_with_the_cause() {
     let limit = RateLimitLayer::new(both, per_minute("p", 9), missing());
     let alone = Router::new().route("/", get(|| async {})).layer(limit.clone());
     fetch(&alone, "/").await;
-    let with_another = limit.and(per_minute("all", 9), GlobalKey).unwrap();
+    let with_another = limit.and(per_minute("all", 9), GlobalKey);
     fetch(&Router::new().route("/", get(|| async {})).layer(with_another), "/").await;
     assert_eq!((first.take().exempt, second.take().exempt), (vec!["missing_key"], vec!["missing_key"]));
 }
@@ -66,7 +66,7 @@ async fn a_missing_key_is_reported_before_an_exempt_one() {
     let missing = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
     let none = |_: &Parts| None::<Key>;
     let limit = RateLimitLayer::new(limiter, per_minute("p", 9), none);
-    let limit = limit.and(per_minute("q", 9), missing).unwrap().and(per_minute("r", 9), none).unwrap();
+    let limit = limit.and(per_minute("q", 9), missing).and(per_minute("r", 9), none);
     fetch(&Router::new().route("/", get(|| async {})).layer(limit), "/").await;
     assert_eq!(recorder.take().exempt, ["missing_key"]);
 }

@@ -173,7 +173,7 @@ async fn law_13_each_new_effect_of_an_outage_is_a_warning_at_once_and_the_recove
     let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock.clone()));
     let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey);
-    let app = Router::new().fallback(|| async {}).layer(layer.route("/search", Route::new().fail_closed()).unwrap());
+    let app = Router::new().fallback(|| async {}).layer(layer.route("/search", Route::new().fail_closed()));
     flaky.fail(Some(Error::new(ErrorKind::Unavailable, "gone")));
     for (path, times) in [("/search", 3), ("/watch", 225), ("/search", 5)] {
         for _ in 0..times {
@@ -204,7 +204,7 @@ async fn law_13_each_new_effect_of_an_outage_is_a_warning_at_once_and_the_recove
 async fn the_warning_of_an_instance_that_does_not_know_its_share_says_that_requests_are_refused() {
     let (log, _guard) = Log::start(Level::INFO);
     let limiter = Limiter::new(DownStore).with_local_discovered(MemoryStore::new()).with_observer(Tracing::new());
-    let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).fail_local().unwrap();
+    let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).fail_local();
     assert_eq!(fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await.status, 503);
     let lines = log.take();
     let [line] = &lines[..] else { panic!("{lines:#?}") };

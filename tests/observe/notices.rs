@@ -117,9 +117,7 @@ async fn law_13_each_new_effect_of_an_outage_is_reported_at_once_with_the_number
     let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 2).unwrap();
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1_000), GlobalKey)
         .route("/search", Route::new().fail_closed())
-        .unwrap()
-        .route("/local", Route::new().fail_local())
-        .unwrap();
+        .route("/local", Route::new().fail_local());
     let app = Router::new().fallback(|| async {}).layer(layer);
     for (path, times) in [("/search", 3), ("/watch", 225), ("/local", 1), ("/search", 10), ("/watch", 10)] {
         for _ in 0..times {

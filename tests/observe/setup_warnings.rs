@@ -71,7 +71,7 @@ async fn a_forwarding_header_with_a_key_by_peer_address_warns_once() {
             send(&app, from([203, 0, 113, 7], &[(header, "for=198.51.100.1")])).await;
         }
         // A derived layer does not warn again.
-        send(&super::setup_warnings::app(layer.with_cost(2).unwrap()), from([203, 0, 113, 7], &[(header, "x")])).await;
+        send(&super::setup_warnings::app(layer.with_cost(2)), from([203, 0, 113, 7], &[(header, "x")])).await;
         assert_warnings(&recorder.take().warnings, &[("forwarded_header", header)]);
     }
 }
@@ -105,7 +105,7 @@ async fn one_address_in_the_first_thousand_requests_warns_and_two_do_not() {
     assert_warnings(&recorder.take().warnings, &[("one_address", "first 1000 requests")]);
     let boxed: Box<dyn KeyExtractor> = Box::new(PeerIp::new());
     assert_eq!(boxed.origin(), KeyOrigin::Peer);
-    let two = app(RateLimitLayer::new(limiter, wide(), GlobalKey).and(per_minute("q", 9_000), boxed).unwrap());
+    let two = app(RateLimitLayer::new(limiter, wide(), GlobalKey).and(per_minute("q", 9_000), boxed));
     for _ in 0..500 {
         send(&two, from([10, 0, 0, 1], &[])).await;
         send(&two, from([10, 0, 0, 2], &[])).await;
@@ -155,7 +155,7 @@ async fn two_layers_that_charge_different_policies_keys_or_stores_do_not_warn() 
             wide(),
             GlobalKey,
         )),
-        Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(layer(wide()).with_cost(0).unwrap()),
+        Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(layer(wide()).with_cost(0)),
         Router::new()
             .route("/", get(|| async {}).layer(layer(wide())))
             .route("/b", get(|| async {}).layer(layer(wide()))),
@@ -174,9 +174,9 @@ async fn a_route_that_matches_none_of_the_first_ten_thousand_requests_warns() {
     let (limiter, recorder) = recorded();
     let layer = RateLimitLayer::new(limiter, wide(), GlobalKey)
         .route("GET /search", Route::cost(2))
-        .and_then(|layer| layer.route("POST /search", Route::cost(3)))
-        .and_then(|layer| layer.route("/serach", Route::exempt()));
-    let app = app(layer.unwrap());
+        .route("POST /search", Route::cost(3))
+        .route("/serach", Route::exempt());
+    let app = app(layer);
     send(&app, request(Method::HEAD, "/search", &[])).await;
     for _ in 0..9_998 {
         fetch(&app, "/").await;

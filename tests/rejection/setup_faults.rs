@@ -93,7 +93,7 @@ async fn the_same_policy_twice_is_an_error_and_never_charged_twice() {
     let twice = || RateLimitLayer::new(limiter(), [policy(9), policy(9)], GlobalKey);
     let duplicate = r#"two policies of one check are called "p" and would share their counts; rename one"#;
     assert_eq!(twice().validated().unwrap_err().to_string(), duplicate);
-    assert_eq!(twice().with_cost(2).unwrap_err().to_string(), duplicate);
+    assert_eq!(twice().with_cost(2).validated().unwrap_err().to_string(), duplicate);
     // Policies that are chosen for each request are checked with the request.
     let dynamic = RateLimitLayer::new(limiter(), |_: &Parts, _: &Key| vec![policy(9), policy(9)], GlobalKey);
     let router = || Router::new().route("/", get(|| async {}));

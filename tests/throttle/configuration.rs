@@ -5,7 +5,7 @@ use std::error::Error;
 use http::{HeaderMap, Response, StatusCode};
 use tollgate::{
     ConfigError, Key, Limiter, MemoryStore, ThrottleLayer,
-    throttle::{HttpHead, Throttle, Throttled},
+    throttle::{HttpHead, Throttle, ThrottleCost, Throttled},
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -18,26 +18,64 @@ fn layer() -> ThrottleLayer {
 
 #[tokio::test]
 async fn a_fixed_cost_that_would_throttle_nothing_or_everything_is_an_error() {
-    let zero = layer().with_cost(0).unwrap_err();
+    let zero = layer().with_cost(0).validated().unwrap_err();
     says(&zero, r#"policy "p": a cost of 0 would throttle nothing; "#);
     says(&zero, "a closure that returns 0");
-    let above = layer().with_cost(11_u32).unwrap_err();
+    let above = layer().with_cost(11_u32).validated().unwrap_err();
     says(above, r#"a cost of 11 can never pass policy "p", which lets at most 10 through at once; "#);
-    says(layer().with_cost(-1).unwrap_err(), "a cost of -1 would refund units; ");
-    assert!(layer().with_cost(10).is_ok());
+    says(layer().with_cost(-1).validated().unwrap_err(), "a cost of -1 would refund units; ");
+    assert!(layer().with_cost(10).validated().is_ok());
 }
 
 #[tokio::test]
 async fn fail_local_needs_a_fallback() {
-    says(layer().fail_local().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
+    says(layer().fail_local().validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     let limiter = Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 1).unwrap();
-    assert!(ThrottleLayer::new(limiter, per_minute("p", 1), "k").fail_local().is_ok());
+    assert!(ThrottleLayer::new(limiter, per_minute("p", 1), "k").fail_local().validated().is_ok());
+}
+
+#[tokio::test]
+async fn a_throttle_with_a_mistake_that_is_not_validated_makes_no_call() {
+    type Setter = fn(ThrottleLayer) -> ThrottleLayer;
+    let mistakes: [(Setter, &str); 4] = [
+        (|layer| layer.with_cost(-1), "a cost of -1 would refund units; "),
+        (|layer| layer.with_cost(0), "a cost of 0 would throttle nothing; "),
+        (|layer| layer.with_cost(11), "a cost of 11 can never pass "),
+        // The first of two mistakes.
+        (|layer| layer.with_cost(-2).with_cost(12).fail_local(), "a cost of -2 would refund units; "),
+    ];
+    let failure_policies: [Setter; 3] =
+        [|layer| layer.fail_open(), |layer| layer.fail_closed(), |layer| layer.fail_local()];
+    for (mistake, message) in mistakes {
+        for fail in failure_policies {
+            let layer = fail(mistake(layer()));
+            says(layer.clone().validated().unwrap_err(), message);
+            makes_no_call(layer, message).await;
+        }
+    }
+    makes_no_call(layer().fail_local(), "fail_local needs a limiter with a local fallback: ").await;
+    // Calls that cost nothing are not made either.
+    let (free, second) = (|_: &EmptyRequest| 0, per_minute("second", 5));
+    makes_no_call(layer().with_cost(free).and_limit(second, 6), "a cost of 6 can never pass ").await;
+    let concurrent = tollgate::Policy::concurrent("calls", 2).unwrap();
+    makes_no_call(layer().and_limit(concurrent, 1), r#"policy "calls" limits how much runs at once"#).await;
+    let after = layer().and_limit(per_minute("second", 5), 1).with_cost(2);
+    makes_no_call(after, "call `with_cost` before `and_limit`").await;
+}
+
+async fn makes_no_call<C: ThrottleCost<EmptyRequest>>(layer: ThrottleLayer<Key, C>, message: &str) {
+    let upstream = Upstream::default();
+    let error = call(&layer.layer(upstream.clone())).await.unwrap_err();
+    let throttled = error.downcast_ref::<Throttled>().unwrap();
+    says(throttled, "the throttle is misconfigured, so no call is made; ");
+    says(throttled.source().unwrap(), message);
+    assert!(upstream.calls().is_empty(), "{message}");
 }
 
 #[tokio::test]
 async fn a_computed_cost_above_the_capacity_is_an_error_of_the_call() {
     let upstream = Upstream::default();
-    let client = layer().with_cost(|_: &EmptyRequest| 11).unwrap().fail_open().layer(upstream.clone());
+    let client = layer().with_cost(|_: &EmptyRequest| 11).fail_open().layer(upstream.clone());
     let error = call(&client).await.unwrap_err();
     let throttled = error.downcast_ref::<Throttled>().unwrap();
     assert_eq!(throttled.retry_after(), None);
@@ -61,7 +99,6 @@ async fn the_types_have_names_and_clones() {
         by_host: layer()
             .with_key((|_| Key::from("host")) as KeyOf)
             .with_cost((|_| 1) as CostOf)
-            .unwrap()
             .layer(Upstream::default()),
     };
     call(&client.one).await.unwrap();

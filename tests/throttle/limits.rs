@@ -26,7 +26,7 @@ fn requests(limit: u32) -> Policy {
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
     let upstream = Upstream::default();
-    let throttle = layer().with_cost(|_: &EmptyRequest| 40).unwrap().and_limit(requests(3), 1).unwrap();
+    let throttle = layer().with_cost(|_: &EmptyRequest| 40).and_limit(requests(3), 1);
     let client = throttle.layer(upstream.clone());
     for _ in 0..5 {
         call(&client).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
     upstream.assert_calls(&[millis(0), millis(0), secs(1), secs(1), secs(2)]);
 
     let upstream = Upstream::default();
-    let client = layer().and_limit(requests(3), |_: &EmptyRequest| 1).unwrap().layer(upstream.clone());
+    let client = layer().and_limit(requests(3), |_: &EmptyRequest| 1).layer(upstream.clone());
     for _ in 0..5 {
         call(&client).await.unwrap();
     }
@@ -45,10 +45,10 @@ async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_that_a_further_limit_never_lets_pass_is_an_error() {
-    let above = layer().and_limit(requests(3), 4).unwrap_err();
+    let above = layer().and_limit(requests(3), 4).validated().unwrap_err();
     says(above, r#"a cost of 4 can never pass policy "requests", which lets at most 3 through at once; "#);
     let upstream = Upstream::default();
-    let client = layer().fail_open().and_limit(requests(3), |_: &EmptyRequest| 4).unwrap().layer(upstream.clone());
+    let client = layer().fail_open().and_limit(requests(3), |_: &EmptyRequest| 4).layer(upstream.clone());
     let error = call(&client).await.unwrap_err();
     assert!(error.downcast_ref::<Throttled>().unwrap().to_string().contains("can never pass"), "{error}");
     assert!(upstream.calls().is_empty());
@@ -57,14 +57,14 @@ async fn a_cost_that_a_further_limit_never_lets_pass_is_an_error() {
 /// It would replace the costs of the further limits, which would then limit nothing.
 #[test]
 fn a_cost_after_further_limits_is_a_configuration_error_that_names_the_order() {
-    let error = layer().and_limit(requests(3), 1).unwrap().with_cost(2).unwrap_err();
+    let error = layer().and_limit(requests(3), 1).with_cost(2).validated().unwrap_err();
     says(error, "the cost would replace those of the further limits; call `with_cost` before `and_limit`");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_a_slot_and_for_a_rate() {
     let concurrent = Policy::concurrent("calls", 2).unwrap();
-    let error = layer().and_limit(concurrent.clone(), 1).unwrap_err();
+    let error = layer().and_limit(concurrent.clone(), 1).validated().unwrap_err();
     says(&error, r#"policy "calls" limits how much runs at once, "#);
     says(&error, "first one of a `ThrottleLayer`");
 
@@ -78,7 +78,7 @@ async fn a_call_waits_for_a_slot_and_for_a_rate() {
         }
     });
     let throttle = ThrottleLayer::new(limiter(), concurrent, "upstream").hold_until_end();
-    let client = throttle.and_limit(requests(3), 1).unwrap().layer(upstream);
+    let client = throttle.and_limit(requests(3), 1).layer(upstream);
     let made: Vec<_> = (0..5).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
     for made in made {
         drop(made.await.unwrap().unwrap());

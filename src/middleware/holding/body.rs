@@ -51,8 +51,9 @@ pin_project! {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
-    ///     .with_cost(100)?
-    ///     .with_settlement(|_: &Parts| Settlement::Units(7))?;
+    ///     .with_cost(100)
+    ///     .with_settlement(|_: &Parts| Settlement::Units(7))
+    ///     .validated()?;
     /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
     ///
     /// let response: Response<HeldBody<Full<Bytes>>> = service.oneshot(Request::new(())).await?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use crate::{
     cost::{Cost, IntoCost, NamedCosts},
-    error::ConfigError,
+    error::FirstMistake,
     failure::FailurePolicy,
     policy::{PolicySource, SharedSource},
 };
@@ -28,11 +28,12 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to `RateLimitLayer::route`"]
 pub struct Route {
-    cost: Option<Result<Cost, ConfigError>>,
-    named_costs: Vec<(String, Result<Cost, ConfigError>)>,
+    cost: Option<Cost>,
+    named_costs: NamedCosts,
     failure: Option<FailurePolicy>,
     policies: Option<SharedSource>,
     exempt: bool,
+    mistake: FirstMistake,
 }
 
 impl Route {
@@ -47,13 +48,20 @@ impl Route {
     /// let export = Route::new().fail_closed();
     /// ```
     pub const fn new() -> Self {
-        Self { cost: None, named_costs: Vec::new(), failure: None, policies: None, exempt: false }
+        Self {
+            cost: None,
+            named_costs: NamedCosts::NONE,
+            failure: None,
+            policies: None,
+            exempt: false,
+            mistake: FirstMistake::NONE,
+        }
     }
 
     /// Creates a route whose requests cost `cost` units: a number, or a closure over the request.
     ///
-    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns the error of a cost that is negative or above
-    /// the limit.
+    /// A cost that is negative or above the limit is a mistake of the layer, which
+    /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
@@ -112,8 +120,9 @@ impl Route {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .route("/healthz", Route::exempt())?
-    ///     .route("/static/{*rest}", Route::exempt())?;
+    ///     .route("/healthz", Route::exempt())
+    ///     .route("/static/{*rest}", Route::exempt())
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -134,14 +143,16 @@ impl Route {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(self, cost: impl IntoCost) -> Self {
-        Self { cost: Some(cost.into_cost()), ..self }
+    pub fn with_cost(mut self, cost: impl IntoCost) -> Self {
+        self.cost = self.mistake.keep(cost.into_cost());
+        self
     }
 
     /// Sets the cost under the policy with the name `policy`, in place of every other cost; see
     /// [`RateLimitLayer::with_cost_of`](crate::RateLimitLayer::with_cost_of).
     ///
-    /// The policy is one of this route, or one that the layer also charges on this route.
+    /// The policy is one of this route, or one that the layer also charges on this route. A name that none of them has
+    /// is a mistake of the layer.
     ///
     /// # Examples
     ///
@@ -151,13 +162,16 @@ impl Route {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 10_000)?];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
-    ///     .route("/summary", Route::new().with_cost_of("tokens", 500))?;
+    ///     .route("/summary", Route::new().with_cost_of("tokens", 500))
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
     pub fn with_cost_of(mut self, policy: &str, cost: impl IntoCost) -> Self {
-        self.named_costs.push((policy.to_owned(), cost.into_cost()));
+        if let Some(cost) = self.mistake.keep(cost.into_cost()) {
+            self.named_costs.set(policy, cost);
+        }
         self
     }
 
@@ -191,14 +205,14 @@ impl Route {
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
     /// [`FailurePolicy::Local`].
     ///
-    /// [`RateLimitLayer::route`](crate::RateLimitLayer::route) returns an error unless the limiter has
+    /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns an error unless the limiter has
     /// [a local fallback](crate::Limiter::with_local).
     pub fn fail_local(self) -> Self {
         Self { failure: Some(FailurePolicy::Local), ..self }
     }
 }
 
-/// The settings of a [`Route`], free of errors, as the table stores them.
+/// The settings of a [`Route`], as the table stores them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) cost: Option<Cost>,
@@ -210,18 +224,11 @@ pub(crate) struct Settings {
     pub(super) matched: Arc<AtomicBool>,
 }
 
-impl TryFrom<Route> for Settings {
-    type Error = ConfigError;
-
-    fn try_from(route: Route) -> Result<Self, ConfigError> {
-        let Route { cost, named_costs: given, failure, policies, exempt } = route;
-        if policies.as_ref().and_then(|policies| policies.fixed()).is_some_and(<[_]>::is_empty) {
-            return Err(ConfigError::no_policy());
-        }
-        let mut named_costs = NamedCosts::default();
-        for (policy, cost) in given {
-            named_costs.set(&policy, cost?);
-        }
-        Ok(Self { cost: cost.transpose()?, failure, named_costs, policies, exempt, matched: Arc::default() })
+impl Route {
+    /// The settings as the table stores them. The first mistake in them goes to `mistake`.
+    pub(crate) fn into_settings(self, mistake: &mut FirstMistake) -> Settings {
+        let Self { cost, named_costs, failure, policies, exempt, mistake: own } = self;
+        mistake.keep(own.found());
+        Settings { cost, named_costs, failure, policies, exempt, matched: Arc::default() }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Follower {
     owner: Arc<dyn RulesOwner>,
 }
 
-type Change = Arc<dyn Fn(&mut Rules, &OtherPolicies) -> Result<(), ConfigError> + Send + Sync>;
+type Change = Arc<dyn Fn(&mut Rules) + Send + Sync>;
 
 /// Replaces the rules of followers. Followers keep their owner alive.
 pub(crate) trait RulesOwner: Send + Sync {
@@ -76,11 +76,8 @@ impl Follower {
     /// The rules that follow from `base`: with the changes of the layer's setters, and checked together with its
     /// further keys.
     pub(crate) fn derive(&self, mut base: Rules) -> Result<Rules, ConfigError> {
-        for change in &self.changes {
-            change(&mut base, &self.others)?;
-        }
-        base.validate(&self.others, self.limiter.has_fallback())?;
-        base.validate_holds(&self.others, self.settles, &self.limiter)?;
+        self.changes.iter().for_each(|change| change(&mut base));
+        base.validate(&self.others, self.settles, &self.limiter)?;
         Ok(base)
     }
 
@@ -93,21 +90,7 @@ impl Follower {
         let mut followers = self.owner.followers().lock();
         let mut rules = Rules::clone(&self.load());
         change(&mut rules);
-        let change = move |rules: &mut Rules, _: &OtherPolicies| {
-            change(rules);
-            Ok(())
-        };
         followers.insert(self.copy(rules, Some(Arc::new(change)), self.others.clone()))
-    }
-
-    pub(super) fn try_changed(
-        &self,
-        change: impl Fn(&mut Rules, &OtherPolicies) -> Result<(), ConfigError> + Send + Sync + 'static,
-    ) -> Result<Arc<Self>, ConfigError> {
-        let mut followers = self.owner.followers().lock();
-        let mut rules = Rules::clone(&self.load());
-        change(&mut rules, &self.others)?;
-        Ok(followers.insert(self.copy(rules, Some(Arc::new(change)), self.others.clone())))
     }
 
     pub(super) fn with_others(&self, others: OtherPolicies) -> Arc<Self> {

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "serde")]
 mod follower;
+mod judged;
 mod source;
 mod value;
 

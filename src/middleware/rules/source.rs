@@ -6,8 +6,10 @@ use std::{fmt, ops::Deref};
 
 #[cfg(feature = "serde")]
 use super::follower::Follower;
-use super::value::{OtherPolicies, Rules};
-use crate::error::ConfigError;
+use super::{
+    judged::Judged,
+    value::{OtherPolicies, Rules},
+};
 
 /// The rules of a layer, as the layer holds them.
 #[derive(Clone)]
@@ -55,18 +57,14 @@ impl RulesSource {
         }
     }
 
-    /// As [`change`](Self::change), for a change that may fail. `others` are the policies of the further keys.
-    pub(in crate::middleware) fn try_change(
-        &mut self,
-        others: &OtherPolicies,
-        change: impl Fn(&mut Rules, &OtherPolicies) -> Result<(), ConfigError> + Send + Sync + 'static,
-    ) -> Result<(), ConfigError> {
+    /// Says that the layer will be another one, so that it is judged anew.
+    pub(in crate::middleware) fn forget_judgement(&mut self) {
         match self {
-            Self::Fixed(rules) => change(rules, others)?,
+            Self::Fixed(rules) => rules.judged = Judged::default(),
+            // Each change makes a new follower, whose rules are a copy.
             #[cfg(feature = "serde")]
-            Self::Live(follower) => *self = Self::Live(follower.try_changed(change)?),
+            Self::Live(_) => {}
         }
-        Ok(())
     }
 
     /// Says that the layer settles holds, so that rules which replace the present ones need a policy with holds.

@@ -4,14 +4,15 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
+use super::judged::Judged;
 use crate::{
     cost::{Cost, NamedCosts},
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
     headers::Writer,
     key::path::matched_path,
     limiter::Limiter,
-    middleware::route::{RouteTable, Settings},
+    middleware::route::{Route, RouteTable, Settings},
     observe::{ObservedRequest, Once},
     policy::{Policy, PolicySource},
 };
@@ -35,6 +36,10 @@ pub(crate) struct Rules {
     pub(in crate::middleware) only_shadow: Arc<Once>,
     /// Whether the warning that requests run without a slot is due. Clones share it.
     pub(in crate::middleware) without_slot: Arc<Once>,
+    /// What is wrong with one setting, whatever the others are.
+    pub(in crate::middleware) mistake: FirstMistake,
+    /// What the first request has found wrong with the layer that has these rules.
+    pub(in crate::middleware) judged: Judged,
 }
 
 impl Rules {
@@ -49,66 +54,74 @@ impl Rules {
             shadow: false,
             only_shadow: Arc::default(),
             without_slot: Arc::default(),
+            mistake: FirstMistake::default(),
+            judged: Judged::default(),
         }
     }
 
     /// Checks everything that can be checked without a request. `others` are the policies of the further keys.
+    /// `settles` says whether the layer settles holds.
     ///
     /// # Errors
     ///
-    /// A fixed cost that can never pass, two policies that would share a count, a list without policies, or a missing
-    /// local fallback.
+    /// The first mistake in one setting. Otherwise settings that do not fit together: a fixed cost that can never pass,
+    /// the cost of an unknown policy, two policies that would share a count, a list without policies, a missing local
+    /// fallback, or holds that the policies or the store do not have.
     pub(in crate::middleware) fn validate(
         &self,
         others: &OtherPolicies,
-        has_fallback: bool,
+        settles: bool,
+        limiter: &Limiter,
     ) -> Result<(), ConfigError> {
+        self.mistake.found()?;
         let layer = Settings::default();
-        for settings in std::iter::once(&layer).chain(self.routes.all()) {
-            if settings.exempt {
-                continue;
+        for policy in self.named_costs.names() {
+            self.require_policy(policy, &layer, others)?;
+        }
+        for settings in std::iter::once(&layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
+            self.validate_entry(settings, others, limiter)?;
+        }
+        self.validate_holds(others, settles, limiter)
+    }
+
+    /// Checks requests with `settings`.
+    fn validate_entry(
+        &self,
+        settings: &Settings,
+        others: &OtherPolicies,
+        limiter: &Limiter,
+    ) -> Result<(), ConfigError> {
+        if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !limiter.has_fallback() {
+            return Err(ConfigError::local_without_fallback());
+        }
+        for policy in settings.named_costs.names() {
+            self.require_policy(policy, settings, others)?;
+        }
+        let fixed = || self.sources(settings, others).filter_map(PolicySource::fixed);
+        if fixed().any(<[Policy]>::is_empty) {
+            return Err(ConfigError::no_policy());
+        }
+        let policies: Vec<&Policy> = fixed().flatten().collect();
+        for (index, policy) in policies.iter().enumerate() {
+            if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+                return Err(ConfigError::duplicate_policy(policy.name()));
             }
-            if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !has_fallback {
-                return Err(ConfigError::local_without_fallback());
-            }
-            let fixed = || self.sources(settings, others).filter_map(PolicySource::fixed);
-            if fixed().any(<[Policy]>::is_empty) {
-                return Err(ConfigError::no_policy());
-            }
-            let policies: Vec<&Policy> = fixed().flatten().collect();
-            for (index, policy) in policies.iter().enumerate() {
-                if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-                    return Err(ConfigError::duplicate_policy(policy.name()));
-                }
-                if let Some(cost) = self.cost_under(policy, settings).fixed() {
-                    policy.check_cost(cost)?;
-                }
+            if let Some(cost) = self.cost_under(policy, settings).fixed() {
+                policy.check_cost(cost)?;
             }
         }
         Ok(())
     }
 
-    /// Adds the settings of a route, whose named costs need policies of these names.
-    pub(in crate::middleware) fn add_route(
-        &mut self,
-        route: &str,
-        settings: &Settings,
-        others: &OtherPolicies,
-    ) -> Result<(), ConfigError> {
-        for policy in settings.named_costs.names() {
-            self.require_policy(policy, settings, others)?;
-        }
-        self.routes.insert(route, settings.clone())
+    /// Adds the settings of a route.
+    pub(in crate::middleware) fn add_route(&mut self, route: &str, settings: Route) {
+        let settings = settings.into_settings(&mut self.mistake);
+        self.mistake.keep(self.routes.insert(route, settings));
     }
 
     /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
     /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
-    pub(in crate::middleware) fn require_policy(
-        &self,
-        policy: &str,
-        settings: &Settings,
-        others: &OtherPolicies,
-    ) -> Result<(), ConfigError> {
+    fn require_policy(&self, policy: &str, settings: &Settings, others: &OtherPolicies) -> Result<(), ConfigError> {
         let Some(known) = self.sources(settings, others).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
             return Ok(());
         };
@@ -122,12 +135,7 @@ impl Rules {
     }
 
     /// Checks what holds need: a policy that has them if the layer settles, and a store that has them.
-    pub(in crate::middleware) fn validate_holds(
-        &self,
-        others: &OtherPolicies,
-        settles: bool,
-        limiter: &Limiter,
-    ) -> Result<(), ConfigError> {
+    fn validate_holds(&self, others: &OtherPolicies, settles: bool, limiter: &Limiter) -> Result<(), ConfigError> {
         if settles {
             self.require_holds(others)?;
         }
@@ -227,8 +235,7 @@ impl Share {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policies, cost, named_costs, failure, routes, writer, shadow, only_shadow: _, without_slot: _ } =
-            self;
+        let Self { policies, cost, named_costs, failure, routes, writer, shadow, mistake, .. } = self;
         f.debug_struct("Rules")
             .field("policies", &policies.fixed())
             .field("cost", cost)
@@ -237,6 +244,7 @@ impl fmt::Debug for Rules {
             .field("routes", routes)
             .field("writer", writer)
             .field("shadow", shadow)
-            .finish()
+            .field("mistake", mistake)
+            .finish_non_exhaustive()
     }
 }

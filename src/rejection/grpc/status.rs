@@ -59,8 +59,9 @@ use crate::{
 /// # let (_, health) = tonic_health::server::health_reporter();
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, ApiKey::header("x-api-key")?)
-///     .route("/grpc.health.v1.Health/Check", Route::exempt())?
-///     .with_rejection(GrpcStatus::default());
+///     .route("/grpc.health.v1.Health/Check", Route::exempt())
+///     .with_rejection(GrpcStatus::default())
+///     .validated()?;
 /// let server = Server::builder().layer(limit).add_service(health);
 /// # drop(server);
 /// # Ok(())

@@ -44,7 +44,7 @@ async fn a_share_follows_a_changed_limit() {
 #[tokio::test(start_paused = true)]
 async fn headers_contain_the_whole_limit_and_the_remaining_units_of_the_share() {
     let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8).unwrap();
-    let layer = layer(limiter, 16).fail_local().unwrap().with_decision_in_response(true);
+    let layer = layer(limiter, 16).fail_local().with_decision_in_response(true);
     let mut service = ServiceBuilder::new().layer(layer).service(CountingService::default());
     for (status, remaining) in [(200, 1), (200, 0), (429, 0)] {
         let response = service.ready().await.unwrap().call(EmptyRequest::default()).await.unwrap();
@@ -63,9 +63,9 @@ async fn headers_contain_the_whole_limit_and_the_remaining_units_of_the_share() 
 async fn fail_local_without_a_fallback_is_a_configuration_error() {
     let limiter = Limiter::new(MemoryStore::new());
     let layer = layer(limiter.clone(), 9);
-    says(layer.clone().fail_local().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
+    says(layer.clone().fail_local().validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     let route = Route::cost(2).fail_local();
-    says(layer.route("/search", route).unwrap_err(), "fail_local needs a limiter with a local fallback: ");
+    says(layer.route("/search", route).validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     // A check reports the error before the first outage, and charges nothing.
     let error = limiter.check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -79,7 +79,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
 async fn each_route_chooses_its_failure_policy() {
     let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8).unwrap();
     assert!(limiter.check("k", &per_minute(8), 1).await.is_err(), "the check did not ask for the fallback");
-    let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local().unwrap();
+    let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local();
     let open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(CountingService::default());
     let mut service = ServiceBuilder::new().layer(layer).service(CountingService::default());
     assert_eq!(status(&mut service).await, StatusCode::OK);

@@ -62,13 +62,15 @@ async fn fields_contain_the_whole_limit_and_the_units_left_in_one_shard() {
 #[tokio::test]
 async fn a_cost_above_the_smallest_shard_is_an_error_or_400() {
     let layer = || RateLimitLayer::new(limiter().0, policy(43, 4), GlobalKey);
-    let error = layer().with_cost(11).unwrap_err();
+    let error = layer().with_cost(11).validated().unwrap_err();
     says(
         error,
         r#"a cost of 11 can never pass policy "p", whose smallest of 4 shards lets at most 10 through at once; "#,
     );
-    assert!(layer().route("/search", Route::cost(11)).is_err() && layer().with_cost(10).is_ok());
-    let app = app(layer().with_cost(|_: &Parts| 11).unwrap());
+    assert!(
+        layer().route("/search", Route::cost(11)).validated().is_err() && layer().with_cost(10).validated().is_ok()
+    );
+    let app = app(layer().with_cost(|_: &Parts| 11));
     let reply = get(&app, "/").await;
     assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (400, None));
 }

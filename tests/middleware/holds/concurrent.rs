@@ -134,7 +134,7 @@ async fn slots_and_rates_of_one_layer_are_one_check() {
 #[tokio::test]
 async fn a_cost_is_a_number_of_slots() {
     let ledger = Ledger::default();
-    let limit = RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_cost(2).unwrap();
+    let limit = RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_cost(2);
     let stream = || async { Body::new(Frames::of(["a"]).then_stays_open()) };
     let app = Router::new().route("/", get(stream)).layer(limit);
     let first = get_from(&app).await;
@@ -250,6 +250,6 @@ async fn other_bodies_than_those_of_axum_need_settle_and_the_response_says_so() 
     let body = refused.into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&body).contains(".with_settlement(|_| Settlement::AtEnd)"), "{body:?}");
 
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service(handler);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(handler);
     assert_eq!(service.oneshot(request()).await.unwrap().status(), 200);
 }

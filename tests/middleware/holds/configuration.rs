@@ -14,23 +14,27 @@ use crate::support::{DownStore, says};
 fn a_layer_that_settles_needs_a_policy_with_holds() {
     let limiter = Ledger::default().limiter();
     let plain = || Policy::per_minute("plain", 10).unwrap();
-    let error = RateLimitLayer::new(limiter.clone(), plain(), one_client()).with_settlement(at_end).unwrap_err();
+    let error =
+        RateLimitLayer::new(limiter.clone(), plain(), one_client()).with_settlement(at_end).validated().unwrap_err();
     says(error, r#"policy "plain" has no holds; call `.with_holds(Holds::new())` on it"#);
 
     for policies in [vec![plain(), tokens()], vec![uploads()]] {
-        assert!(RateLimitLayer::new(limiter.clone(), policies, one_client()).with_settlement(at_end).is_ok());
+        assert!(
+            RateLimitLayer::new(limiter.clone(), policies, one_client()).with_settlement(at_end).validated().is_ok()
+        );
     }
     let layer = RateLimitLayer::new(limiter.clone(), plain(), one_client());
-    assert!(layer.clone().route("/generate", Route::policy(tokens())).unwrap().with_settlement(at_end).is_ok());
-    assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).unwrap().with_settlement(at_end).is_ok());
+    assert!(layer.clone().route("/generate", Route::policy(tokens())).with_settlement(at_end).validated().is_ok());
+    assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).with_settlement(at_end).validated().is_ok());
     let chosen = move |_: &Parts, _: &Key| plain();
-    assert!(RateLimitLayer::new(limiter, chosen, one_client()).with_settlement(at_end).is_ok());
+    assert!(RateLimitLayer::new(limiter, chosen, one_client()).with_settlement(at_end).validated().is_ok());
 }
 
 #[test]
 fn a_store_without_holds_is_an_error() {
     let limiter = tollgate::Limiter::new(DownStore);
-    let error = RateLimitLayer::new(limiter.clone(), tokens(), one_client()).with_settlement(at_end).unwrap_err();
+    let error =
+        RateLimitLayer::new(limiter.clone(), tokens(), one_client()).with_settlement(at_end).validated().unwrap_err();
     says(error, "the store has no holds; ");
     let error = RateLimitLayer::new(limiter.clone(), uploads(), one_client()).validated().unwrap_err();
     says(error, "the store has no holds; ");
@@ -60,5 +64,10 @@ fn a_function_settles() {
     fn settle(_: &http::response::Parts) -> Settlement {
         Settlement::Held
     }
-    assert!(RateLimitLayer::new(Ledger::default().limiter(), tokens(), one_client()).with_settlement(settle).is_ok());
+    assert!(
+        RateLimitLayer::new(Ledger::default().limiter(), tokens(), one_client())
+            .with_settlement(settle)
+            .validated()
+            .is_ok()
+    );
 }

@@ -27,8 +27,8 @@ fn asks(path: &str, tokens: &str) -> Request<Body> {
 #[tokio::test]
 async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
     let ledger = Ledger::default();
-    let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(max_tokens).unwrap();
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service_fn(model);
+    let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(max_tokens);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
@@ -45,11 +45,8 @@ async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() 
     let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new()).unwrap();
     let limit = RateLimitLayer::new(ledger.limiter(), [tokens(), per_day.clone(), uploads()], one_client())
         .with_cost_of("tokens", max_tokens)
-        .unwrap()
         .with_cost_of("uploads", max_tokens)
-        .unwrap()
-        .with_settlement(at_end)
-        .unwrap();
+        .with_settlement(at_end);
     let service = ServiceBuilder::new().layer(limit).service_fn(model);
     let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
     let left_of = async |policy: &Policy| left(&ledger.limiter(), policy).await;
@@ -64,10 +61,8 @@ async fn a_fixed_cost_of_zero_is_free() {
     let ledger = Ledger::default();
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
         .with_cost(max_tokens)
-        .unwrap()
-        .route("/list", Route::cost(0))
-        .unwrap();
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service_fn(model);
+        .route("/list", Route::cost(0));
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
     drop(service.oneshot(asks("/list", "7")).await.unwrap());
     assert_eq!(ledger.settlements(), []);
     assert_eq!(left(&ledger.limiter(), &tokens()).await, 1_000);

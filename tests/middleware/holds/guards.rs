@@ -139,7 +139,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
     {
         let ledger = Ledger::default();
         let policy = tokens().with_holds(Holds::new().with_unsettled(unsettled)).unwrap();
-        let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100).unwrap();
+        let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100);
         let (sender, guards) = mpsc::channel();
         let handler = service_fn(move |request: Request| {
             sender.send(request.extensions().get::<Bill>().unwrap().guard()).unwrap();
@@ -150,7 +150,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
                 Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
             }
         });
-        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).unwrap()).service(handler);
+        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(handler);
         let _ = timeout(Duration::from_millis(5), service.oneshot(request())).await;
         assert_eq!(ledger.settlements(), []);
         drop(guards.recv().unwrap());
@@ -201,8 +201,7 @@ async fn a_slot_that_a_guard_keeps_is_renewed() {
 #[tokio::test]
 async fn a_guard_of_a_request_without_holds_keeps_nothing() {
     let ledger = Ledger::default();
-    let limit =
-        RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).route("/exempt", Route::exempt()).unwrap();
+    let limit = RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).route("/exempt", Route::exempt());
     let handler = |guard: HoldGuard| async move { drop(guard) };
     let app = Router::new().route("/exempt", get(handler)).layer(limit).route("/outside", get(handler));
     for path in ["/exempt", "/outside"] {

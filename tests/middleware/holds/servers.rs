@@ -89,10 +89,8 @@ async fn hyper_sends_the_bodies_and_settles_them() {
     });
     let limit = RateLimitLayer::new(ledger.limiter(), [uploads(), tokens()], one_client())
         .with_cost_of("tokens", 100)
-        .unwrap()
         .with_rejection(EmptyBody::default())
-        .with_settlement(at_end)
-        .unwrap();
+        .with_settlement(at_end);
     let service = ServiceBuilder::new().layer(limit).service(handler);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -39,7 +39,7 @@ async fn only_failed_logins_count() {
         _ => Settlement::Nothing,
     };
     let logins = Policy::per_minute("logins", 2).unwrap().with_holds(Holds::new()).unwrap();
-    let limit = RateLimitLayer::new(ledger.limiter(), logins, one_client()).with_settlement(failed).unwrap();
+    let limit = RateLimitLayer::new(ledger.limiter(), logins, one_client()).with_settlement(failed);
     let login = service_fn(|request: Request<Body>| async move {
         let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
         Ok::<_, Infallible>(Response::builder().status(status).body(Body::empty()).unwrap())
@@ -84,9 +84,7 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
     let requests = Policy::per_minute("requests", 2).unwrap();
     let limit = RateLimitLayer::new(ledger.limiter(), [requests.clone(), tokens()], one_client())
         .with_cost_of("tokens", 600)
-        .unwrap()
-        .with_settlement(|_: &Parts| Settlement::Nothing)
-        .unwrap();
+        .with_settlement(|_: &Parts| Settlement::Nothing);
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
     assert_eq!(ledger.settlements(), [(0, Settled)], "one hold");
@@ -97,8 +95,7 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
 async fn a_denied_check_holds_and_settles_nothing() {
     let ledger = Ledger::default();
     let requests = Policy::per_minute("requests", 1).unwrap();
-    let limit =
-        RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client()).with_settlement(at_end).unwrap();
+    let limit = RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client()).with_settlement(at_end);
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     drop(service.clone().oneshot(request()).await.unwrap());
     assert_eq!(ledger.settlements().len(), 1);
@@ -111,11 +108,7 @@ async fn a_denied_check_holds_and_settles_nothing() {
 #[tokio::test]
 async fn each_forwarded_request_has_a_bill_and_exempt_ones_hold_nothing() {
     let ledger = Ledger::default();
-    let limit = layer(ledger.limiter(), at_end)
-        .route("/exempt", Route::exempt())
-        .unwrap()
-        .route("/free", Route::cost(0))
-        .unwrap();
+    let limit = layer(ledger.limiter(), at_end).route("/exempt", Route::exempt()).route("/free", Route::cost(0));
     let handler = service_fn(|request: Request<Body>| async move {
         request.extensions().get::<Bill>().expect("a bill").set_cost(5);
         Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
@@ -132,7 +125,7 @@ async fn each_forwarded_request_has_a_bill_and_exempt_ones_hold_nothing() {
 #[tokio::test]
 async fn a_shadow_policy_holds_what_fits_and_refuses_nothing() {
     let ledger = Ledger::default();
-    let limit = layer(ledger.limiter(), at_end).with_cost(600).unwrap().with_shadow(true);
+    let limit = layer(ledger.limiter(), at_end).with_cost(600).with_shadow(true);
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     let first = service.clone().oneshot(request()).await.unwrap();
     let second = service.oneshot(request()).await.unwrap();

@@ -18,11 +18,7 @@ async fn layers_share_the_bill_of_a_request() {
     let ledger = Ledger::default();
     let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new()).unwrap();
     let limit = |policy: Policy, cost: u32| {
-        RateLimitLayer::new(ledger.limiter(), policy, one_client())
-            .with_cost(cost)
-            .unwrap()
-            .with_settlement(at_end)
-            .unwrap()
+        RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(cost).with_settlement(at_end)
     };
     let handler = |Extension(bill): Extension<Bill>| async move {
         bill.set_cost(7);
@@ -50,17 +46,11 @@ async fn a_refusal_of_an_inner_layer_is_a_response_of_the_outer_one() {
     let spent = Policy::per_minute("spent", 1).unwrap();
     let _ = ledger.limiter().check(super::CLIENT, &spent, 1).await.unwrap();
     let service = ServiceBuilder::new()
-        .layer(
-            RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
-                .with_cost(100)
-                .unwrap()
-                .with_settlement(
-                    |response: &Parts| if response.status == 429 { Settlement::Nothing } else { Settlement::AtEnd },
-                )
-                .unwrap(),
-        )
+        .layer(RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(100).with_settlement(
+            |response: &Parts| if response.status == 429 { Settlement::Nothing } else { Settlement::AtEnd },
+        ))
         .layer(RateLimitLayer::new(ledger.limiter(), spent, one_client()))
-        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end).unwrap())
+        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end))
         .service(service_fn(|_: http::Request<Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::<bytes::Bytes>::from("never")))
         }));

@@ -107,17 +107,17 @@ impl Site {
             }
             let settled: Vec<Mode> = modes.iter().copied().filter(|mode| here(mode, true)).collect();
             if let Some(layer) = layer(&settled, limiter)? {
-                router = router.merge(routes(&settled).layer(layer.with_settlement(settle)?));
+                router = router.merge(routes(&settled).layer(layer.with_settlement(settle)));
             }
         }
         if modes.contains(&Mode::WebLive) {
             let layer = self.replaced.limits().layer(limiter.clone(), HeaderKey::new(CLIENT)?)?;
-            let layer = layer.with_cost(cost_of)?.with_decision_in_response(true);
+            let layer = layer.with_cost(cost_of).with_decision_in_response(true);
             router = router.merge(routes(&[Mode::WebLive]).layer(layer));
         }
         if modes.contains(&Mode::WebPlans) {
             let layer = RateLimitLayer::new(limiter.clone(), self.looked_up.plans.clone(), HeaderKey::new(CLIENT)?);
-            let layer = with_routes(layer, Mode::WebPlans, |route, _| route.fail_closed())?;
+            let layer = with_routes(layer, Mode::WebPlans, |route, _| route.fail_closed());
             router = router.merge(routes(&[Mode::WebPlans]).layer(layer.with_decision_in_response(true)));
         }
         Ok(router)
@@ -133,28 +133,28 @@ pub(crate) fn key_of(name: &str) -> Key {
 fn layer(modes: &[Mode], limiter: &Limiter) -> Result<Option<RateLimitLayer<HeaderKey>>, ConfigError> {
     let Some(first) = modes.first() else { return Ok(None) };
     let layer = RateLimitLayer::new(limiter.clone(), first.policy(), HeaderKey::new(CLIENT)?);
-    let layer = modes.iter().try_fold(layer, |layer, mode| {
+    let layer = modes.iter().fold(layer, |layer, mode| {
         with_routes(layer, *mode, |route, mode| match mode {
             Mode::WebOpen => route.with_policies(mode.policy()).fail_open(),
             Mode::WebLocal | Mode::WebOwed => route.with_policies(mode.policy()).fail_local(),
             _ => route.with_policies(mode.policy()).fail_closed(),
         })
-    })?;
-    Ok(Some(layer.with_decision_in_response(true)))
+    });
+    Ok(Some(layer.with_decision_in_response(true).validated()?))
 }
 
 type Layer = RateLimitLayer<HeaderKey>;
 
 /// The routes of a mode: some with a fixed cost, one with a cost that a closure computes, and one without a limit.
-fn with_routes(layer: Layer, mode: Mode, complete: fn(Route, Mode) -> Route) -> Result<Layer, ConfigError> {
-    let layer = layer.route(&format!("/{mode}{EXEMPT}"), Route::exempt())?;
+fn with_routes(layer: Layer, mode: Mode, complete: fn(Route, Mode) -> Route) -> Layer {
+    let layer = layer.route(&format!("/{mode}{EXEMPT}"), Route::exempt());
     if mode.is_slots() {
         return layer.route(&format!("/{mode}/any"), complete(Route::new(), mode));
     }
-    let layer = layer.route(&format!("/{mode}/any"), complete(Route::cost(cost_of), mode))?;
+    let layer = layer.route(&format!("/{mode}/any"), complete(Route::cost(cost_of), mode));
     FIXED
         .into_iter()
-        .try_fold(layer, |layer, cost| layer.route(&format!("/{mode}/{cost}"), complete(Route::cost(cost), mode)))
+        .fold(layer, |layer, cost| layer.route(&format!("/{mode}/{cost}"), complete(Route::cost(cost), mode)))
 }
 
 fn routes(modes: &[Mode]) -> Router {
