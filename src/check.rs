@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 #[cfg(feature = "plans")]
 use crate::policy::Policies;
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     hold::{HoldId, OpenHold},
     key::Key,
     policy::Policy,
@@ -15,6 +15,10 @@ use crate::{
 ///
 /// Charges under [shadow](Policy::with_shadow) policies do not decide: a check that its other charges pass is charged,
 /// and each shadow charge that does not fit is left out.
+///
+/// A check keeps the first mistake of its charges. [`validated`](Self::validated) returns it; without `validated`, each
+/// call with the check returns it as an error of kind [`Config`](crate::ErrorKind::Config), charges nothing, and every
+/// failure policy refuses the check.
 ///
 /// # Examples
 ///
@@ -26,7 +30,7 @@ use crate::{
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let per_user = Policy::per_minute("per-user", 10)?;
 /// let per_tenant = Policy::per_day("per-tenant", 1_000)?;
-/// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
+/// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1);
 /// assert!(limiter.check_all(check).await?.is_allowed());
 /// # Ok(())
 /// # }
@@ -34,6 +38,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Check {
     charges: SmallVec<[Charge; 1]>,
+    mistake: FirstMistake,
 }
 
 /// One charge: units of a policy, charged to a key.
@@ -56,40 +61,63 @@ impl Check {
 
     /// Creates a check with one charge.
     pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
-        Self { charges: SmallVec::from([Charge::new(key.into(), policy.clone(), cost)]) }
+        let charges = SmallVec::from_buf([Charge::new(key.into(), policy.clone(), cost)]);
+        Self { charges, mistake: FirstMistake::NONE }
     }
 
-    /// Creates a check that holds `cost` units, for [`Limiter::hold_all`](crate::Limiter::hold_all).
-    ///
-    /// # Errors
-    ///
-    /// As [`and_hold`](Self::and_hold).
-    pub fn hold(key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
+    /// Creates a check that holds `cost` units, for [`Limiter::hold_all`](crate::Limiter::hold_all). It may have the
+    /// mistakes of [`and_hold`](Self::and_hold).
+    pub fn hold(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
         Self::empty().and_hold(key, policy, cost)
     }
 
     /// Adds a hold of `cost` units. A second hold of the same key and policy adds to the cost of the first.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the policy has no [holds](Policy::with_holds), if `cost` is 0, or if the check has a plain
+    /// It is a mistake if the policy has no [holds](Policy::with_holds), if `cost` is 0, or if the check has a plain
     /// charge of the same key and policy. Otherwise as [`and`](Self::and).
-    pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
-        let charge = Charge::held(key.into(), policy.clone(), cost)?;
-        self.push_another(charge)?;
-        Ok(self)
+    pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+        let added = Charge::held(key.into(), policy.clone(), cost).and_then(|charge| self.push_another(charge));
+        self.mistake.keep(added);
+        self
     }
 
     /// Adds a charge. A second charge of the same key and policy adds to the cost of the first.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the key is charged under another policy of the same name, because the two policies would
+    /// It is a mistake if the key is charged under another policy of the same name, because the two policies would
     /// share their counts, if the check holds units of the same key and policy, or if it has
     /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
-    pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Self, ConfigError> {
-        self.push(key.into(), policy.clone(), cost)?;
+    pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+        let added = self.push(key.into(), policy.clone(), cost);
+        self.mistake.keep(added);
+        self
+    }
+
+    /// Returns the check, or its first mistake: for code that builds checks long before it sends them.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the first mistake of [`hold`](Self::hold), [`and`](Self::and) or [`and_hold`](Self::and_hold).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Check, Policy};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (low, high) = (Policy::per_minute("per-user", 10)?, Policy::per_minute("per-user", 20)?);
+    /// let check = Check::new("user:17", &low, 1).and("user:17", &high, 1);
+    /// assert_eq!(check.validated().unwrap_err().policy_name(), Some("per-user"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.validate()?;
         Ok(self)
+    }
+
+    #[inline]
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()
     }
 
     /// The charges, in the order in which they were added.
@@ -143,7 +171,7 @@ impl Check {
     /// A check that names a hold and charges nothing, to change the hold.
     #[cfg(feature = "redis")]
     pub(crate) fn of_open_hold(OpenHold { key, policy, id }: OpenHold) -> Self {
-        Self { charges: SmallVec::from_buf([Charge { key, policy, cost: 0, hold: Some(id) }]) }
+        Self::of_distinct([Charge { key, policy, cost: 0, hold: Some(id) }])
     }
 
     /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
@@ -158,18 +186,20 @@ impl Check {
     }
 
     pub(crate) fn empty() -> Self {
-        Self { charges: SmallVec::new() }
+        Self { charges: SmallVec::new(), mistake: FirstMistake::NONE }
     }
 
-    /// A check of `cost` units under each policy of a plan, whose policies have different names.
+    /// A check of `cost` units under each policy of a plan, whose policies have different names. `mistake` is that of
+    /// the plans.
     #[cfg(feature = "plans")]
-    pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u32) -> Self {
-        Self::of_distinct(plan.0.into_iter().map(|policy| Charge::new(key.clone(), policy, cost)))
+    pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u32, mistake: &FirstMistake) -> Self {
+        let charges = plan.0.into_iter().map(|policy| Charge::new(key.clone(), policy, cost));
+        Self { mistake: mistake.clone(), ..Self::of_distinct(charges) }
     }
 
     /// A check of charges that cannot share a count.
     pub(crate) fn of_distinct(charges: impl IntoIterator<Item = Charge>) -> Self {
-        Self { charges: charges.into_iter().collect() }
+        Self { charges: charges.into_iter().collect(), mistake: FirstMistake::NONE }
     }
 
     #[inline]

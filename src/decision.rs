@@ -293,7 +293,7 @@ impl Decision {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let (per_user, per_tenant) = (Policy::per_minute("per-user", 5)?, Policy::per_day("per-tenant", 1_000)?);
-    /// let check = Check::new("user:17", &per_user, 6).and("tenant:3", &per_tenant, 6)?;
+    /// let check = Check::new("user:17", &per_user, 6).and("tenant:3", &per_tenant, 6);
     /// let decision = limiter.check_all(check).await?;
     /// let names: Vec<_> = decision.violated().map(|standing| standing.policy.name()).collect();
     /// assert_eq!(names, ["per-user"]);
@@ -316,7 +316,7 @@ impl Decision {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let (all, exports) = (Policy::per_minute("all", 60)?, Policy::per_day("exports", 1)?.with_shadow(true));
-    /// let check = Check::new("user:17", &all, 1).and("user:17", &exports, 5)?;
+    /// let check = Check::new("user:17", &all, 1).and("user:17", &exports, 5);
     /// let decision = limiter.check_all(check).await?;
     /// assert!(decision.is_allowed() && decision.would_deny());
     /// # Ok(())

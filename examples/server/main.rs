@@ -46,7 +46,7 @@ async fn run() -> Result<(), Failure> {
     if let Some(file) = &options.secret_file {
         let secret = fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
         let secret = secret.strip_suffix('\n').unwrap_or(&secret);
-        redis = redis.key_secret(secret)?;
+        redis = redis.key_secret(secret);
         // With the same secret, log lines lead to the counts in Redis.
         Fingerprint::set_secret(secret)?;
     }

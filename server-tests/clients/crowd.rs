@@ -57,7 +57,7 @@ where
     Req: Send + 'static,
     Body: Send + 'static,
 {
-    let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(crowd, 2 * crowd).unwrap();
+    let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(crowd, 2 * crowd);
     let slow = Policy::per_minute("slow", 1).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap();
     let ample = Policy::per_second("ample", 1_000_000).unwrap();
     let noisy =

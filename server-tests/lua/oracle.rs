@@ -203,10 +203,10 @@ fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -
         pair.clock.set_us(now_us);
         let mut check = Check::new(key, policy, cost);
         if denied_by_other {
-            check = check.and(key, &never, 2).unwrap();
+            check = check.and(key, &never, 2);
         }
         if beside_shadow {
-            check = check.and(key, &shadow, 2).unwrap();
+            check = check.and(key, &shadow, 2);
         }
         let (fitted, exact) = (naive.fits(policy, now_us, cost), naive.remembers_all_for(policy, now_us));
         let (passed, state) = pair.check_all(&check)?;

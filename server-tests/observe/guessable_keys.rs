@@ -11,8 +11,7 @@ use crate::support::{
 #[tokio::test]
 async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {
     let server = RedisServer::start();
-    let stores =
-        [(patient(), 1), (patient().key_secret("a secret of 16 bytes").unwrap(), 0), (patient().plain_keys(), 0)];
+    let stores = [(patient(), 1), (patient().key_secret("a secret of 16 bytes"), 0), (patient().plain_keys(), 0)];
     for (builder, warnings) in stores {
         let limiter = Limiter::new(builder.open(&server.url()).unwrap());
         // A check before the observer is set.

@@ -35,7 +35,7 @@ async fn batches_report_how_many_checks_share_a_call() {
     let server = RedisServer::start();
     let (limiter, recorder) = recorded(&server, true);
     let policies = [("p", 1_000), ("q", 1_000)].map(|(name, limit)| Policy::per_hour(name, limit).unwrap());
-    let check = |key: u64| tollgate::Check::new(key, &policies[0], 1).and(key, &policies[1], 1).unwrap();
+    let check = |key: u64| tollgate::Check::new(key, &policies[0], 1).and(key, &policies[1], 1);
     let mut checks = JoinSet::new();
     for key in 0..200_u64 {
         checks.spawn(limiter.check_all(check(key)));

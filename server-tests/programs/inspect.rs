@@ -57,7 +57,7 @@ impl Service {
         let files = Directory::new();
         let secret_file = files.write("secret", format!("{SECRET}\n"));
         files.write("token", format!("{TOKEN}\n"));
-        let builder = RedisStore::builder().prefix("shop:").key_secret(SECRET).unwrap();
+        let builder = RedisStore::builder().prefix("shop:").key_secret(SECRET);
         let store = connect(builder.deadline(Duration::from_secs(5)));
         let mut arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string()).collect();
         arguments.extend(["--prefix".to_owned(), "shop:".to_owned(), "--secret-file".to_owned(), secret_file]);

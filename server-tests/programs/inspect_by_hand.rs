@@ -45,7 +45,7 @@ fn is_close_to(left: &str, whole: &str, later: &str) -> bool {
 
 /// Another process of the service, with a store of its own.
 fn other_process(server: &RedisServer) -> Limiter {
-    let builder = RedisStore::builder().prefix("shop:").key_secret(SECRET).unwrap();
+    let builder = RedisStore::builder().prefix("shop:").key_secret(SECRET);
     Limiter::new(builder.deadline(Duration::from_secs(5)).open(&server.url()).unwrap())
 }
 

@@ -66,7 +66,7 @@ async fn the_documented_minimal_acl_permits_everything() {
         }
         assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(0));
         limiter.reset("k", &policy).await.unwrap();
-        let both = Check::new("k", &policy, 1).and("other", &policy, 1).unwrap();
+        let both = Check::new("k", &policy, 1).and("other", &policy, 1);
         assert!(limiter.check_all(both).await.unwrap().is_allowed());
         assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }

@@ -49,7 +49,7 @@ async fn keys_of_all_slots_are_counted() {
         }
         let pair =
             Check::new(key, &Policy::per_hour("a", 3).unwrap(), 1).and(key, &Policy::per_hour("b", 3).unwrap(), 1);
-        assert!(limiter.check_all(pair.unwrap()).await.unwrap().is_allowed());
+        assert!(limiter.check_all(pair).await.unwrap().is_allowed());
     }
     assert!(cluster.nodes.iter().all(|node| !node.command("DBSIZE").starts_with(":0")), "all nodes have keys");
 }
@@ -79,7 +79,7 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
     };
     let single = load(Check::new("foo", &policy, 1));
     // Also charges a key in a slot that does not move, which is committed first.
-    let both = load(Check::new("foo", &policy, 1).and("bar", &policy, 1).unwrap());
+    let both = load(Check::new("foo", &policy, 1).and("bar", &policy, 1));
     let cluster = tokio::task::spawn_blocking(move || {
         for (from, to) in [(2, 0), (0, 1), (1, 2)] {
             cluster.move_slot(slot, from, to);
@@ -128,7 +128,7 @@ async fn a_promoted_replica_is_found_and_has_the_counts_of_the_lost_master() {
     let mut cluster = Cluster::start_with_replicas();
     let limiter = limiter(&cluster);
     connected(&limiter).await;
-    let check = || Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+    let check = || Check::new("foo", &policy(), 1).and("bar", &policy(), 1);
     assert!(limiter.check_all(check()).await.unwrap().is_allowed());
     assert!(cluster.nodes[2].command("WAIT 1 5000").starts_with(":1"));
     cluster.nodes[2].kill();

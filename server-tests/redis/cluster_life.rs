@@ -98,7 +98,7 @@ async fn check(
     match kind {
         "pair" => {
             let other = format!("{kind}-{}", (key + 1) % KEYS);
-            polled(limiter.check_all(Check::new(name, policy, 1).and(other, policy, 1).unwrap()), polls).await
+            polled(limiter.check_all(Check::new(name, policy, 1).and(other, policy, 1)), polls).await
         }
         "acquire" => polled(limiter.acquire(name, policy, 1).within(Duration::from_millis(20)), polls).await,
         _ => polled(limiter.check(name, policy, 1), polls).await,

@@ -48,7 +48,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("redis: no connection", RedisStore::builder().pool_size(0).open("redis://host").err()),
         ("redis: a prefix with braces", RedisStore::builder().prefix("{a}").open("redis://host").err()),
         ("redis: no hash tag", RedisStore::builder().cluster_hash_tags(0).open_cluster(["redis://host"]).err()),
-        ("redis: a short secret", RedisStore::builder().key_secret("short").err()),
+        ("redis: a short secret", RedisStore::builder().key_secret("short").open("redis://host").err()),
         (r#"route "/users/:id""#, routed("/users/:id")),
         (r#"route "/files/*rest""#, routed("/files/*rest")),
         (r#"route "/users/{id""#, routed("/users/{id")),
@@ -67,7 +67,10 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("a negative cost", layer().with_cost(-1).validated().err()),
         (r#"with_cost_of("tokens", 5)"#, layer().with_cost_of("tokens", 5).validated().err()),
         ("fail_local without with_local", layer().fail_local().validated().err()),
-        ("with_local of 0 instances", Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 0).err()),
+        (
+            "with_local of 0 instances",
+            Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 0).validated().err(),
+        ),
         ("a store without room", MemoryStore::with_capacity(0).err()),
         (r#"ApiKey::header("authorization")"#, ApiKey::header("authorization").err()),
         (r#"HeaderKey::new("x user")"#, HeaderKey::new("x user").err()),
@@ -106,11 +109,14 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             policy().with_shards(2).and_then(|policy| policy.with_holds(Holds::new())).err(),
         ),
         ("holds without a time-to-live", policy().with_holds(Holds::new().with_ttl(Duration::ZERO)).err()),
-        ("a hold under a policy without holds", Check::hold("k", &policy(), 1).err()),
-        ("a hold of 0 units", policy().with_holds(Holds::new()).and_then(|policy| Check::hold("k", &policy, 0)).err()),
+        ("a hold under a policy without holds", Check::hold("k", &policy(), 1).validated().err()),
+        (
+            "a hold of 0 units",
+            policy().with_holds(Holds::new()).and_then(|policy| Check::hold("k", &policy, 0).validated()).err(),
+        ),
         (
             "a hold and a charge of one count",
-            policy().with_holds(Holds::new()).and_then(|p| Check::hold("k", &p, 1)?.and("k", &p, 1)).err(),
+            policy().with_holds(Holds::new()).and_then(|p| Check::hold("k", &p, 1).and("k", &p, 1).validated()).err(),
         ),
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
         ("a unit with a blank", policy().with_unit("content bytes").err()),
@@ -125,7 +131,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ),
         (
             "two policies of one name in a check",
-            Check::new("k", &policy(), 1).and("k", &Policy::per_minute("p", 61).unwrap(), 1).err(),
+            Check::new("k", &policy(), 1).and("k", &Policy::per_minute("p", 61).unwrap(), 1).validated().err(),
         ),
         (
             "a policy source without a name that a route names",

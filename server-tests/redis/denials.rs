@@ -199,7 +199,7 @@ fn burst_and_daily() -> [Policy; 2] {
 }
 
 fn check_of(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
-    Check::new(keys[0], &policies[0], cost).and(keys[1], &policies[1], cost).unwrap()
+    Check::new(keys[0], &policies[0], cost).and(keys[1], &policies[1], cost)
 }
 
 #[tokio::test]
@@ -437,7 +437,7 @@ async fn a_reset_of_one_key_removes_the_cached_denial_of_a_check_of_several() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
     let policy = Policy::new("p", 1, MINUTE).unwrap();
-    let both = || Check::new("one", &policy, 1).and("other", &policy, 1).unwrap();
+    let both = || Check::new("one", &policy, 1).and("other", &policy, 1);
     for key in ["one", "other"] {
         assert!(limiter.check_all(both()).await.unwrap().is_allowed());
         for source in [Source::Store, Source::DenyCache] {

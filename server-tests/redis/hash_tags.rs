@@ -41,7 +41,7 @@ async fn all_policies_of_a_key_are_in_the_slot_of_its_group() {
         let [a, b] = ["a", "b"].map(|name| Policy::per_hour(name, 10).unwrap());
         let mut slots = BTreeSet::new();
         for key in (0..100).map(|number| format!("user:{number}")) {
-            let both = Check::new(&key, &a, 1).and(&key, &b, 1).unwrap();
+            let both = Check::new(&key, &a, 1).and(&key, &b, 1);
             assert!(limiter.check_all(both).await.unwrap().is_allowed());
             let (redis_key, other) = (store.redis_key(&key, &a), store.redis_key(&key, &b));
             let (slot, node) = cluster.slot_of(&redis_key);
@@ -105,7 +105,7 @@ async fn keys_of_one_group_are_checked_atomically_in_one_call() {
     let (wide, spent) = (Policy::per_hour("wide", 100).unwrap(), Policy::per_hour("spent", 1).unwrap());
     let group = cluster.slot_of(&plain_key("foo", &wide));
     let other = (0..).find(|key: &u64| cluster.slot_of(&plain_key(*key, &spent)) == group).unwrap();
-    let both = || Check::new("foo", &wide, 1).and(other, &spent, 1).unwrap();
+    let both = || Check::new("foo", &wide, 1).and(other, &spent, 1);
     let before = evalsha_calls(&cluster);
     assert!(limiter.check_all(both()).await.unwrap().is_allowed());
     assert!(!limiter.check_all(both()).await.unwrap().is_allowed());

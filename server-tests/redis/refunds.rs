@@ -31,7 +31,7 @@ fn policy(algorithm: Algorithm) -> Policy {
 }
 
 fn pair(policy: &Policy) -> Check {
-    Check::new(FIRST, policy, 1).and(LAST, policy, 1).unwrap()
+    Check::new(FIRST, policy, 1).and(LAST, policy, 1)
 }
 
 /// Waits until both keys are charged exactly what was admitted.
@@ -198,7 +198,7 @@ async fn a_ban_by_hand_in_one_slot_counts_no_rejection_in_others() {
     for (banned, other) in [(FIRST, LAST), (LAST, FIRST)] {
         limiter.ban(banned, &plain, Duration::from_secs(600)).await.unwrap();
         for _ in 0..5 {
-            let check = Check::new(banned, &plain, 1).and(other, &counting, 3).unwrap();
+            let check = Check::new(banned, &plain, 1).and(other, &counting, 3);
             assert!(!limiter.check_all(check).await.unwrap().is_allowed());
         }
         assert_eq!(limiter.peek(other, &counting).await.unwrap().available(), Some(100), "{other}");

@@ -23,7 +23,7 @@ thread_local! {
 
 /// The errors of all operations of a store.
 async fn errors(limiter: &Limiter) -> Vec<Error> {
-    let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1).unwrap();
+    let check = Check::new("foo", &policy(), 1).and("bar", &policy(), 1);
     vec![
         limiter.check("foo", &policy(), 1).await.unwrap_err(),
         limiter.check_all(check).await.unwrap_err(),

@@ -27,8 +27,7 @@ async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
 
 async fn check(limiter: &Limiter, charges: &[(&str, &Policy)]) -> Decision {
     let ((key, policy), others) = charges.split_first().unwrap();
-    let check =
-        others.iter().fold(Check::new(*key, policy, 1), |check, (key, policy)| check.and(*key, policy, 1).unwrap());
+    let check = others.iter().fold(Check::new(*key, policy, 1), |check, (key, policy)| check.and(*key, policy, 1));
     limiter.check_all(check).await.unwrap()
 }
 

@@ -53,13 +53,13 @@ async fn law_8_a_denial_in_one_slot_stands_while_another_slot_is_silent() {
             "asked first" => Check::new(HEALTHY, &spent, 1).and(SILENT, &roomy, 1),
             _ => Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1),
         };
-        let decision = assert_denied(&limiter, check.unwrap(), what).await;
+        let decision = assert_denied(&limiter, check, what).await;
         let unknown = decision.policies().iter().find(|policy| policy.policy.name() == "roomy").unwrap();
         // The policy of the silent slot reports no units, and counts as not violated.
         assert_eq!((unknown.violated, unknown.available, unknown.retry_after), (false, 0, None), "{what}");
     }
     // Without a denial there is no verdict.
-    let free = Check::new("k", &roomy, 1).and(SILENT, &roomy, 1).unwrap();
+    let free = Check::new("k", &roomy, 1).and(SILENT, &roomy, 1);
     assert_eq!(limiter.check_all(free).await.unwrap_err().kind(), ErrorKind::Deadline);
 }
 
@@ -71,7 +71,7 @@ async fn law_3_a_check_that_a_slow_slot_denies_charges_no_other_slot_while_it_wa
     let (spent, roomy) = (Policy::new("spent", 1, HOUR).unwrap(), Policy::new("roomy", 100, HOUR).unwrap());
     assert!(limiter.check(SILENT, &spent, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(DEADLINE * 7 / 10);
-    let check = Check::new(HEALTHY, &roomy, 1).and(SILENT, &spent, 1).unwrap();
+    let check = Check::new(HEALTHY, &roomy, 1).and(SILENT, &spent, 1);
     let denied = tokio::spawn({
         let limiter = limiter.clone();
         async move { assert_denied(&limiter, check, "slow").await }
@@ -95,7 +95,7 @@ async fn law_9_a_silent_slot_counts_the_rejected_cost_once_after_it_resumes() {
     let spent = spent(&limiter).await;
     assert!(limiter.check(SILENT, &counting, 1).await.unwrap().is_allowed());
     cluster.nodes[2].pause(2 * DEADLINE);
-    let check = Check::new(HEALTHY, &spent, 1).and(SILENT, &counting, 7).unwrap();
+    let check = Check::new(HEALTHY, &spent, 1).and(SILENT, &counting, 7);
     let _ = assert_denied(&limiter, check, "counted").await;
     // Waits until the pause ends.
     tokio::time::sleep(2 * DEADLINE).await;
@@ -121,12 +121,12 @@ async fn a_denial_in_one_slot_stands_despite_an_error_in_another_slot() {
     cluster.nodes[2].command(&format!("SADD {} x", plain_key(SILENT, &bad)));
     assert_eq!(limiter.check(SILENT, &bad, 1).await.unwrap_err().kind(), ErrorKind::BadKey);
     for number in 0..20 {
-        let check = Check::new(SILENT, &bad, 1).and(HEALTHY, &spent, 1).unwrap();
+        let check = Check::new(SILENT, &bad, 1).and(HEALTHY, &spent, 1);
         let _ = assert_denied(&limiter, check, &format!("bad key, check {number}")).await;
     }
     cluster.nodes[2].kill();
     for number in 0..20 {
-        let check = Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1).unwrap();
+        let check = Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1);
         let _ = assert_denied(&limiter, check, &format!("killed, check {number}")).await;
     }
 }
@@ -155,7 +155,7 @@ async fn a_denial_in_one_slot_stands_while_the_breaker_of_another_slot_is_open()
             0 => Check::new(SILENT, &roomy, 1).and(HEALTHY, &spent, 1),
             _ => Check::new(HEALTHY, &spent, 1).and(SILENT, &roomy, 1),
         };
-        let _ = assert_denied(&limiter, both.unwrap(), &format!("check {number}")).await;
+        let _ = assert_denied(&limiter, both, &format!("check {number}")).await;
     }
 }
 
@@ -172,7 +172,7 @@ async fn a_silent_slot_opens_its_own_breaker_and_no_other() {
     cluster.nodes[2].signal("STOP");
     let start = Instant::now();
     for _ in 0..ATTEMPTS {
-        let both = Check::new(HEALTHY, &roomy, 1).and(SILENT, &roomy, 1).unwrap();
+        let both = Check::new(HEALTHY, &roomy, 1).and(SILENT, &roomy, 1);
         assert!(limiter.check_all(both).await.is_err());
         let well = limiter.check(HEALTHY, &roomy, 1).await;
         assert!(well.is_ok(), "{well:?}");

@@ -53,7 +53,7 @@ async fn a_denied_check_refunds_its_charges_in_other_slots() {
                 // One check in six charges only the scarce policy; the others charge both.
                 let check = match task % 6 {
                     0 => Check::new(LAST, &scarce, 1),
-                    _ => Check::new(LAST, &scarce, 1).and(FIRST, &wide, 3).unwrap(),
+                    _ => Check::new(LAST, &scarce, 1).and(FIRST, &wide, 3),
                 };
                 (task % 6 > 0, limiter.check_all(check).await.unwrap().is_allowed())
             });
@@ -88,7 +88,7 @@ async fn law_1_holds_in_every_slot_while_checks_commit_and_refund() {
                 let check = match task % 4 {
                     0 => Check::new(FIRST, &one, 1),
                     1 => Check::new(LAST, &other, 1),
-                    _ => Check::new(FIRST, &one, 1).and(LAST, &other, 1).unwrap(),
+                    _ => Check::new(FIRST, &one, 1).and(LAST, &other, 1),
                 };
                 (task % 4, limiter.check_all(check).await.unwrap().is_allowed())
             });
@@ -122,7 +122,7 @@ async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
         contenders.spawn(async move {
             let mut admitted = 0;
             while !stop.load(Ordering::Relaxed) {
-                let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1).unwrap();
+                let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1);
                 admitted += u32::from(limiter.check_all(check).await.is_ok_and(|decision| decision.is_allowed()));
             }
             admitted
@@ -157,7 +157,7 @@ async fn a_denial_across_slots_charges_nothing_and_its_retry_after_is_exact() {
         clock.advance(Duration::from_secs(1));
     }
     // Four units of the first policy free up 53 s from now, two of the last policy 81 s from now.
-    let check = || Check::new(FIRST, &short, 4).and("k", &idle, 5).unwrap().and(LAST, &long, 2).unwrap();
+    let check = || Check::new(FIRST, &short, 4).and("k", &idle, 5).and(LAST, &long, 2);
     let before = evalsha_calls(&cluster);
     let denied = limiter.check_all(check()).await.unwrap();
     assert_eq!(evalsha_calls(&cluster) - before, 3, "a call for each slot");
@@ -181,8 +181,8 @@ async fn rejected_cost_is_counted_in_every_slot_whichever_slot_denies() {
     let (plain, full) = (Policy::per_hour("plain", 100).unwrap(), Policy::per_hour("full", 1).unwrap());
     for key in [FIRST, LAST] {
         assert!(limiter.check(key, &full, 1).await.unwrap().is_allowed());
-        let check = Check::new(FIRST, &counting, 5).and(LAST, &counting, 5).unwrap().and("k", &plain, 5).unwrap();
-        assert!(!limiter.check_all(check.and(key, &full, 1).unwrap()).await.unwrap().is_allowed());
+        let check = Check::new(FIRST, &counting, 5).and(LAST, &counting, 5).and("k", &plain, 5);
+        assert!(!limiter.check_all(check.and(key, &full, 1)).await.unwrap().is_allowed());
     }
     let counted = [spent(&limiter, FIRST, &counting).await, spent(&limiter, LAST, &counting).await];
     assert_eq!((counted, spent(&limiter, "k", &plain).await), ([10, 10], 0));
@@ -255,7 +255,7 @@ async fn a_ban_counts_the_denials_of_its_own_slot() {
         for key in [full, free] {
             limiter.reset(key, &scarce).await.unwrap();
         }
-        let both = || Check::new(full, &scarce, 1).and(free, &ample, 1).unwrap();
+        let both = || Check::new(full, &scarce, 1).and(free, &ample, 1);
         assert!(limiter.check_all(both()).await.unwrap().is_allowed());
         for denial in 1..=3 {
             let decision = limiter.check_all(both()).await.unwrap();
@@ -290,7 +290,7 @@ async fn a_refunded_cost_can_be_spent_at_once_by_a_check_that_was_denied() {
         let policy = |name| Policy::per_day(format!("{name}{round}"), 1).unwrap();
         let (held, scarce) = (policy("held"), policy("scarce"));
         // Both checks fit when evaluated. The faster one takes the scarce unit, so the other is refunded.
-        let both = limiter.check_all(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1).unwrap());
+        let both = limiter.check_all(Check::new(FIRST, &held, 1).and(LAST, &scarce, 1));
         let faster = limiter.check(LAST, &scarce, 1);
         let (both, faster) = (tokio::spawn(both), tokio::spawn(faster));
         while !both.is_finished() && spent(&limiter, FIRST, &held).await == 0 {}

@@ -242,7 +242,7 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
     let store = connected(&cluster).await;
     let (policy, other) = (Policy::per_hour("a", 3).unwrap(), Policy::per_hour("z", 5).unwrap());
     let subjects = placed(&cluster);
-    let both = |subject: &str, cost| Check::new(subject, &policy, cost).and(subject, &other, 1).unwrap();
+    let both = |subject: &str, cost| Check::new(subject, &policy, cost).and(subject, &other, 1);
     for (subject, place) in &subjects {
         match place {
             Place::New => {}
@@ -259,7 +259,7 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
         }
         assert!(!check(&store, &both(subject, 1)).await.allowed, "{place:?}");
         // A check that also charges another slot.
-        let third = both(subject, 0).and("bar", &other, 0).unwrap();
+        let third = both(subject, 0).and("bar", &other, 0);
         assert!(check(&store, &third).await.allowed, "{place:?}");
     }
     cluster.end_move(slot(&cluster), 2, 0);

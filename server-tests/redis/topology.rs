@@ -179,7 +179,7 @@ async fn a_migrating_slot_gives_verdicts_and_opens_no_breaker() {
     cluster.begin_move(slot_of(&cluster, "foo"), 2, 0);
     for _ in 0..30 {
         // Two Redis keys that the old master does not hold and the new master does not own yet.
-        let decision = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1).unwrap()).await.unwrap();
+        let decision = limiter.check_all(Check::new("foo", &a, 1).and("foo", &b, 1)).await.unwrap();
         assert!(decision.is_allowed(), "{decision:?}");
     }
     assert!(!limiter.is_breaker_open());

@@ -22,7 +22,7 @@ impl CallOutcome {
     pub(crate) fn of<T>(result: &Result<T, Error>) -> Self {
         let Err(error) = result else { return Self::Answered };
         match error.evidence() {
-            StoreEvidence::FromKind => {}
+            StoreEvidence::FromKind | StoreEvidence::Mistake => {}
             #[cfg(feature = "redis")]
             StoreEvidence::Late => {}
             #[cfg(feature = "redis")]

@@ -49,6 +49,8 @@ pub(crate) enum StoreEvidence {
     Late,
     /// No evidence: the check was not sent, because the breaker is open.
     NotSent,
+    /// No evidence: the call has a mistake, which was found without the store.
+    Mistake,
     /// No evidence: the check was held back during recovery; the store itself is healthy.
     HeldBack,
 }
@@ -102,6 +104,11 @@ impl Error {
         self.evidence
     }
 
+    /// The mistake in the program, if the error is one. Its message has no text of the store, so clients may see it.
+    pub(crate) fn mistake(&self) -> Option<ConfigError> {
+        (self.evidence == StoreEvidence::Mistake).then(|| ConfigError::new(self.message.clone()))
+    }
+
     /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -145,6 +152,6 @@ impl error::Error for Error {}
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
-        Self::new(ErrorKind::Config, error.to_string())
+        Self::new(ErrorKind::Config, error.to_string()).with_evidence(StoreEvidence::Mistake)
     }
 }

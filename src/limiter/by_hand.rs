@@ -160,6 +160,7 @@ impl Limiter {
     }
 
     async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
+        self.core.mistake.found()?;
         change.validate(policy)?;
         let core = &self.core;
         let observed = core.observer.as_ref().map(|observer| (observer, Instant::now()));

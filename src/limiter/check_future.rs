@@ -59,7 +59,8 @@ enum CheckState {
     Unsent,
     /// Boxed, so that the future of a check that need not wait is small.
     Waiting(Box<Waiting>),
-    /// The call was wrong: it asks for a local fallback that the limiter does not have, or would leave units behind.
+    /// The call was wrong: it has a mistake, asks for a local fallback that the limiter does not have, or would leave
+    /// units behind.
     Failed(Error),
     Done,
 }
@@ -67,7 +68,8 @@ enum CheckState {
 impl CheckFuture {
     #[inline]
     pub(super) fn new(purpose: Purpose, core: Arc<Core>, check: Check) -> Self {
-        Self { core, check, purpose, state: CheckState::Unsent }
+        let accepted = core.validate(&check);
+        Self { core, check, purpose, state: CheckState::Unsent }.unless(accepted)
     }
 
     /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict.
@@ -83,7 +85,7 @@ impl CheckFuture {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
     /// let quota = Policy::per_day("quota", 9_500)?;
     /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
     /// # Ok(())
@@ -99,10 +101,13 @@ impl CheckFuture {
         self
     }
 
-    /// Makes the check fail, because the call was wrong.
-    #[cold]
-    pub(super) fn fail(self, error: ConfigError) -> Self {
-        Self { state: CheckState::Failed(error.into()), ..self }
+    /// Makes the check fail if the call was wrong, and was accepted so far.
+    #[inline]
+    pub(super) fn unless(mut self, accepted: Result<(), ConfigError>) -> Self {
+        if let (CheckState::Unsent, Err(error)) = (&self.state, accepted) {
+            self.state = CheckState::Failed(error.into());
+        }
+        self
     }
 
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use crate::{
     breaker::{Breakers, CallOutcome, Permit},
     check::Check,
-    error::Error,
+    error::{ConfigError, Error, FirstMistake},
     fallback::Fallback,
     key::Key,
     limiter::{
@@ -46,6 +46,8 @@ pub(super) struct Core {
     pub(super) turns: Arc<Turns>,
     /// The keys that were reported to observers as near a limit.
     pub(super) near_limits: Arc<NearLimits>,
+    /// What is wrong with the settings of the limiter.
+    pub(super) mistake: FirstMistake,
 }
 
 impl Core {
@@ -53,6 +55,13 @@ impl Core {
     #[inline]
     pub(super) fn start_span(&self, check: &Check) -> Option<Box<CheckSpan>> {
         self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
+    }
+
+    /// Refuses a check whose settings, or those of the limiter, have a mistake: a part of its limits would be missing.
+    #[inline]
+    pub(super) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
+        self.mistake.found()?;
+        check.validate()
     }
 
     /// Whether a check goes to the store as it is: its policies have neither shards nor leases, and this process holds

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     check::Check,
-    error::Error,
+    error::{ConfigError, Error},
     failure::FailurePolicy,
     key::Key,
     limiter::{
@@ -112,6 +112,7 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
+        self.core.mistake.found()?;
         match self.core.store.ready() {
             Answer::Ready(result) => result,
             Answer::Pending(result) => result.await,
@@ -188,12 +189,8 @@ impl Limiter {
     /// See [`Check`].
     #[inline]
     pub fn check_all(&self, check: Check) -> CheckFuture {
-        let refused = check.refuse_holds();
-        let future = CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check);
-        match refused {
-            Ok(()) => future,
-            Err(error) => future.fail(error),
-        }
+        let accepted = check.refuse_holds();
+        CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check).unless(accepted)
     }
 
     /// Looks up where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.
@@ -278,6 +275,7 @@ impl Limiter {
     ///
     /// Once the future has been polled, the key may be reset although the future is dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
+        self.core.mistake.found()?;
         let key = key.into();
         let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
@@ -330,6 +328,11 @@ impl Limiter {
         if let Some(listener) = self.listener() {
             listener.on_event(event);
         }
+    }
+
+    /// What is wrong with the settings of the limiter.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.core.mistake.found()
     }
 
     /// Whether the limiter has a local fallback.

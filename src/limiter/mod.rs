@@ -46,11 +46,11 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let store = MemoryStore::new();
-//! let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+//! let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this service
 //! let per_user = Policy::per_minute("emails-per-user", 10)?;
 //! let per_tenant = Policy::per_day("emails-per-tenant", 5_000)?;
 //!
-//! let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1)?;
+//! let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1);
 //! let result = limiter.check_all(check).fail_local().await;
 //! if FailurePolicy::Closed.resolve(result).is_allowed() {
 //!     // send the e-mail

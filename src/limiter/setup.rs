@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     breaker::Breakers,
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     fallback::{Fallback, Instances},
     limiter::{core::Core, handle::Limiter},
     observe::{self, Notices, Observer},
@@ -34,8 +34,36 @@ impl Limiter {
             workers: Arc::default(),
             turns: Arc::default(),
             near_limits: Arc::default(),
+            mistake: FirstMistake::default(),
         };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
+    }
+
+    /// Returns the limiter, or the first mistake in its settings.
+    ///
+    /// Without `validated`, every call of a limiter with a mistake returns it as an error of kind
+    /// [`Config`](crate::ErrorKind::Config), which every failure policy refuses, and so does every layer of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: 0 instances in [`with_local`](Self::with_local), or a bound of 0 in
+    /// [`with_max_waiters`](Self::with_max_waiters).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let (store, instances) = (MemoryStore::new(), 8);
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), instances).validated()?;
+    /// # let _ = limiter;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.core.mistake.found()?;
+        Ok(self)
     }
 
     /// Adds an observer, which receives the events of this limiter. Observers that were added before stay; see
@@ -141,9 +169,7 @@ impl Limiter {
     /// whose value in Redis is unusable; and units of keys that a [full](MemoryStore::when_full) `memory` does not
     /// count, because the units may have left their window.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if `instances` is 0.
+    /// 0 instances are a mistake, which [`validated`](Self::validated) returns.
     ///
     /// # Examples
     ///
@@ -157,17 +183,24 @@ impl Limiter {
     /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this service
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this service
     /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "insurance")]
-    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Self {
         if instances == 0 {
-            return Err(ConfigError::new("0 instances would leave no share; use at least 1, the instance itself"));
+            return self.mistaken("0 instances would leave no share; use at least 1, the instance itself");
         }
-        Ok(self.with_fallback(memory, Instances::Given(instances)))
+        self.with_fallback(memory, Instances::Given(instances))
+    }
+
+    /// Keeps a mistake in place of a setting.
+    pub(super) fn mistaken(mut self, message: &'static str) -> Self {
+        Arc::make_mut(&mut self.core).mistake.add(ConfigError::new(message));
+        self
     }
 
     /// Adds a local fallback like [`with_local`](Self::with_local), with the number of instances that the store counts.

@@ -64,7 +64,7 @@ impl Fingerprint {
     /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
     /// # */ let secret = secret()?;
     /// Fingerprint::set_secret(&secret)?;
-    /// let store = RedisStore::builder().key_secret(&secret)?.open("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::builder().key_secret(&secret).open("redis://127.0.0.1:6379")?;
     /// let limiter = Limiter::new(store);
     /// # Ok(())
     /// # }
@@ -177,7 +177,7 @@ mod tests {
         let secret = "an example of a secret";
         let fingerprint = Fingerprint::under(&Secret::new(secret.as_bytes()).unwrap(), &key);
         let url = "redis://127.0.0.1:1";
-        let store = crate::RedisStore::builder().key_secret(secret).unwrap().open(url).unwrap();
+        let store = crate::RedisStore::builder().key_secret(secret).open(url).unwrap();
         let redis_key = store.redis_key(&key, &policy);
         assert_eq!(redis_key, format!("tollgate:{{${fingerprint}}}:p:l5:1m"));
         let plain = crate::RedisStore::builder().plain_keys().open(url).unwrap();

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     clock::micros,
+    error::FirstMistake,
     key::Key,
     observe::{Event, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
 };
@@ -33,6 +34,7 @@ pub(super) struct Core {
     #[cfg(feature = "serde")]
     pub(super) names: Option<Arc<Names>>,
     pub(super) settings: Settings,
+    pub(super) mistake: FirstMistake,
     pub(super) known: Arc<Known>,
 }
 

@@ -15,7 +15,7 @@ use super::{
 use super::{answer::without_limits, names::Names};
 use crate::{
     check::Check,
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     key::Key,
     policy::{IntoPolicies, Policies, PolicySource},
 };
@@ -26,6 +26,11 @@ use crate::{
 /// A request never waits for a look-up. See the [module's page](super) for the rules.
 ///
 /// Clones share the cache. The settings of a clone can differ.
+///
+/// # Mistakes
+///
+/// Plans keep the first mistake of their setters, and [`validated`](Self::validated) returns it. Without `validated`,
+/// it is a mistake of each [layer](crate::RateLimitLayer#mistakes) and of each [check](Self::check) with these plans.
 ///
 /// # Examples
 ///
@@ -83,9 +88,35 @@ impl Plans {
                 #[cfg(feature = "serde")]
                 names,
                 settings: Settings::default(),
+                mistake: FirstMistake::default(),
                 known: Arc::new(Known::with_capacity(Settings::CAPACITY)),
             }),
         }
+    }
+
+    /// Returns the plans, or the first mistake in their settings.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: a setting of 0, or a name that no policy can have.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Key, Policy, plans::Plans};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?;
+    /// let plans = plans.with_ttl(Duration::from_secs(30)).with_max_lookups(16).validated()?;
+    /// # let _ = plans;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.core.mistake.found()?;
+        Ok(self)
     }
 
     /// The policies of a plan.
@@ -138,7 +169,7 @@ impl Plans {
     /// ```
     pub fn check(&self, key: impl Into<Key>, cost: u32) -> Check {
         let key = key.into();
-        Check::of_plan(&key, self.get(key.clone()), cost)
+        Check::of_plan(&key, self.get(key.clone()), cost, &self.core.mistake)
     }
 
     /// Stores the plan of `key`, as if it had just been looked up. A look-up that is on its way is ignored. `None` is
@@ -186,6 +217,10 @@ impl Plans {
 impl PolicySource for Plans {
     fn policies(&self, _: &Parts, key: &Key) -> Policies {
         self.policies_of(self.core.get(key))
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.core.mistake.found()
     }
 }
 

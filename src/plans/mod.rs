@@ -78,10 +78,11 @@
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
 //! let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?
-//!     .with_ttl(Duration::from_secs(60))?
+//!     .with_ttl(Duration::from_secs(60))
 //!     .with_stale_while_revalidate(Duration::from_secs(240))
-//!     .with_failure_ttl(Duration::from_secs(10))?
-//!     .with_timeout(Duration::from_secs(1))?;
+//!     .with_failure_ttl(Duration::from_secs(10))
+//!     .with_timeout(Duration::from_secs(1))
+//!     .validated()?;
 //! # Ok(())
 //! # }
 //! ```

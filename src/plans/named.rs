@@ -60,22 +60,21 @@ impl Plans {
     ///
     /// Headers and metrics show `name` for every plan. No effect on policies that the source returns itself.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the name cannot be the name of a policy.
+    /// A name that no policy can have is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
     /// ```
     /// # use tollgate::{ConfigError, Key, LiveLimits, plans::Plans};
     /// # fn plans(live: LiveLimits, source: impl tollgate::plans::PlanSource) -> Result<Plans, ConfigError> {
-    /// Plans::of_limits(&live, source, "free")?.with_one_count("plan")
+    /// Plans::of_limits(&live, source, "free")?.with_one_count("plan").validated()
     /// # }
     /// ```
-    pub fn with_one_count(mut self, name: &str) -> Result<Self, ConfigError> {
-        Policy::per_second(name, 1)?;
+    pub fn with_one_count(mut self, name: &str) -> Self {
         let core = self.core_mut();
-        core.names = core.names.as_ref().map(|names| Arc::new(names.counted_as(name)));
-        Ok(self)
+        if core.mistake.keep(Policy::per_second(name, 1)).is_some() {
+            core.names = core.names.as_ref().map(|names| Arc::new(names.counted_as(name)));
+        }
+        self
     }
 }

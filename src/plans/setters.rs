@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
-use super::{core::Known, handle::Plans};
+use super::{
+    core::{Core, Known},
+    handle::Plans,
+};
 use crate::{clock::Clock, error::ConfigError, observe::Observer};
 
 impl Plans {
@@ -13,13 +16,9 @@ impl Plans {
     ///
     /// The time begins with the answer. A key that is not used is not looked up.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for a time of zero.
-    pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
-        not_zero("Plans::with_ttl", ttl.is_zero())?;
-        self.settings().lifetimes.ttl = ttl;
-        Ok(self)
+    /// A time of zero is a [mistake](Self#mistakes).
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        self.set_unless("Plans::with_ttl", ttl.is_zero(), |core| core.settings.lifetimes.ttl = ttl)
     }
 
     /// Sets how long after its TTL a plan may still be used: while it is looked up again, and while look-ups fail.
@@ -36,25 +35,20 @@ impl Plans {
     ///
     /// A shorter time brings keys back to their plan sooner, and asks a source that is down more often.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for a time of zero, with which every request of a key would ask a source that is down.
-    pub fn with_failure_ttl(mut self, ttl: Duration) -> Result<Self, ConfigError> {
-        not_zero("Plans::with_failure_ttl", ttl.is_zero())?;
-        self.settings().lifetimes.failure_ttl = Some(ttl);
-        Ok(self)
+    /// A time of zero, with which every request of a key would ask a source that is down, is a
+    /// [mistake](Self#mistakes).
+    pub fn with_failure_ttl(self, ttl: Duration) -> Self {
+        self.set_unless("Plans::with_failure_ttl", ttl.is_zero(), |core| {
+            core.settings.lifetimes.failure_ttl = Some(ttl)
+        })
     }
 
     /// Sets the time that the source has for an answer. A look-up that takes longer is dropped and has failed. Defaults
     /// to 5 s.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for a time of zero.
-    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, ConfigError> {
-        not_zero("Plans::with_timeout", timeout.is_zero())?;
-        self.settings().timeout = timeout;
-        Ok(self)
+    /// A time of zero is a [mistake](Self#mistakes).
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        self.set_unless("Plans::with_timeout", timeout.is_zero(), |core| core.settings.timeout = timeout)
     }
 
     /// Sets the number of look-ups that may be on their way at once. Defaults to 64, more than most pools of database
@@ -68,13 +62,9 @@ impl Plans {
     /// keep new customers out. New customers share that room with made-up keys: during a flood, their first look-up may
     /// have to wait. With 1, nothing is kept.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for 0.
-    pub fn with_max_lookups(mut self, lookups: usize) -> Result<Self, ConfigError> {
-        not_zero("Plans::with_max_lookups", lookups == 0)?;
-        self.settings().max_lookups = lookups;
-        Ok(self)
+    /// 0 is a [mistake](Self#mistakes).
+    pub fn with_max_lookups(self, lookups: usize) -> Self {
+        self.set_unless("Plans::with_max_lookups", lookups == 0, |core| core.settings.max_lookups = lookups)
     }
 
     /// Sets the number of keys whose plans are kept, and empties the cache. Defaults to 100 000. The bound is
@@ -84,13 +74,9 @@ impl Plans {
     /// pushes no known key out. When a part is full, keys make way that were used once or not lately. A key that was
     /// pushed out is looked up again.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for 0.
-    pub fn with_capacity(mut self, keys: usize) -> Result<Self, ConfigError> {
-        not_zero("Plans::with_capacity", keys == 0)?;
-        self.core_mut().known = Arc::new(Known::with_capacity(keys));
-        Ok(self)
+    /// 0 is a [mistake](Self#mistakes).
+    pub fn with_capacity(self, keys: usize) -> Self {
+        self.set_unless("Plans::with_capacity", keys == 0, |core| core.known = Arc::new(Known::with_capacity(keys)))
     }
 
     /// Sets the runtime of the look-ups. Defaults to the runtime in which the request runs that needs the plan.
@@ -154,13 +140,16 @@ impl Plans {
         self.settings().reporter.silence();
         self
     }
-}
 
-fn not_zero(setting: &'static str, is_zero: bool) -> Result<(), ConfigError> {
-    match is_zero {
-        true => Err(ConfigError::new(format!(
-            "`{setting}` with 0 would leave every key with the default plan; use a larger value"
-        ))),
-        false => Ok(()),
+    /// Sets a number, or keeps the mistake if it is 0.
+    fn set_unless(mut self, setting: &'static str, is_zero: bool, set: impl FnOnce(&mut Core)) -> Self {
+        let core = self.core_mut();
+        match is_zero {
+            true => core.mistake.add(ConfigError::new(format!(
+                "`{setting}` with 0 would leave every key with the default plan; use a larger value"
+            ))),
+            false => set(core),
+        }
+        self
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 
-use crate::{key::Key, policy::limit::Policy};
+use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 
 /// Chooses the policies of a request: a [`Policy`], an array or `Vec` of them, or a closure
 /// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
@@ -86,6 +86,16 @@ pub trait PolicySource: Send + Sync + 'static {
     /// Defaults to `None`: the policies depend on the request.
     fn fixed(&self) -> Option<&[Policy]> {
         None
+    }
+
+    /// Returns the mistake in the settings of the source, which is a mistake of each layer that has it. Defaults to
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: what is wrong, and what to write instead.
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
     }
 }
 

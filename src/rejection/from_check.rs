@@ -43,9 +43,13 @@ impl Decision {
 }
 
 impl From<Error> for Denial {
-    /// Converts the error of a check without a verdict as [`FailurePolicy::Closed`] does: 503 with `Retry-After: 1`.
+    /// Converts the error of a check without a verdict as [`FailurePolicy::Closed`] does: 503 with `Retry-After: 1`. A
+    /// mistake of the call, such as two policies of one name, is 500 as from a layer.
     fn from(error: Error) -> Self {
-        Self::of(FailurePolicy::Closed.resolve(Err(error)))
+        match error.mistake() {
+            Some(mistake) => mistake.into(),
+            None => Self::of(FailurePolicy::Closed.resolve(Err(error))),
+        }
     }
 }
 

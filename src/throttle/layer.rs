@@ -218,7 +218,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?; // 8 instances of this client
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this client
     /// let quota = Policy::per_second("upstream", 80)?;
     /// let throttle = ThrottleLayer::new(limiter, quota, "account-1").fail_local().validated()?;
     /// # let _ = throttle;

@@ -61,6 +61,7 @@ impl Settings {
 
     /// Checks everything that can be checked without a call.
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        self.limiter.validate()?;
         self.mistake.found()?;
         let lacks_fallback = self.failure == FailurePolicy::Local && !self.limiter.has_fallback();
         if lacks_fallback { Err(ConfigError::local_without_fallback()) } else { Ok(()) }

@@ -170,7 +170,7 @@ fn a_local_failure_policy_needs_a_fallback() {
         let limits = check(&with_policy(text)).unwrap();
         let error = limits.layer(limiter(), GlobalKey).unwrap_err();
         says(error, "fail_local needs a limiter with a local fallback: ");
-        let with_fallback = limiter().with_local(MemoryStore::new(), 2).unwrap();
+        let with_fallback = limiter().with_local(MemoryStore::new(), 2);
         let _ = limits.layer(with_fallback, GlobalKey).unwrap();
     }
 }

@@ -87,7 +87,7 @@ async fn a_burst_above_the_limit_is_the_capacity() {
 async fn several_policies_are_in_their_order() {
     let (limiter, _) = limiter_and_clock();
     let policy = |name| Policy::per_minute(name, 5).unwrap();
-    let check = Check::new("k", &policy("b"), 6).and("k", &policy("a"), 5).unwrap();
+    let check = Check::new("k", &policy("b"), 6).and("k", &policy("a"), 5);
     let decision = to_value(limiter.check_all(check).await.unwrap()).unwrap();
     let names: Vec<_> = decision["policies"].as_array().unwrap().iter().map(|policy| &policy["name"]).collect();
     assert_eq!(names, ["b", "a"]);

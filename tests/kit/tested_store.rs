@@ -111,7 +111,7 @@ impl TestedStore {
 
     /// Holds units, which must fit.
     pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<OpenHold, NotPassed> {
-        let check = Check::hold(key, policy, cost)?;
+        let check = Check::hold(key, policy, cost);
         let hold = check.charges().iter().find_map(Charge::open_hold);
         let decision = self.check_all(check).await?;
         match hold {

@@ -59,7 +59,7 @@ async fn a_denial_is_an_error_that_names_the_policy_and_the_wait() {
         Ok(())
     }
     async fn handler(limiter: &Limiter) -> Result<(), Denial> {
-        let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1)?;
+        let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1);
         let _ = limiter.check_all(twice).await?.into_result()?;
         Ok(())
     }

@@ -10,6 +10,7 @@ mod handler_checks;
 mod holds;
 mod lease;
 mod local_fallback;
+mod mistakes;
 mod outage_events;
 mod outages;
 mod panics;

@@ -87,7 +87,7 @@ async fn neither_debits_nor_caution_are_reported_as_decisions_or_failures() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory());
     let recorder = Recorder::default();
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap().with_observer(recorder.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).with_observer(recorder.clone());
     let check = || async { limiter.check("k", &policy(), 1).fail_local().await.unwrap().is_allowed() };
     for _ in 0..12 {
         check().await;

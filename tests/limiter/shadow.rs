@@ -26,7 +26,7 @@ async fn law_13_a_check_under_shadow_policies_alone_passes_whatever_fails_and_th
     let (one, two) = (per_minute("one", 1).with_shadow(true), per_minute("two", 1).with_shadow(true));
     for kind in KINDS {
         store.fail(Some(Error::new(kind, "the test made the store fail")));
-        let check = || Check::new("k", &one, 5).and("k", &two, 1).unwrap();
+        let check = || Check::new("k", &one, 5).and("k", &two, 1);
         for decision in [limiter.check_all(check()).await, limiter.try_check_all(check())] {
             let decision = FailurePolicy::Closed.resolve(decision);
             assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Open), "{kind:?}");
@@ -37,7 +37,7 @@ async fn law_13_a_check_under_shadow_policies_alone_passes_whatever_fails_and_th
         assert!(events.decisions.iter().all(|decision| decision.outcome == "open"));
 
         // An enforced policy in the check leaves the error to the caller, as without the shadow policy.
-        let mixed = Check::new("k", &one, 1).and("k", &per_minute("enforced", 9), 1).unwrap();
+        let mixed = Check::new("k", &one, 1).and("k", &per_minute("enforced", 9), 1);
         assert_eq!(limiter.check_all(mixed).await.unwrap_err().kind(), kind);
         recorder.take();
     }
@@ -100,7 +100,7 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
     let enforced = per_minute("enforced", 8).with_shards(2).unwrap();
     let mut allowed = 0;
     for _ in 0..30 {
-        let check = Check::new("k", &enforced, 1).and("k", &shadow, 1).unwrap();
+        let check = Check::new("k", &enforced, 1).and("k", &shadow, 1);
         allowed += u32::from(limiter.check_all(check).await.unwrap().is_allowed());
     }
     assert_eq!(allowed, 8);
@@ -109,9 +109,9 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
 #[tokio::test]
 async fn law_14_the_local_fallback_enforces_enforced_policies_beside_shadow_policies() {
     let store = FlakyStore::default();
-    let limiter = Limiter::new(store.clone()).with_local(memory().0, 1).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(memory().0, 1);
     let (enforced, shadow) = (per_minute("enforced", 6), per_minute("shadow", 2).with_shadow(true));
-    let check = || Check::new("k", &enforced, 1).and("k", &shadow, 1).unwrap();
+    let check = || Check::new("k", &enforced, 1).and("k", &shadow, 1);
     for would_deny in [false, false, true] {
         let decision = limiter.check_all(check()).fail_local().await.unwrap();
         assert_eq!((decision.is_allowed(), decision.would_deny()), (true, would_deny));
@@ -137,7 +137,7 @@ async fn law_14_the_local_fallback_enforces_enforced_policies_beside_shadow_poli
 #[tokio::test]
 async fn debts_under_a_shadow_policy_are_charged_as_far_as_they_fit() {
     let (store, clock) = (FlakyStore::default(), ManualClock::default());
-    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new().with_clock(clock), 1).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new().with_clock(clock), 1);
     let shadow = per_minute("shadow", 10).with_shadow(true);
     assert!(limiter.check("k", &shadow, 8).await.unwrap().is_allowed());
     store.fail(Some(Error::new(ErrorKind::Unavailable, "the test made the store fail")));

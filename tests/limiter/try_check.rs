@@ -36,7 +36,7 @@ async fn law_11_checks_with_and_without_a_future_spend_from_one_budget() {
 fn law_3_a_check_of_several_charges_is_all_or_nothing_without_a_future() {
     let limiter = Limiter::new(MemoryStore::new());
     let (narrow, wide) = (per_minute("narrow", 1), per_minute("wide", 9));
-    let check = || Check::new("a", &narrow, 1).and("b", &wide, 1).unwrap();
+    let check = || Check::new("a", &narrow, 1).and("b", &wide, 1);
     assert!(limiter.try_check_all(check()).unwrap().is_allowed());
     assert!(!limiter.try_check_all(check()).unwrap().is_allowed());
     assert_eq!(limiter.try_check("b", &wide, 0).unwrap().available(), Some(8));
@@ -104,7 +104,7 @@ async fn a_store_that_was_not_asked_opens_no_breaker() {
 #[tokio::test]
 async fn law_1_what_is_charged_without_a_future_counts_in_the_local_fallback() {
     let store = FlakyStore::default();
-    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1);
     let policy = per_minute("p", 2);
     assert!(limiter.try_check("k", &policy, 2).unwrap().is_allowed());
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "down")));

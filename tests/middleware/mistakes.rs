@@ -130,7 +130,7 @@ async fn a_layer_with_a_mistake_that_is_not_validated_lets_no_request_pass() {
 fn with_local(limiter: Limiter, message: &str) -> Limiter {
     match message.contains("fail_local") {
         true => limiter,
-        false => limiter.with_local(MemoryStore::new(), 1).unwrap(),
+        false => limiter.with_local(MemoryStore::new(), 1),
     }
 }
 

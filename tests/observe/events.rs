@@ -14,7 +14,7 @@ use crate::support::{DownStore, PendingStore, SilentStore, http::get as fetch, p
 async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
     let (limiter, recorder) = recorded();
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 100));
-    let check = || Check::new("a", &narrow, 2).and("b", &wide, 3).unwrap();
+    let check = || Check::new("a", &narrow, 2).and("b", &wide, 3);
     let _ = limiter.check_all(check()).await.unwrap();
     let _ = limiter.check_all(check()).await.unwrap();
     let seen = recorder.take();

@@ -28,7 +28,7 @@ async fn denials_are_debug_events_with_a_fingerprint() {
     let limiter = Limiter::new(store).with_observer(Tracing::new());
     let (narrow, wide) = (per_minute("narrow", 1), per_minute("wide", 9));
     for _ in 0..2 {
-        let _ = limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1).unwrap()).await.unwrap();
+        let _ = limiter.check_all(Check::new("alice", &narrow, 1).and("alice", &wide, 1)).await.unwrap();
     }
     let lines = log.take();
     let [near, denied] = &lines[..] else { panic!("{lines:?}") };

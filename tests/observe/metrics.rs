@@ -26,7 +26,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
     let limiter = Limiter::new(store).with_observer(Metrics::new());
     let (narrow, wide) = (per_minute("narrow", 2), per_minute("wide", 9));
     for _ in 0..5 {
-        let _ = limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1).unwrap()).await.unwrap();
+        let _ = limiter.check_all(Check::new("k", &narrow, 1).and("k", &wide, 1)).await.unwrap();
     }
     assert_shows(
         &handle,

@@ -61,8 +61,8 @@ async fn the_most_refused_keys_are_listed_by_policy_with_exact_counts_while_they
 #[tokio::test]
 async fn a_check_that_two_policies_deny_is_counted_under_both_and_not_under_those_with_room() {
     let (limiter, list) = refusing(MostRefused::new());
-    let check = Check::new("k", &per_minute("p", 1), 2).and("k", &per_minute("q", 1), 2).unwrap();
-    let _ = limiter.check_all(check.and("k", &per_minute("wide", 9), 2).unwrap()).await.unwrap();
+    let check = Check::new("k", &per_minute("p", 1), 2).and("k", &per_minute("q", 1), 2);
+    let _ = limiter.check_all(check.and("k", &per_minute("wide", 9), 2)).await.unwrap();
     let keys = list.top(10);
     assert_eq!(keys.iter().map(|key| key.policy.name()).collect::<Vec<_>>(), ["p", "q"]);
 }

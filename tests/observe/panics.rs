@@ -38,7 +38,7 @@ async fn answers(limiter: Limiter) -> Vec<String> {
     let hold = limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap();
     answers.push(format!("{:?}", limiter.hold("k", &policy, 1).await.unwrap().is_allowed()));
     answers.push(format!("{:?}", hold.settle(0).await.unwrap()));
-    drop(limiter.hold_all(Check::hold("k", &policy, 1).unwrap()).await.unwrap());
+    drop(limiter.hold_all(Check::hold("k", &policy, 1)).await.unwrap());
     answers.push(format!("{:?}", limiter.peek("k", &policy).await.unwrap().available()));
     answers.push(format!("{:?}", limiter.reset("k", &policy).await.unwrap()));
     answers

@@ -59,7 +59,7 @@ fn threads_and_runtimes_that_ask_at_the_same_time_start_one_look_up() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_keys_starts_no_more_look_ups_than_allowed() {
     let (source, events) = (Source::new(Answer::After(SECOND, 50)), Events::default());
-    let plans = source.plans().with_max_lookups(10).unwrap().with_observer(events.clone());
+    let plans = source.plans().with_max_lookups(10).with_observer(events.clone());
     for number in 0..10_000 {
         assert_eq!(limit(&plans, &format!("flood {number}")), DEFAULT);
     }
@@ -78,7 +78,7 @@ async fn a_flood_of_keys_starts_no_more_look_ups_than_allowed() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_source_leaves_old_plans_in_force() {
     let source = Source::new(plan(10));
-    let plans = source.plans().with_max_lookups(1).unwrap();
+    let plans = source.plans().with_max_lookups(1);
     limit(&plans, "k");
     settle().await;
     sleep(SECOND * 60).await;
@@ -92,7 +92,7 @@ async fn a_busy_source_leaves_old_plans_in_force() {
 #[tokio::test(start_paused = true)]
 async fn the_cache_is_bounded_and_a_flood_of_keys_does_not_push_out_a_busy_key() {
     let source = Source::new(plan(10));
-    let plans = source.plans().with_capacity(100).unwrap();
+    let plans = source.plans().with_capacity(100);
     for number in 0..4_000 {
         limit(&plans, "busy");
         limit(&plans, &format!("flood {number}"));

@@ -73,7 +73,7 @@ async fn a_slow_source_delays_no_request_and_its_plan_holds_when_it_has_answered
 async fn a_failed_look_up_is_repeated_once_in_each_ttl() {
     for (answer, outcome) in bad_sources() {
         let source = Source::new(answer);
-        let plans = source.plans().with_ttl(SECOND * 30).unwrap();
+        let plans = source.plans().with_ttl(SECOND * 30);
         for second in 0..300 {
             assert_eq!(limit(&plans, "k"), DEFAULT);
             sleep(SECOND).await;
@@ -87,7 +87,7 @@ async fn a_failed_look_up_is_repeated_once_in_each_ttl() {
 #[tokio::test(start_paused = true)]
 async fn a_plan_comes_back_after_the_failure_ttl() {
     let source = Source::new(Answer::Error);
-    let plans = source.plans().with_failure_ttl(SECOND * 10).unwrap();
+    let plans = source.plans().with_failure_ttl(SECOND * 10);
     assert_eq!(limit(&plans, "k"), DEFAULT);
     settle().await;
     source.answers(plan(50));
@@ -102,7 +102,7 @@ async fn a_plan_comes_back_after_the_failure_ttl() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_hangs_is_dropped_after_its_timeout_and_frees_its_place() {
     let source = Source::new(Answer::Never);
-    let plans = source.plans().with_max_lookups(1).unwrap().with_timeout(SECOND * 2).unwrap();
+    let plans = source.plans().with_max_lookups(1).with_timeout(SECOND * 2);
     limit(&plans, "hangs");
     sleep(SECOND * 3).await;
     source.answers(plan(50));
@@ -147,14 +147,4 @@ fn default_plans_and_settings_that_cannot_work_are_errors() {
 
     let plans = Plans::new(source(), per_minute("p", 1)).unwrap();
     assert!(plans.insert("k", twice).is_err());
-    let zero = std::time::Duration::ZERO;
-    for (result, setting) in [
-        (plans.clone().with_ttl(zero), "Plans::with_ttl"),
-        (plans.clone().with_failure_ttl(zero), "Plans::with_failure_ttl"),
-        (plans.clone().with_timeout(zero), "Plans::with_timeout"),
-        (plans.clone().with_max_lookups(0), "Plans::with_max_lookups"),
-        (plans.clone().with_capacity(0), "Plans::with_capacity"),
-    ] {
-        says(result.unwrap_err(), &format!("`{setting}` with 0 would leave every key with the default plan; "));
-    }
 }

@@ -129,7 +129,7 @@ async fn an_upgrade_that_the_service_reports_is_looked_up_under_a_flood_of_made_
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_made_up_keys_pushes_no_known_key_out() {
     let accounts = Accounts::default();
-    let plans = accounts.plans().with_capacity(100).unwrap();
+    let plans = accounts.plans().with_capacity(100);
     let flood = Flood::new(&plans);
     for _ in 0..1_000 {
         flood.millisecond().await;
@@ -183,7 +183,7 @@ async fn the_look_ups_of_known_keys_leave_room_for_a_new_key() {
 async fn both_kinds_of_keys_together_start_no_more_look_ups_than_allowed() {
     for (most, at_once) in [(1, 1), (2, 2), (3, 3), (10, 10)] {
         let accounts = Accounts::default();
-        let plans = accounts.plans().with_max_lookups(most).unwrap();
+        let plans = accounts.plans().with_max_lookups(most);
         for n in 0..100 {
             plans.forget(format!("customer {n}"));
         }

@@ -4,6 +4,7 @@ mod bounds;
 mod failures;
 mod lifetimes;
 mod made_up_keys;
+mod mistakes;
 mod named;
 mod reports;
 mod runtimes;

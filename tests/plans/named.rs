@@ -111,7 +111,7 @@ fn limits_always_have_the_default_plan() {
     let error = Plans::of_limits(&live, source, "basic").unwrap_err();
     says(&error, r#"the limits have no policy "basic", which is a plan of `Plans::of_limits`; "#);
     says(&error, r#"write one of ["free", "paid"]"#);
-    let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan").unwrap();
+    let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan");
     let without = || limits("policies.paid.rate = '9/min'\ndefault.policies = ['paid']");
     says(live.replace(without()).unwrap_err(), r#"the limits have no policy "free", which is a plan"#);
     assert_eq!(live.version(), 1);
@@ -123,7 +123,7 @@ fn limits_always_have_the_default_plan() {
 #[tokio::test]
 async fn plans_with_one_count_share_what_was_spent() {
     let live = LiveLimits::new(with_paid(100));
-    let plans = Database::new("paid").plans(&live).with_one_count("plan").unwrap();
+    let plans = Database::new("paid").plans(&live).with_one_count("plan");
     let app = app(live.layer(limiter(), GlobalKey).unwrap().with_policies(plans));
     let fields = async || {
         let reply = get(&app, "/").await;

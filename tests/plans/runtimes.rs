@@ -80,7 +80,7 @@ fn a_runtime_that_has_ended_is_no_panic_and_no_deadlock() {
 fn a_runtime_that_is_blocked_holds_its_key_for_a_ttl_at_most() {
     let (source, events) = (Source::new(plan(50)), Events::default());
     let (plans, clock) = plans(&source, &events);
-    let plans = plans.with_max_lookups(1).unwrap();
+    let plans = plans.with_max_lookups(1);
     // A runtime that nothing drives stands for one that a handler blocks.
     let blocked = runtime();
     let context = blocked.enter();
@@ -106,7 +106,7 @@ fn a_runtime_that_is_blocked_holds_its_key_for_a_ttl_at_most() {
 fn look_ups_of_a_blocked_runtime_free_their_places_for_other_keys() {
     let (source, events) = (Source::new(plan(50)), Events::default());
     let (plans, clock) = plans(&source, &events);
-    let plans = plans.with_max_lookups(2).unwrap();
+    let plans = plans.with_max_lookups(2);
     let blocked = runtime();
     let context = blocked.enter();
     limit(&plans, "a");

@@ -128,11 +128,11 @@ fn stores_can_be_created_outside_a_runtime() {
 fn a_check_has_at_most_64_charges_and_no_two_policies_of_one_name_for_a_key() {
     let policy = |name: String| Policy::per_minute(name, 10).unwrap();
     let first = Check::new("k", &policy("p0".into()), 1);
-    let many = |count: u32| (1..count).try_fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
-    assert_eq!(many(64).unwrap().charges().len(), 64);
-    says(many(65).unwrap_err(), "a check may have at most 64 charges; ");
+    let many = |count: u32| (1..count).fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
+    assert_eq!(many(64).validated().unwrap().charges().len(), 64);
+    says(many(65).validated().unwrap_err(), "a check may have at most 64 charges; ");
     let namesake = Policy::per_hour("p0", 10).unwrap();
-    says(first.and("k", &namesake, 1).unwrap_err(), r#"two policies of one check are called "p0" "#);
+    says(first.and("k", &namesake, 1).validated().unwrap_err(), r#"two policies of one check are called "p0" "#);
 }
 
 #[tokio::test]

@@ -2,4 +2,5 @@
 
 mod full;
 mod memory;
+mod mistakes;
 mod redis_urls;

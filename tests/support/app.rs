@@ -48,6 +48,11 @@ pub(crate) fn routes() -> Router {
         .route("/users/{id}", get(|| async { "user" }))
 }
 
+/// The handler behind a layer that lets no request pass.
+pub(crate) async fn never_run() -> &'static str {
+    panic!("the handler has run")
+}
+
 /// [`routes`] behind `limit`.
 pub(crate) fn app<K, R>(limit: RateLimitLayer<K, R>) -> Router
 where

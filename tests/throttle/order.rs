@@ -88,7 +88,7 @@ async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
 #[tokio::test(start_paused = true)]
 async fn a_call_for_which_the_queue_has_no_room_is_an_error_at_once() {
     let upstream = Upstream::default();
-    let limiter = limiter().with_max_waiters(1, 10).unwrap();
+    let limiter = limiter().with_max_waiters(1, 10);
     let client = ThrottleLayer::new(limiter, per_minute("p", 1), "k").with_max_wait(secs(70)).layer(upstream.clone());
     call(&client).await.unwrap();
     let (waits, refused) = tokio::join!(call(&client), call(&client));

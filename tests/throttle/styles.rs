@@ -92,7 +92,7 @@ async fn a_pause_is_as_long_as_the_wait_in_every_style() {
 async fn with_several_policies_the_pause_is_that_of_the_limit_with_nothing_left() {
     let (narrow, wide) = (per_minute("narrow", 7), Policy::per_day("wide", 1_000).unwrap());
     for style in STYLES {
-        let check = |cost| Check::new("k", &narrow, cost).and("k", &wide, cost).unwrap();
+        let check = |cost| Check::new("k", &narrow, cost).and("k", &wide, cost);
         assert_pauses(style, &spent_and_denied(check).await).await;
     }
 }

@@ -74,7 +74,9 @@ async fn run_step(
     let name = step["hold"].as_str().unwrap_or_default().to_owned();
     let check = match step["op"].as_str().unwrap() {
         "check" => Check::new(key.clone(), policy, number(&step["cost"])),
-        "hold" => Check::hold(key.clone(), policy, number(&step["cost"])).map_err(|error| error.to_string())?,
+        "hold" => {
+            Check::hold(key.clone(), policy, number(&step["cost"])).validated().map_err(|error| error.to_string())?
+        }
         "settle" => {
             // A hold that was denied was never made, so there is nothing to settle.
             let settlement = match made.get(&name) {

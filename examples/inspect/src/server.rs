@@ -46,7 +46,7 @@ impl Settings {
             builder = builder.prefix(prefix);
         }
         if let Some(secret) = self.secret {
-            builder = builder.key_secret(secret)?;
+            builder = builder.key_secret(secret);
         }
         if self.plain_keys {
             builder = builder.plain_keys();

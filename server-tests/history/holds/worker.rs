@@ -83,7 +83,7 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
         let (key, cost) = (random.below(KEYS), 1 + random.below(MAX_COST));
         let units = cost as u32;
         if random.one_in(4) {
-            let check = Check::new(key, &contended, units).and(key, &ledger, units).unwrap();
+            let check = Check::new(key, &contended, units).and(key, &ledger, units);
             log.add(Kind::AskCharge, number, key, cost);
             match limiter.check_all(check).await {
                 Ok(decision) if decision.is_allowed() => {
@@ -94,7 +94,7 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
             }
             continue;
         }
-        let check = Check::hold(key, &contended, units).and_then(|check| check.and_hold(key, &ledger, units)).unwrap();
+        let check = Check::hold(key, &contended, units).and_hold(key, &ledger, units);
         log.add(Kind::AskHold, number, key, cost);
         let hold = match limiter.hold_all(check).await {
             Ok(HoldAnswer::Open(hold)) => hold,

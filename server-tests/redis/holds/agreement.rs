@@ -72,10 +72,10 @@ impl Trace<'_> {
             let check = whole.take();
             let is_hold = random.below(2) == 0 && cost > 0;
             whole = Some(match (check, is_hold) {
-                (None, true) => Check::hold(key, policy, cost).unwrap(),
+                (None, true) => Check::hold(key, policy, cost),
                 (None, false) => Check::new(key, policy, cost),
-                (Some(check), true) => check.and_hold(key, policy, cost).unwrap(),
-                (Some(check), false) => check.and(key, policy, cost).unwrap(),
+                (Some(check), true) => check.and_hold(key, policy, cost),
+                (Some(check), false) => check.and(key, policy, cost),
             });
             if random.below(3) > 0 {
                 break;

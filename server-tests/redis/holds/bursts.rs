@@ -219,7 +219,7 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
         while sent < (now.as_secs_f64() * f64::from(rate)) as usize {
             sent += 1;
             let (limiter, key) = (servers[sent % 2].clone(), format!("tenant-{}", sent % 50));
-            let check = tollgate::Check::hold("k", &policy, 1).unwrap().and_hold(key, &tenant, 1).unwrap();
+            let check = tollgate::Check::hold("k", &policy, 1).and_hold(key, &tenant, 1);
             let counts = [&running, &denied, &errors, &done].map(Arc::clone);
             tokio::spawn(async move {
                 let [running, denied, errors, done] = counts;

@@ -283,7 +283,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
                 if fits {
                     oracle.end_at(time_us, id, units);
                 }
-                let check = Check::hold("k", &policy, units).unwrap();
+                let check = Check::hold("k", &policy, units);
                 let verdict = super::check(&memory, &check).await;
                 assert_eq!((fits, LIMIT - oracle.held()), (verdict.allowed, verdict.outcomes[0].available), "{place}");
                 assert_eq!(server_clock.call(units, CHECK, id, 0), (fits, oracle.held().into()), "{place}");

@@ -47,9 +47,9 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
                 // Plain charges compete with pairs of holds, and with pairs of a hold and a plain charge.
                 let pair = match task % 6 {
                     0 => Check::new(LAST, &scarce, 1),
-                    1 => Check::new(LAST, &scarce, 1).and_hold(FIRST, &wide, 3).unwrap(),
-                    2 => Check::hold(LAST, &scarce, 1).unwrap().and(FIRST, &wide, 3).unwrap(),
-                    _ => Check::hold(LAST, &scarce, 1).unwrap().and_hold(FIRST, &wide, 3).unwrap(),
+                    1 => Check::new(LAST, &scarce, 1).and_hold(FIRST, &wide, 3),
+                    2 => Check::hold(LAST, &scarce, 1).and(FIRST, &wide, 3),
+                    _ => Check::hold(LAST, &scarce, 1).and_hold(FIRST, &wide, 3),
                 };
                 check(&store, &pair).await.allowed.then_some(pair)
             });
@@ -96,7 +96,7 @@ async fn a_hold_that_another_slot_denies_leaves_no_key() {
         (policy("wide", 10, Algorithm::SlidingWindowLog), policy("scarce", 10, Algorithm::SlidingWindowLog));
     let open = hold(&store, LAST, &scarce, 8).await.unwrap();
     for _ in 0..20 {
-        let pair = Check::hold(FIRST, &wide, 10).unwrap().and_hold(LAST, &scarce, 3).unwrap();
+        let pair = Check::hold(FIRST, &wide, 10).and_hold(LAST, &scarce, 3);
         let verdict = check(&store, &pair).await;
         assert!(!verdict.allowed);
         assert_eq!((verdict.outcomes[0].fits, verdict.outcomes[1].fits), (true, false));

@@ -46,7 +46,7 @@ async fn a_denial_without_open_holds_is_remembered_also_under_a_policy_with_hold
     let policy = policy(10);
     let open = hold(&store, "a", &policy, 8).await.unwrap();
     change(&store, &open, HoldChange::Settle(10)).await;
-    let (plain, held) = (Check::new("a", &policy, 3), Check::hold("a", &policy, 3).unwrap());
+    let (plain, held) = (Check::new("a", &policy, 3), Check::hold("a", &policy, 3));
     assert_eq!(source(&store, &plain).await, (false, Source::Store));
     let before = calls(&server, "evalsha");
     for _ in 0..10 {

@@ -138,9 +138,9 @@ async fn a_value_of_another_type_fails_only_its_own_checks_and_changes() {
     let policy = tokens(Algorithm::SlidingWindowLog);
     let open = hold(&store, "a", &policy, 60).await.unwrap();
     server.command("SET tollgate:{bad}:tokens(holds):l5:1m text");
-    let refused = Check::hold("bad", &policy, 1).unwrap();
+    let refused = Check::hold("bad", &policy, 1);
     assert_eq!(answer(store.check(&refused)).await.unwrap_err().kind(), ErrorKind::BadKey);
-    let pair = Check::new("b", &policy, 1).and("bad", &policy, 1).unwrap();
+    let pair = Check::new("b", &policy, 1).and("bad", &policy, 1);
     assert_eq!(answer(store.check(&pair)).await.unwrap_err().kind(), ErrorKind::BadKey);
     assert_eq!(available(&store, "b", &policy).await, 100);
 
@@ -161,9 +161,9 @@ async fn a_full_server_makes_no_hold_and_ends_the_open_ones() {
         let policy = tokens(algorithm);
         let open = [hold(&store, "a", &policy, 60).await.unwrap(), hold(&store, "a", &policy, 30).await.unwrap()];
         server.command("CONFIG SET maxmemory 1");
-        let refused = answer(store.check(&Check::hold("a", &policy, 1).unwrap())).await.unwrap_err();
+        let refused = answer(store.check(&Check::hold("a", &policy, 1))).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-        assert!(answer(store.check(&Check::hold("new", &policy, 1).unwrap())).await.is_err());
+        assert!(answer(store.check(&Check::hold("new", &policy, 1))).await.is_err());
         assert_eq!(change(&store, &open[0], HoldChange::Settle(10)).await, SettleAnswer::Settled, "{algorithm:?}");
         server.command("CONFIG SET maxmemory 0");
         assert_eq!(available(&store, "a", &policy).await, 60, "{algorithm:?}");
@@ -226,7 +226,7 @@ async fn law_6_a_check_ends_a_bounded_number_of_holds() {
 }
 
 async fn hold_many(store: &impl Store, policy: &Policy, holds: u32, cost: u32) {
-    let checks: Vec<Check> = (0..holds).map(|_| Check::hold("a", policy, cost).unwrap()).collect();
+    let checks: Vec<Check> = (0..holds).map(|_| Check::hold("a", policy, cost)).collect();
     for verdict in futures_of(checks.iter().map(|check| answer(store.check(check)))).await {
         assert!(verdict.unwrap().allowed);
     }

@@ -49,7 +49,7 @@ pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChang
 
 /// Holds units. `None` if they do not fit.
 pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u32) -> Option<OpenHold> {
-    let held = Check::hold(key, policy, cost).unwrap();
+    let held = Check::hold(key, policy, cost);
     check(store, &held).await.allowed.then(|| held.charges()[0].open_hold().unwrap())
 }
 

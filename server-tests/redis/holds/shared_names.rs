@@ -68,7 +68,7 @@ async fn compare(redis: &dyn Store, clock: ManualClock, policies: &[Policy], see
             let is_largest = policy.limit() == u32::MAX && random.one_in(4);
             let cost = random.cost(if is_largest { u32::MAX } else { policy.limit().min(30) + 2 });
             let whole = match policy.holds().is_some() && cost > 0 && random.one_in(2) {
-                true => Check::hold(key, policy, cost).unwrap(),
+                true => Check::hold(key, policy, cost),
                 false => Check::new(key, policy, if random.one_in(6) { 0 } else { cost }),
             };
             let (one, other) = (check(memory(&key.into()), &whole).await, check(redis, &whole).await);

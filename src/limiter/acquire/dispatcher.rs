@@ -83,10 +83,10 @@ impl Dispatcher {
         let Some((_, head)) = group.waiters.first() else { return };
         let key = self.id.key.clone();
         let check = match head.holds {
-            true => Check::hold(key, &head.policy, group.units).expect("the caller has checked that it can hold"),
+            true => Check::hold(key, &head.policy, group.units),
             false => Check::new(key, &head.policy, group.units),
         };
-        let check = group.further.add_to(check, &self.id.key).expect("the caller has checked its limits");
+        let check = group.further.add_to(check, &self.id.key);
         let check = if head.shares_pauses { pause::heed(check, &self.id.key, &head.policy) } else { check };
         let holds = head.holds;
         self.in_flight = Some(group);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{check::Check, decision::Decision, error::ConfigError, key::Key, policy::Policy};
+use crate::{check::Check, decision::Decision, key::Key, policy::Policy};
 
 /// Policies and costs that are charged together with the first policy of a caller, or not at all.
 #[derive(Clone, Debug, Default)]
@@ -35,8 +35,8 @@ impl Further {
         self.limits().iter().any(|(policy, cost)| *cost > policy.capacity())
     }
 
-    pub(super) fn add_to(&self, check: Check, key: &Key) -> Result<Check, ConfigError> {
-        self.limits().iter().try_fold(check, |check, (policy, cost)| check.and(key.clone(), policy, *cost))
+    pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {
+        self.limits().iter().fold(check, |check, (policy, cost)| check.and(key.clone(), policy, *cost))
     }
 
     /// Whether both are charged under the same policies.

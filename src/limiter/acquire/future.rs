@@ -72,10 +72,11 @@ impl Acquire {
             return Err(ConfigError::store_without_holds());
         }
         let check = match holds {
-            true => Check::hold(key.clone(), &policy, cost)?,
+            true => Check::hold(key.clone(), &policy, cost),
             false => Check::new(key.clone(), &policy, cost),
         };
-        let check = further.add_to(check, &key)?;
+        let check = further.add_to(check, &key);
+        core.validate(&check)?;
         if !holds {
             check.refuse_holds()?;
         }

@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
-    error::ConfigError,
     key::Key,
     limiter::{
         acquire::{further::Further, queues::Queues},
@@ -129,9 +128,7 @@ impl Limiter {
     /// Defaults to 10 000 for a key and 100 000 in all, which take less than 100 MB. Earlier clones of the limiter keep
     /// their queues and their bounds.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if a bound is 0, because then no caller could wait.
+    /// A bound of 0 is a mistake, because then no caller could wait; [`validated`](Self::validated) returns it.
     ///
     /// # Examples
     ///
@@ -139,17 +136,18 @@ impl Limiter {
     /// use tollgate::{Limiter, MemoryStore};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(100, 1_000)?;
+    /// let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(100, 1_000).validated()?;
     /// # let _ = limiter;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_max_waiters(mut self, per_key: usize, in_all: usize) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn with_max_waiters(mut self, per_key: usize, in_all: usize) -> Self {
         if per_key == 0 || in_all == 0 {
-            return Err(ConfigError::new("no caller could wait with a bound of 0 waiters; use at least 1"));
+            return self.mistaken("no caller could wait with a bound of 0 waiters; use at least 1");
         }
         Arc::make_mut(&mut self.core).queues = Arc::new(Queues::new(per_key, in_all));
-        Ok(self)
+        self
     }
 }
 
@@ -201,7 +199,7 @@ impl Acquire {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
     /// let quota = Policy::per_day("quota", 9_500)?;
     /// let decision = limiter.acquire("key1", &quota, 100).fail_local().within(Duration::from_secs(1)).await?;
     /// # Ok(())

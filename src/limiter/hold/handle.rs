@@ -193,7 +193,7 @@ impl Hold {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
     /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new())?;
-    /// let check = Check::hold("tenant:3", &tokens, 400)?.and_hold("tenant:3", &cents, 20)?;
+    /// let check = Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
     /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
     /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;
     /// assert_eq!(limiter.peek("tenant:3", &cents).await?.available(), Some(487));

@@ -66,10 +66,7 @@ impl Limiter {
     /// See [`Hold`].
     #[doc(alias = "reserve")]
     pub fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> HoldFuture {
-        match Check::hold(key, policy, cost) {
-            Ok(check) => self.hold_named(check),
-            Err(error) => HoldFuture::failed(error),
-        }
+        self.hold_named(Check::hold(key, policy, cost))
     }
 
     /// Makes all holds and plain charges of `check`, or none. The handle has all holds of the check; plain charges are
@@ -99,7 +96,7 @@ impl Limiter {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let requests = Policy::per_minute("requests", 60)?;
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
-    /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400)?;
+    /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400);
     /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
     /// hold.settle(250).await?;
     /// assert_eq!(limiter.peek("tenant:3", &requests).await?.available(), Some(59));
@@ -200,7 +197,7 @@ impl HoldFuture {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8)?;
+    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
     /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
     /// let held = limiter.hold("tenant:3", &tokens, 1_500).fail_local().await?;
     /// # assert!(held.is_allowed());

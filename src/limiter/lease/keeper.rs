@@ -72,7 +72,7 @@ impl Keeper {
         let LeaseId { key, block_policy, .. } = &self.id;
         // From before the request, because the time-to-live counts from a later instant.
         let sent = Instant::now();
-        let Ok(check) = Check::hold(key.clone(), block_policy, units) else { return };
+        let Ok(check) = Check::hold(key.clone(), block_policy, units).validated() else { return };
         let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
         if !self.core.may_take_blocks(charge) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);

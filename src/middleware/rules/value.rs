@@ -73,7 +73,11 @@ impl Rules {
         settles: bool,
         limiter: &Limiter,
     ) -> Result<(), ConfigError> {
+        limiter.validate()?;
         self.mistake.found()?;
+        for source in self.all_sources(others) {
+            source.validate()?;
+        }
         let layer = Settings::default();
         for policy in self.named_costs.names() {
             self.require_policy(policy, &layer, others)?;

@@ -187,6 +187,9 @@ impl fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
+        if let Err(mistake) = check.validate() {
+            return Answer::Ready(Err(mistake.into()));
+        }
         match check.charges() {
             [charge] if charge.policy.ban().is_none() && charge.hold.is_none() => {
                 Answer::Ready(Ok(self.table.judge_one(charge, true, &*self.clock)))

@@ -12,7 +12,10 @@ use super::{
         security::Security,
     },
 };
-use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store::contract::DEFAULT_DEADLINE};
+use crate::{
+    breaker::settings::Breaker, clock::Clock, error::FirstMistake, key::secret::Secret,
+    store::contract::DEFAULT_DEADLINE,
+};
 
 /// Builder for [`RedisStore`](crate::RedisStore).
 ///
@@ -26,7 +29,7 @@ use crate::{breaker::settings::Breaker, clock::Clock, error::ConfigError, store:
 /// let store = RedisStore::builder()
 ///     .prefix("shop:limits:")
 ///     .deadline(Duration::from_millis(20))
-///     .key_secret("32 random bytes from the environment")?
+///     .key_secret("32 random bytes from the environment")
 ///     .open("redis://10.0.0.5:6379")?;
 /// # Ok(())
 /// # }
@@ -45,6 +48,7 @@ pub struct RedisStoreBuilder {
     pub(super) breaker: Option<Breaker>,
     pub(super) key_hash: KeyHash,
     pub(super) security: Security,
+    pub(super) mistake: FirstMistake,
 }
 
 impl Default for RedisStoreBuilder {
@@ -61,6 +65,7 @@ impl Default for RedisStoreBuilder {
             breaker: Some(Breaker::default()),
             key_hash: KeyHash::default(),
             security: Security::default(),
+            mistake: FirstMistake::default(),
         }
     }
 }
@@ -127,9 +132,7 @@ impl RedisStoreBuilder {
     /// [`RedisStore::redis_key`](crate::RedisStore::redis_key) returns the Redis key of a count, to inspect it with
     /// redis-cli.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the secret is shorter than 16 bytes.
+    /// A secret that is shorter than 16 bytes is a mistake, which [`open`](Self::open) returns.
     ///
     /// # Examples
     ///
@@ -141,12 +144,15 @@ impl RedisStoreBuilder {
     /// # /*
     /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
     /// # */ let secret = secret()?;
-    /// let store = RedisStore::builder().key_secret(secret)?.open("redis://127.0.0.1:6379")?;
+    /// let store = RedisStore::builder().key_secret(secret).open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn key_secret(self, secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
-        Ok(Self { key_hash: self.key_hash.with_secret(secret.as_ref())?, ..self })
+    pub fn key_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        if let Some(secret) = self.mistake.keep(Secret::new(secret.as_ref())) {
+            self.key_hash = self.key_hash.with_secret(secret);
+        }
+        self
     }
 
     /// Sends keys to Redis readable instead of hashed, which saves the hash and about ten bytes for each key. Keys are

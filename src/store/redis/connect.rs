@@ -62,8 +62,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the URL, a certificate, the prefix, the deadline or the pool size cannot be used. No error
-    /// shows a part of the URL, because the URL may hold a password.
+    /// [`ConfigError`] if the secret, the URL, a certificate, the prefix, the deadline or the pool size cannot be used.
+    /// No error shows a part of the URL, because the URL may hold a password.
     pub fn open(self, url: &str) -> Result<RedisStore, ConfigError> {
         let (address, size) = (Address::server(url, &self.security), self.pool_size);
         self.build_with_own_pool(address.map(|address| Target::Server { address, size }))
@@ -211,13 +211,14 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the prefix or the deadline cannot be used.
+    /// [`ConfigError`] if the secret, the prefix or the deadline cannot be used.
     pub fn from_pool(self, pool: bb8::Pool<RedisConnectionManager>) -> Result<RedisStore, ConfigError> {
         self.build(Target::External(pool))
     }
 
     /// Builds a store that creates its own pool.
     fn build_with_own_pool(self, target: Result<Target, ConfigError>) -> Result<RedisStore, ConfigError> {
+        self.mistake.found()?;
         if self.pool_size == 0 {
             return Err(ConfigError::new("a pool of 0 connections can send nothing; use at least 1"));
         }
@@ -235,6 +236,7 @@ impl RedisStoreBuilder {
 
     /// Checks the settings and builds the store. Makes no connection.
     fn build(self, target: Target) -> Result<RedisStore, ConfigError> {
+        self.mistake.found()?;
         let slots = self.slots(&target)?;
         let Self { prefix, deadline, first_dial_deadline, clock, batching, deny_cache, breaker, key_hash, .. } = self;
         if deadline.is_zero() {

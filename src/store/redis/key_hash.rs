@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use crate::{
     check::Check,
-    error::ConfigError,
     key::{Key, secret::Secret},
 };
 
@@ -21,8 +20,8 @@ pub(super) struct KeyHash {
 const NO_SECRET: &[u8] = b"tollgate";
 
 impl KeyHash {
-    pub(super) fn with_secret(self, secret: &[u8]) -> Result<Self, ConfigError> {
-        Ok(Self { secret: Secret::new(secret)?, has_secret: true, ..self })
+    pub(super) fn with_secret(self, secret: Secret) -> Self {
+        Self { secret, has_secret: true, ..self }
     }
 
     /// Leaves keys readable, except those that are or contain a hash: a credential, or a long key.

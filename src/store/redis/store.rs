@@ -269,6 +269,9 @@ impl fmt::Debug for RedisStore {
 
 impl Store for RedisStore {
     fn check(&self, check: &Check) -> Answer<Verdict> {
+        if let Err(mistake) = check.validate() {
+            return Answer::Ready(Err(mistake.into()));
+        }
         let ticket = match self.inner.client.denials.look_up(check) {
             Lookup::Denied(verdict) => return Answer::Ready(Ok(verdict)),
             Lookup::Unknown(ticket) => ticket,

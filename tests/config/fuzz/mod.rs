@@ -26,7 +26,7 @@ const LONG: u64 = 10_000_000;
 /// The number of accepted files among these.
 fn assert_files(seed: u64, count: u64) -> u64 {
     let mut random = Random(seed);
-    let shared = Limiter::new(MemoryStore::new()).without_notices().with_local(MemoryStore::new(), 1).unwrap();
+    let shared = Limiter::new(MemoryStore::new()).without_notices().with_local(MemoryStore::new(), 1);
     let mut accepted = 0;
     for number in 0..count {
         let file = grammar::file(&mut random);
@@ -88,7 +88,7 @@ fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> S
     let policies: Vec<(u32, u32)> = policies.collect();
     let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };
     let (limiter, _clock) = limiter_and_clock();
-    let limiter = limiter.without_notices().with_local(MemoryStore::new(), 1).unwrap();
+    let limiter = limiter.without_notices().with_local(MemoryStore::new(), 1);
     let allowed = (0..=room).take_while(|_| send(limits, &limiter, target).0 == StatusCode::OK).count();
     let is_divided = policies.iter().any(|(_, shards)| *shards > 1);
     let expected = if is_divided { 1..=room as usize } else { room as usize..=room as usize };

@@ -103,8 +103,8 @@ pub(super) async fn law_3_a_check_with_a_banned_charge_charges_nothing(store: Te
         let neighbour = Policy::per_minute("neighbour", 4)?.with_algorithm(policy.algorithm());
         store.change_count(&key, &policy, Ban(BAN)).await?;
         for check in [
-            Check::new(&*key, &policy, 1).and(&*key, &neighbour, 3)?,
-            Check::new(&*key, &neighbour, 3).and(&*key, &policy, 1)?,
+            Check::new(&*key, &policy, 1).and(&*key, &neighbour, 3),
+            Check::new(&*key, &neighbour, 3).and(&*key, &policy, 1),
         ] {
             let refused = store.check_all(check).await?;
             let violated: Vec<&str> = refused.violated().map(|standing| standing.policy.name()).collect();
@@ -129,7 +129,7 @@ pub(super) async fn a_shadow_policy_reports_a_ban_and_refuses_nothing(store: Tes
         store.change_count(&key, &shadow, Ban(BAN)).await?;
         let alone = store.check(&key, &shadow, 1).await?;
         ensure!(alone.is_allowed() && alone.would_deny(), "{key}: a shadow policy alone: {alone:?}");
-        let both = store.check_all(Check::new(&*key, &shadow, 1).and(&*key, &neighbour, 3)?).await?;
+        let both = store.check_all(Check::new(&*key, &shadow, 1).and(&*key, &neighbour, 3)).await?;
         ensure!(both.is_allowed() && both.policies()[0].ban.is_some(), "{key}: beside another policy: {both:?}");
         ensure_eq!(both.policies()[1].available, 1, "{key}: available after the charge under the other policy");
         store.change_count(&key, &shadow, Unban).await?;
@@ -224,7 +224,7 @@ pub(super) async fn open_holds_stay_during_a_ban_and_are_settled(store: TestedSt
         start_of_window(&store);
         let (settled, renewed) = (store.hold(&*key, &policy, 4).await?, store.hold(&*key, &policy, 2).await?);
         store.change_count(&key, &policy, Ban(BAN)).await?;
-        let refused = store.check_all(Check::hold(&*key, &policy, 1)?).await?;
+        let refused = store.check_all(Check::hold(&*key, &policy, 1)).await?;
         ensure!(!refused.is_allowed() && refused.retry_after() >= Some(BAN), "{key}: a new hold: {refused:?}");
         ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, SettleAnswer::Settled, "{key}: settled");
         ensure_eq!(store.change_hold(&settled, HoldChange::Settle(5)).await?, SettleAnswer::Expired, "{key}: twice");

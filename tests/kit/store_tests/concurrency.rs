@@ -61,7 +61,7 @@ pub(super) async fn law_3_parallel_checks_of_several_keys_are_charged_whole(stor
             async move {
                 let mut admitted = 0;
                 for _ in 0..4 {
-                    let check = Check::new(keys[0], &policy, 1).and(keys[1], &policy, 1)?;
+                    let check = Check::new(keys[0], &policy, 1).and(keys[1], &policy, 1);
                     admitted += u32::from(store.check_all(check).await?.is_allowed());
                 }
                 Ok(admitted)

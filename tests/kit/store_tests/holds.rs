@@ -113,10 +113,10 @@ pub(super) async fn law_3_a_denied_check_holds_nothing(store: TestedStore) -> Te
     for algorithm in store.algorithms()? {
         let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
         let narrow = Policy::per_minute("narrow", 1)?.with_algorithm(algorithm);
-        let check = |cost| Check::hold(&*key, &policy, 6)?.and(&*key, &narrow, cost);
-        ensure!(!store.check_all(check(2)?).await?.is_allowed(), "{key}: 2 of 1 units passed");
+        let check = |cost| Check::hold(&*key, &policy, 6).and(&*key, &narrow, cost);
+        ensure!(!store.check_all(check(2)).await?.is_allowed(), "{key}: 2 of 1 units passed");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(10), "{key}: available after the denial");
-        ensure!(store.check_all(check(1)?).await?.is_allowed(), "{key}: denied although all fits");
+        ensure!(store.check_all(check(1)).await?.is_allowed(), "{key}: denied although all fits");
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(4), "{key}: available beside a hold of 6");
         ensure_eq!(store.peek(&key, &narrow).await?.available(), Some(0), "{key}: the charge beside the hold");
     }
@@ -131,7 +131,7 @@ pub(super) async fn slots_are_held_at_once_and_never_charged(store: TestedStore)
         for _ in 0..3 {
             held.push(store.hold("slots", &slots, 1).await?);
         }
-        let fourth = store.check_all(Check::hold("slots", &slots, 1)?).await?;
+        let fourth = store.check_all(Check::hold("slots", &slots, 1)).await?;
         ensure!(!fourth.is_allowed(), "round {round}: a fourth slot of 3");
         ensure!(
             fourth.retry_after().is_some(),

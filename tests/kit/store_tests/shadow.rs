@@ -47,7 +47,7 @@ pub(super) async fn law_1_2_3_and_12_checks_with_shadow_charges_agree_with_lists
             let (log, cost, shadow) = charges[0];
             let mut check = Check::new(&key, &policy(log, shadow)?, cost);
             for &(log, cost, shadow) in &charges[1..] {
-                check = check.and(&key, &policy(log, shadow)?, cost)?;
+                check = check.and(&key, &policy(log, shadow)?, cost);
             }
             let spent = |charged: &[Vec<(u64, u32)>], log: usize| -> u32 {
                 let live = charged[log].iter().filter(|(at_us, _)| at_us + WINDOW_US > now_us);
@@ -90,8 +90,8 @@ pub(super) async fn law_2_an_enforced_policy_beside_a_shadow_policy_admits_what_
                 let cost = random.cost(6);
                 let alone = store.check(&key("alone"), &enforced, cost).await?;
                 let check = match shadow_first {
-                    false => Check::new(key("beside"), &enforced, cost).and(key("beside"), &shadow, cost)?,
-                    true => Check::new(key("beside"), &shadow, cost).and(key("beside"), &enforced, cost)?,
+                    false => Check::new(key("beside"), &enforced, cost).and(key("beside"), &shadow, cost),
+                    true => Check::new(key("beside"), &shadow, cost).and(key("beside"), &enforced, cost),
                 };
                 let beside = store.check_all(check).await?;
                 let all = |decision: &Decision| {
@@ -113,9 +113,9 @@ pub(super) async fn law_3_a_denied_check_charges_no_shadow_policy(store: TestedS
         let enforced = Policy::per_minute("enforced", 2)?.with_algorithm(algorithm);
         let shadow = Policy::per_minute("shadow", 10)?.with_algorithm(algorithm).with_shadow(true);
         let check = |cost| Check::new(&key, &enforced, cost).and(&key, &shadow, 1);
-        ensure!(!store.check_all(check(3)?).await?.is_allowed());
+        ensure!(!store.check_all(check(3)).await?.is_allowed());
         ensure_eq!(store.peek(&key, &shadow.clone().with_shadow(false)).await?.available(), Some(10));
-        ensure!(store.check_all(check(2)?).await?.is_allowed());
+        ensure!(store.check_all(check(2)).await?.is_allowed());
         ensure_eq!(store.peek(&key, &shadow.clone().with_shadow(false)).await?.available(), Some(9));
     }
     Ok(())
@@ -146,7 +146,7 @@ pub(super) async fn law_12_a_shadow_policy_counts_as_if_it_were_enforced(store: 
                 let cost = random.cost(7);
                 let under_enforced = store.check(&key("enforced"), &enforced, cost).await?;
                 let alone = store.check(&key("shadow"), &shadow, cost).await?;
-                let check = Check::new(key("beside"), &wide, 1).and(key("beside"), &shadow, cost)?;
+                let check = Check::new(key("beside"), &wide, 1).and(key("beside"), &shadow, cost);
                 let beside = store.check_all(check).await?;
                 for (decision, standing) in [(&alone, &alone.policies()[0]), (&beside, &beside.policies()[1])] {
                     let expected = &under_enforced.policies()[0];
@@ -192,7 +192,7 @@ pub(super) async fn a_cost_above_the_limit_of_a_shadow_policy_refuses_nothing(st
         let enforced = Policy::per_minute("enforced", 9)?.with_algorithm(algorithm);
         let alone = store.check(&key, &shadow, 3).await?;
         ensure!(alone.is_allowed() && alone.would_deny() && alone.policies()[0].never_fits());
-        let check = Check::new(&key, &enforced, 3).and(&key, &shadow, u32::MAX)?;
+        let check = Check::new(&key, &enforced, 3).and(&key, &shadow, u32::MAX);
         let decision = store.check_all(check).await?;
         ensure_eq!((decision.is_allowed(), would_deny(&decision)), (true, vec!["shadow"]));
         ensure_eq!(decision.available(), Some(6), "of the enforced policy");

@@ -76,7 +76,7 @@ async fn a_wait_without_end_is_possible() {
 
 #[tokio::test(start_paused = true)]
 async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
-    let limiter = limiter().with_max_waiters(2, 3).unwrap();
+    let limiter = limiter().with_max_waiters(2, 3);
     let (ended, policy) = (Ended::default(), bucket(1));
     for key in ["a", "b"] {
         assert!(limiter.check(key, &policy, 1).await.unwrap().is_allowed());
@@ -96,7 +96,7 @@ async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
     assert!(limiter.acquire("c", &policy, 1).within(60 * SECOND).await.unwrap().is_allowed());
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ended.admitted().len(), 2);
-    says(limiter.with_max_waiters(0, 1).unwrap_err(), "no caller could wait with a bound of 0 waiters; ");
+    says(limiter.with_max_waiters(0, 1).validated().unwrap_err(), "no caller could wait with a bound of 0 waiters; ");
 }
 
 /// Nothing is known about the count when the callers join. The first admission shows who cannot pass in time.

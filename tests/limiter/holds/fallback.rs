@@ -18,7 +18,7 @@ fn stage() -> (Limiter, FailingStore, MemoryStore, ManualClock) {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let central = memory();
     let store = FailingStore::over(central.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 2).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 2);
     (limiter, store, central, clock)
 }
 

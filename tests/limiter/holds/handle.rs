@@ -87,7 +87,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     let (requests, cents) = (Policy::per_minute("requests", 2).unwrap(), tokens());
     let check = |cost| {
         let tokens = Policy::per_minute("more", 100).unwrap().with_holds(Holds::new()).unwrap();
-        Check::new("k", &requests, 1).and_hold("k", &cents, cost).unwrap().and_hold("k", &tokens, 50).unwrap()
+        Check::new("k", &requests, 1).and_hold("k", &cents, cost).and_hold("k", &tokens, 50)
     };
     assert!(!limiter.hold_all(check(11)).await.unwrap().is_allowed());
     assert_eq!(available(&limiter, &requests).await, 2, "a denied hold charges nothing");
@@ -102,7 +102,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
 #[tokio::test]
 async fn a_check_that_is_sent_twice_makes_two_holds() {
     let (limiter, _) = limiter();
-    let check = Check::hold("k", &tokens(), 3).unwrap();
+    let check = Check::hold("k", &tokens(), 3);
     let first = limiter.hold_all(check.clone()).await.unwrap().into_hold().unwrap();
     let _second = limiter.hold_all(check).await.unwrap();
     assert_eq!(available(&limiter, &tokens()).await, 4);
@@ -134,13 +134,13 @@ async fn a_wrong_hold_is_an_error_that_says_what_to_write() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(advice), "{error}");
     }
-    let check = Check::hold("k", &tokens(), 1).unwrap();
+    let check = Check::hold("k", &tokens(), 1);
     for result in [limiter.check_all(check.clone()).await, limiter.try_check_all(check.clone())] {
         assert!(result.unwrap_err().to_string().contains("Limiter::hold_all"));
     }
     assert_eq!(available(&limiter, &tokens()).await, 10);
-    assert!(Check::new("k", &tokens(), 1).and_hold("k", &tokens(), 1).is_err());
-    assert!(check.and("k", &tokens(), 1).is_err());
+    assert!(Check::new("k", &tokens(), 1).and_hold("k", &tokens(), 1).validated().is_err());
+    assert!(check.and("k", &tokens(), 1).validated().is_err());
     let error = Limiter::new(DownStore).hold("k", &tokens(), 1).await.unwrap_err();
     assert!(error.to_string().contains("Store::change_hold"), "{error}");
 }

@@ -109,7 +109,7 @@ async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let central = memory();
     let store = tollgate::store::FailingStore::over(central.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 2).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 2);
     store.fail(ErrorKind::Unavailable);
     let policy = policy(Unsettled::Charge);
     let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_hold().unwrap();

@@ -115,7 +115,7 @@ fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
         let store = MemoryStore::new().with_clock(clock.clone());
         let policy = with_holds(10_000, Holds::new().with_unsettled(unsettled)).with_algorithm(algorithm);
         for _ in 0..1_000 {
-            judge(&store, &Check::hold("k", &policy, 10).unwrap());
+            judge(&store, &Check::hold("k", &policy, 10));
         }
         assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 0);
         clock.advance(TTL + 2 * policy.window());
@@ -132,7 +132,7 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     let store = MemoryStore::new().with_clock(clock.clone());
     let charged = with_holds(10_000, Holds::new());
     for _ in 0..1_100 {
-        judge(&store, &Check::hold("k", &charged, 1).unwrap());
+        judge(&store, &Check::hold("k", &charged, 1));
     }
     clock.advance(TTL + 2 * charged.window());
     let peek = |policy| judge(&store, &Check::new("k", policy, 0));
@@ -141,10 +141,10 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     let released = Policy::per_minute("released", 10_000).unwrap();
     let released = released.with_holds(Holds::new().with_ttl(TTL).with_unsettled(Unsettled::Release)).unwrap();
     for _ in 0..4_100 {
-        judge(&store, &Check::hold("k", &released, 1).unwrap());
+        judge(&store, &Check::hold("k", &released, 1));
     }
     clock.advance(TTL);
-    judge(&store, &Check::hold("k", &released, 1).unwrap());
+    judge(&store, &Check::hold("k", &released, 1));
     assert_eq!([peek(&released), peek(&released)], [9_999, 9_999]);
 }
 
@@ -159,7 +159,7 @@ fn a_settlement_after_the_end_changes_nothing_however_many_holds_have_ended() {
     let clock = ManualClock::default();
     let store = MemoryStore::new().with_clock(clock.clone());
     let policy = with_holds(1_000, Holds::new());
-    let checks: Vec<Check> = (0..100).map(|_| Check::hold("k", &policy, 1).unwrap()).collect();
+    let checks: Vec<Check> = (0..100).map(|_| Check::hold("k", &policy, 1)).collect();
     for check in &checks {
         clock.advance(Duration::from_micros(1));
         judge(&store, check);

@@ -45,7 +45,7 @@ async fn law_2_a_large_cost_gets_what_the_blocks_of_its_process_hold() {
     assert_eq!((decision.source(), decision.available()), (Source::Store, Some(0)));
     let denial = check(&limiter, &policy, 1).await;
     assert!(!denial.is_allowed() && denial.retry_after().is_some());
-    let several = Check::new(KEY, &policy, 1).and(KEY, &Policy::per_day("daily", 5).unwrap(), 1).unwrap();
+    let several = Check::new(KEY, &policy, 1).and(KEY, &Policy::per_day("daily", 5).unwrap(), 1);
     assert!(!limiter.check_all(several).await.unwrap().is_allowed());
 }
 
@@ -55,7 +55,7 @@ async fn law_3_a_check_of_several_charges_gets_what_the_blocks_hold_or_charges_n
     let policy = per_minute(10_000, 5_000);
     let limiter = hot(&remote, &policy).await;
     let daily = Policy::per_day("daily", 5).unwrap();
-    let both = |cost, days| Check::new(KEY, &policy, cost).and(KEY, &daily, days).unwrap();
+    let both = |cost, days| Check::new(KEY, &policy, cost).and(KEY, &daily, days);
     assert!(limiter.check_all(both(9_700, 4)).await.unwrap().is_allowed());
     assert!(!limiter.check_all(both(100, 2)).await.unwrap().is_allowed(), "a day has five");
     let decision = limiter.check_all(both(100, 1)).await.unwrap();
@@ -71,7 +71,7 @@ async fn law_4_a_check_of_a_leased_and_a_sharded_policy_gets_what_a_peek_calls_a
         let limiter = hot(&remote, &policy).await;
         let sharded = Policy::per_day("daily", 100).unwrap().with_shards(4).unwrap();
         let available = limiter.peek(KEY, &policy).await.unwrap().available().unwrap();
-        let both = Check::new(KEY, &policy, available).and(KEY, &sharded, 1).unwrap();
+        let both = Check::new(KEY, &policy, available).and(KEY, &sharded, 1);
         let decision = limiter.check_all(both).await.unwrap();
         assert!(decision.is_allowed(), "{available} are available: {decision:?}");
         let peek = limiter.peek(KEY, &policy).await.unwrap();
@@ -198,7 +198,7 @@ async fn what_is_spent_from_blocks_is_no_fresh_budget_for_the_local_fallback() {
     let (remote, _) = Remote::new(MS);
     let policy = per_minute(1_000, 500);
     let memory = MemoryStore::new().with_clock(tollgate::clock::TokioClock::new());
-    let limiter = remote.limiter().with_local(memory, 1).unwrap();
+    let limiter = remote.limiter().with_local(memory, 1);
     let got = load(&limiter, &policy, 30, 20).await;
     assert!(got.admitted == 600 && got.from_blocks > 300, "{got:?}");
     remote.set_away(true);

@@ -243,7 +243,7 @@ async fn the_first_instance_after_an_outage_does_not_spend_the_unsettled_debts_o
     let instance = || {
         let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory.clone());
         let local = MemoryStore::new().with_clock(clock.clone());
-        (Limiter::new(store.clone()).with_local(local, 2).unwrap(), store)
+        (Limiter::new(store.clone()).with_local(local, 2), store)
     };
     let ((first, first_store), (second, second_store)) = (instance(), instance());
     assert_eq!(admitted(&first, &policy).await, 8);
@@ -272,7 +272,7 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8).unwrap();
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
     let policy = per_minute(80).with_holds(Holds::new()).unwrap();
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_hold().unwrap();

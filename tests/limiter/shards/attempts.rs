@@ -79,7 +79,7 @@ async fn a_denial_that_another_shard_cannot_change_is_final() {
         let store = kind.store();
         let limiter = Limiter::new(store.clone());
         let (sharded, plain) = (policy(40, 4), per_minute("plain", 1));
-        let both = || Check::new("k", &sharded, 1).and("k", &plain, 1).unwrap();
+        let both = || Check::new("k", &sharded, 1).and("k", &plain, 1);
         assert_eq!(calls(&store, &limiter, both()).await, 1);
         assert_eq!(calls(&store, &limiter, both()).await, 1, "{kind:?}: the plain policy denies");
         assert_eq!(calls(&store, &limiter, Check::new("k", &sharded, 11)).await, 1, "{kind:?}: the cost fits no shard");

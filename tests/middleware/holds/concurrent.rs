@@ -199,7 +199,7 @@ async fn a_renewal_that_fails_is_tried_again() {
 #[tokio::test]
 async fn a_plain_check_of_a_concurrency_limit_is_an_error_that_names_the_remedy() {
     let limiter = Ledger::default().limiter();
-    let check = Check::new("user", &tokens(), 1).and("user", &uploads(), 1).unwrap();
+    let check = Check::new("user", &tokens(), 1).and("user", &uploads(), 1);
     let errors = [
         limiter.check("user", &uploads(), 1).await.unwrap_err(),
         limiter.check_all(check).await.unwrap_err(),

@@ -41,10 +41,10 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
     let [burst, daily] = ["burst", "daily"].map(|name| Policy::per_minute(name, 10).unwrap());
     let banning = Policy::per_minute("banning", 10).unwrap().ban_after(1, MINUTE).unwrap();
     for check in [
-        Check::new("new", &burst, 0).and("new", &daily, 1).unwrap(),
-        Check::new("new", &burst, 1).and("new", &daily, 0).unwrap(),
+        Check::new("new", &burst, 0).and("new", &daily, 1),
+        Check::new("new", &burst, 1).and("new", &daily, 0),
         Check::new("new", &banning, 1),
-        Check::new("new", &banning, 0).and("new", &daily, 1).unwrap(),
+        Check::new("new", &banning, 0).and("new", &daily, 1),
     ] {
         let (limiter, store, _clock) = store(1, WhenFull::Deny);
         assert!(limiter.check_all(check.clone()).await.unwrap().is_allowed(), "{check:?}");
@@ -52,7 +52,7 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
     }
     for (first, second) in [(&banning, &daily), (&daily, &banning)] {
         let (limiter, store, _clock) = store(2, WhenFull::Deny);
-        let check = Check::new("new", first, 1).and("new", second, 1).unwrap();
+        let check = Check::new("new", first, 1).and("new", second, 1);
         assert!(limiter.check_all(check).await.unwrap().is_allowed());
         // No place is left for the count of denials.
         assert!(!limiter.check("new", &banning, 10).await.unwrap().is_allowed());
@@ -82,7 +82,7 @@ async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_pass
             let mut check = Check::new("new", &Policy::per_minute("new-0", 10).unwrap().with_algorithm(algorithm), 1);
             for number in 1..new {
                 let policy = Policy::per_minute(format!("new-{number}"), 10).unwrap().with_algorithm(algorithm);
-                check = check.and("new", &policy, 1).unwrap();
+                check = check.and("new", &policy, 1);
             }
             let denied = limiter.check_all(check.clone()).await.unwrap();
             assert!(!denied.is_allowed());
@@ -105,7 +105,7 @@ async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_long
             let _ = limiter.check(key, &policy, 1).await.unwrap();
             clock.advance(Duration::from_secs(1));
         }
-        let both = || Check::new("new", &policy, 1).and("new", &daily, 1).unwrap();
+        let both = || Check::new("new", &policy, 1).and("new", &daily, 1);
         let wait = limiter.check_all(both()).await.unwrap().retry_after().unwrap();
         assert_eq!(wait, MINUTE - Duration::from_secs(if when == 0 { 3 } else { 4 }));
         clock.advance(wait - Duration::from_micros(1));

@@ -60,7 +60,7 @@ async fn law_13_a_full_store_warns_once_and_reports_every_live_count_that_it_evi
     );
     flood(&limiter, &policy, "b", 300).await;
     // A check with several charges evicts as well.
-    let check = Check::new("c", &policy, 1).and("d", &policy, 1).unwrap();
+    let check = Check::new("c", &policy, 1).and("d", &policy, 1);
     let _ = limiter.check_all(check).await.unwrap();
     assert_eq!((store.evicted(), observer.evicted.load(Ordering::SeqCst)), (302, 302));
     assert_eq!(observer.units.load(Ordering::SeqCst), 302);

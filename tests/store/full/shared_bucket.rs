@@ -46,7 +46,7 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
     let policy = Policy::per_day("p", 3).unwrap();
     let _ = limiter.check("kept", &policy, 1).await.unwrap();
-    let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost).unwrap();
+    let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost);
     assert!(!limiter.check_all(both(2)).await.unwrap().is_allowed());
     assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert!(!limiter.check_all(both(1)).await.unwrap().is_allowed());
@@ -87,7 +87,7 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
                 let both = random.below(2) == 0;
                 let mut check = Check::new(key, &policies[0], cost);
                 if both {
-                    check = check.and(key, &policies[1], cost).unwrap();
+                    check = check.and(key, &policies[1], cost);
                 }
                 if !limiter.check_all(check).await.unwrap().is_allowed() {
                     denied += 1;

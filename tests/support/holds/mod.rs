@@ -85,10 +85,10 @@ fn check(random: &mut Random, policies: &[Policy]) -> Check {
         let cost = random.cost(most);
         let is_hold = policy.holds().is_some() && random.one_in(2);
         check = Some(match (check, is_hold, random.one_in(8)) {
-            (None, true, _) => Check::hold(key, policy, cost).unwrap(),
+            (None, true, _) => Check::hold(key, policy, cost),
             (None, false, is_peek) => Check::new(key, policy, if is_peek { 0 } else { cost }),
-            (Some(check), true, _) => check.and_hold(key, policy, cost).unwrap(),
-            (Some(check), false, is_peek) => check.and(key, policy, if is_peek { 0 } else { cost }).unwrap(),
+            (Some(check), true, _) => check.and_hold(key, policy, cost),
+            (Some(check), false, is_peek) => check.and(key, policy, if is_peek { 0 } else { cost }),
         });
     }
     check.unwrap()

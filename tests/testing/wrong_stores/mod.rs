@@ -121,7 +121,7 @@ fn ready(verdict: Verdict) -> Answer<Verdict> {
 fn change(check: &Check, change: impl Fn(&Charge) -> (Key, Policy, u32)) -> Check {
     let mut charges = check.charges().iter().map(change);
     let (key, policy, cost) = charges.next().unwrap();
-    charges.fold(Check::new(key, &policy, cost), |check, (key, policy, cost)| check.and(key, &policy, cost).unwrap())
+    charges.fold(Check::new(key, &policy, cost), |check, (key, policy, cost)| check.and(key, &policy, cost))
 }
 
 /// A policy of the same name, limit, window and algorithm, with the defaults of that algorithm.

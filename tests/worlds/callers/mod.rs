@@ -120,7 +120,7 @@ impl Caller {
                 let future = match second_policy {
                     Some(second_policy) => {
                         let check = Check::new(name, &policy, cost).and(second, &second_policy, cost);
-                        limiter.check_all(check.expect("the keys differ"))
+                        limiter.check_all(check)
                     }
                     None => limiter.check(name, &policy, cost),
                 };

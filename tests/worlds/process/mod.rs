@@ -196,6 +196,6 @@ impl Fleet {
             Some(onlooker) => limiter.with_observer(onlooker),
             None => limiter,
         };
-        limiter.with_local(MemoryStore::new(), instances).expect("there are instances")
+        limiter.with_local(MemoryStore::new(), instances)
     }
 }

@@ -93,8 +93,8 @@ impl LookedUp {
                 Ok(is_small.then_some(small))
             }
         };
-        let plans = Plans::new(source, Mode::WebPlans.policy())?.with_ttl(ms(TTL))?.with_timeout(ms(TIMEOUT))?;
-        let plans = plans.with_failure_ttl(ms(50))?.without_notices();
+        let plans = Plans::new(source, Mode::WebPlans.policy())?.with_ttl(ms(TTL)).with_timeout(ms(TIMEOUT));
+        let plans = plans.with_failure_ttl(ms(50)).without_notices();
         let plans = match Onlooker::of(watch) {
             Some(onlooker) => plans.with_observer(onlooker),
             None => plans,

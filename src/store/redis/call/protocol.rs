@@ -153,7 +153,7 @@ mod tests {
         let alone = written(Check::new("a", &plain, 3), Step::Commit);
         assert_eq!(alone, (vec!["t:{a}:p:l5:1m".to_owned()], [&head[..], &log(0, 3)].concat()));
         let other = Policy::per_minute("q", 10).unwrap();
-        let (keys, runs) = written(Check::new("a", &plain, 3).and("a", &other, 1).unwrap(), Step::Commit);
+        let (keys, runs) = written(Check::new("a", &plain, 3).and("a", &other, 1), Step::Commit);
         assert_eq!(keys, ["t:{a}:p:l5:1m", "t:{a}:q:l5:1m"]);
         assert_eq!(runs, [&[33, 1, 0, 2][..], &log(0, 3), &log(0, 1)].concat());
     }
@@ -176,7 +176,7 @@ mod tests {
         let runs = |count: Vec<u8>, holds: Vec<u8>| (keys.clone(), [&head[..], &count, &holds].concat());
         assert_eq!(written(Check::new("a", &charged, 3), Step::Commit), runs(count(3), holds(0, 0, 0, 0)));
 
-        let hold = Check::hold("a", &released, 3).unwrap();
+        let hold = Check::hold("a", &released, 3);
         let open = hold.charges()[0].open_hold().unwrap();
         let id = open.id.get();
         assert_eq!(written(hold, Step::Commit), runs(count(3), holds(0, 1, id, 0)));

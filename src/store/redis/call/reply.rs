@@ -136,7 +136,7 @@ mod tests {
         let request = |policies: &&[&Policy]| {
             let mut check = Check::new("0", policies[0], 1);
             for (number, policy) in policies.iter().enumerate().skip(1) {
-                check = check.and(number.to_string(), policy, 1).unwrap();
+                check = check.and(number.to_string(), policy, 1);
             }
             let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
             Request::whole(Arc::new(Outgoing::new(check, keys, Progress::new(false), None)))
