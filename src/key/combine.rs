@@ -8,6 +8,7 @@ use super::{
     missing::MissingKey,
     subject::Key,
 };
+use crate::error::ConfigError;
 
 /// The return types of a closure that is a [`KeyExtractor`]: a key or a `String`, an option, or a result of either.
 ///
@@ -93,6 +94,10 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
         (**self).check_denied(parts)
     }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        (**self).validate()
+    }
 }
 
 macro_rules! tuple {
@@ -104,6 +109,13 @@ macro_rules! tuple {
                 let ($($key,)+) = self;
                 $(let Some($key) = $key.extract(parts)? else { return Ok(None) };)+
                 Ok(Some(Key::join([$($key),+])))
+            }
+
+            /// Returns the mistake of the first extractor that has one.
+            fn validate(&self) -> Result<(), ConfigError> {
+                let ($($key,)+) = self;
+                $($key.validate()?;)+
+                Ok(())
             }
 
             /// Returns the first origin that is not [`KeyOrigin::Other`].

@@ -4,6 +4,8 @@ use std::{borrow::Cow, fmt};
 
 use http::{HeaderName, HeaderValue};
 
+use crate::error::ConfigError;
+
 /// Why a request has no usable key.
 ///
 /// # Examples
@@ -41,6 +43,9 @@ pub enum KeyError {
         /// The value of `WWW-Authenticate` (RFC 9110, section 11.6.1), which tells the client how to authenticate.
         challenge: HeaderValue,
     },
+    /// The extractor has a mistake in its settings, see [`KeyExtractor::validate`](crate::KeyExtractor::validate). The
+    /// response is 500.
+    Misconfigured(ConfigError),
     /// The extension is missing. The response is 500, because the layer that inserts the extension must be outside the
     /// limit. The name of the type is for the log, and no client gets it.
     MissingExtension(&'static str),
@@ -82,6 +87,7 @@ impl KeyError {
             Self::AddressDenied
             | Self::ChainTooShort(_)
             | Self::MalformedHeader(_)
+            | Self::Misconfigured(_)
             | Self::OpaqueClient(_)
             | Self::RepeatedHeader(_)
             | Self::TooManyHops(_) => false,
@@ -100,6 +106,7 @@ impl fmt::Display for KeyError {
             Self::AddressDenied => f.write_str("requests from this address are refused"),
             Self::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
             Self::MalformedHeader(name) => write!(f, "header {name} is malformed"),
+            Self::Misconfigured(mistake) => mistake.fmt(f),
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::MissingCredential { header, .. } => write!(f, "header {header} has no credential"),
             Self::MissingExtension(name) => write!(
@@ -120,3 +127,9 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+impl From<ConfigError> for KeyError {
+    fn from(mistake: ConfigError) -> Self {
+        Self::Misconfigured(mistake)
+    }
+}

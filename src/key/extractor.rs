@@ -3,6 +3,7 @@
 use http::request::Parts;
 
 use super::{error::KeyError, missing::MissingKey, subject::Key};
+use crate::error::ConfigError;
 
 /// Finds the [`Key`] in a request.
 ///
@@ -82,6 +83,28 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// [`KeyError`] if the key is missing or cannot be used.
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError>;
+
+    /// Returns the mistake in the settings of the extractor, which is a mistake of each
+    /// [layer](crate::RateLimitLayer#mistakes) that has it. Defaults to none.
+    ///
+    /// The extractors of this crate keep the first mistake of their setters for it. Their [`extract`](Self::extract)
+    /// returns it as [`KeyError::Misconfigured`], so a closure that calls them refuses each request too.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: what is wrong, and what to write instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{KeyExtractor, PeerIp};
+    ///
+    /// assert!(PeerIp::new().with_ipv6_prefix(56).validate().is_ok());
+    /// assert!(PeerIp::new().with_ipv6_prefix(16).validate().is_err());
+    /// ```
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
 
     /// Returns where the keys come from, for [warnings](crate::observe::Warning) about keys that do not distinguish
     /// clients. Called in the first requests only. Defaults to [`KeyOrigin::Other`], which causes no warnings.
@@ -193,6 +216,10 @@ impl<K: KeyExtractor> KeyExtractor for OnMissingKey<K> {
 
     fn missing_key(&self, _: &Parts) -> Option<MissingKey> {
         Some(self.missing)
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.extractor.validate()
     }
 
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {

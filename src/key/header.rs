@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
 use super::{challenge, error::KeyError, extractor::KeyExtractor, subject::Key};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, FirstMistake};
 
 /// Charges the value of a header.
 ///
@@ -97,6 +97,7 @@ pub struct ApiKey {
     location: Location,
     /// The value of `WWW-Authenticate` for a request without the key; `None` if the key is no credential.
     challenge: Option<HeaderValue>,
+    mistake: FirstMistake,
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +117,7 @@ impl ApiKey {
     /// assert_eq!(ApiKey::bearer().key_of("abc"), Key::hashed("abc"));
     /// ```
     pub fn bearer() -> Self {
-        Self { location: Location::Bearer, challenge: Some(challenge::BEARER) }
+        Self::new(Location::Bearer, challenge::BEARER)
     }
 
     /// Reads the header `name`, for example `x-api-key`.
@@ -139,8 +140,8 @@ impl ApiKey {
     /// ```
     pub fn header(name: &str) -> Result<Self, ConfigError> {
         let header = key_header(name)?;
-        let challenge = Some(challenge::of_header(&header));
-        Ok(Self { location: Location::Header(header), challenge })
+        let challenge = challenge::of_header(&header);
+        Ok(Self::new(Location::Header(header), challenge))
     }
 
     /// Sets the `WWW-Authenticate` field of the response to a request without the key (RFC 9110, section 11.6.1): an
@@ -149,9 +150,8 @@ impl ApiKey {
     ///
     /// The scheme `ApiKey` is not registered with IANA. Generic clients do not know it, and developers read it.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if `challenge` does not begin with the name of a scheme, or cannot be the value of a header.
+    /// It is a mistake if `challenge` does not begin with the name of a scheme, or cannot be the value of a header;
+    /// [`validated`](Self::validated) returns it.
     ///
     /// # Examples
     ///
@@ -159,13 +159,30 @@ impl ApiKey {
     /// use tollgate::ApiKey;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#)?;
+    /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#).validated()?;
     /// # let _ = key;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_challenge(self, challenge: &str) -> Result<Self, ConfigError> {
-        Ok(Self { challenge: Some(challenge::parse(challenge)?), ..self })
+    #[must_use]
+    pub fn with_challenge(mut self, challenge: &str) -> Self {
+        self.challenge = self.mistake.keep(challenge::parse(challenge));
+        self
+    }
+
+    fn new(location: Location, challenge: HeaderValue) -> Self {
+        Self { location, challenge: Some(challenge), mistake: FirstMistake::default() }
+    }
+
+    /// Returns the extractor, or the first mistake in its settings. A layer with the extractor
+    /// [reports it too](crate::RateLimitLayer::validated), and refuses each request with 500.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: a challenge that cannot be used.
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.mistake.found()?;
+        Ok(self)
     }
 
     /// Refuses a request without the key with 400 and no challenge: for secret keys that do not authenticate a client.
@@ -207,11 +224,16 @@ impl ApiKey {
 
 impl KeyExtractor for ApiKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        self.mistake.found()?;
         let secret = match &self.location {
             Location::Bearer => single(&parts.headers, &AUTHORIZATION).and_then(bearer),
             Location::Header(name) => single(&parts.headers, name),
         };
         secret.map(|secret| Some(self.key_of(secret))).map_err(|error| self.missing(error))
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()
     }
 }
 

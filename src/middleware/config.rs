@@ -71,6 +71,18 @@ impl<K> Config<K, ProblemJson> {
     }
 }
 
+impl<K: KeyExtractor, R> Config<K, R> {
+    /// Checks everything that can be checked without a request: once for these rules.
+    #[inline]
+    pub(super) fn validate<'a>(&self, rules: &'a Rules) -> Result<(), &'a ConfigError> {
+        rules.judged.get(|| {
+            self.first.extractor.validate()?;
+            self.others.iter().try_for_each(|other| other.extraction.extractor.validate())?;
+            rules.validate(&self.other_policies(), self.settling.is_some(), &self.limiter)
+        })
+    }
+}
+
 impl<K, R> Config<K, R> {
     pub(super) fn with_rejection<T>(self, rejection: T) -> Config<K, T> {
         Config {
@@ -85,12 +97,6 @@ impl<K, R> Config<K, R> {
             decision_in_response: self.decision_in_response,
             settling: self.settling,
         }
-    }
-
-    /// Checks everything that can be checked without a request: once for these rules.
-    #[inline]
-    pub(super) fn validate<'a>(&self, rules: &'a Rules) -> Result<(), &'a ConfigError> {
-        rules.judged.get(|| rules.validate(&self.other_policies(), self.settling.is_some(), &self.limiter))
     }
 
     /// The policies of the further keys.

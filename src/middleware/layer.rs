@@ -116,14 +116,15 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     }
 }
 
-impl<K, R, B> RateLimitLayer<K, R, B> {
+impl<K: KeyExtractor, R, B> RateLimitLayer<K, R, B> {
     /// Returns the layer, or the first mistake in its settings. The last line of each layer.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the first setting that is wrong by itself. Otherwise settings that do not fit together: no
-    /// policy, two policies of one name, a fixed cost above a limit, the cost of a policy that the layer does not have,
-    /// [`fail_local`](Self::fail_local) without a fallback, or holds that the policies or the store do not have.
+    /// [`ConfigError`]: a mistake of its keys, or the first setting that is wrong by itself. Otherwise settings that do
+    /// not fit together: no policy, two policies of one name, a fixed cost above a limit, the cost of a policy that the
+    /// layer does not have, [`fail_local`](Self::fail_local) without a fallback, or holds that the policies or the
+    /// store do not have.
     ///
     /// # Examples
     ///
@@ -141,7 +142,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         self.config.validate(&self.config.rules.load()).map_err(ConfigError::clone)?;
         Ok(self)
     }
+}
 
+impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Changes settings that are no rules.
     pub(super) fn change(mut self, change: impl FnOnce(&mut Config<K, R>)) -> Self {
         let config = Arc::make_mut(&mut self.config);

@@ -167,7 +167,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             Err(error) => match missing {
                 MissingKey::Exempt if error.is_missing() => return Ok(Some(ExemptCause::MissingKey)),
                 MissingKey::ShareOneKey if error.is_missing() => Key::reserved(Key::MISSING),
-                _ => return Err(RefusalReason::Key(error).into()),
+                _ => return Err(unusable(error)),
             },
         };
         match policies.fixed() {
@@ -183,5 +183,13 @@ impl<K: KeyExtractor, R> Config<K, R> {
 
 /// Refuses a request that no policy limits if its address is denied, or if a malformed header hides its address.
 fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Result<(), Refusal> {
-    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(|error| RefusalReason::Key(error).into())
+    extractor.check_denied(parts).or_else(KeyError::unless_missing).map_err(unusable)
+}
+
+/// The refusal of a request whose key cannot be used.
+fn unusable(error: KeyError) -> Refusal {
+    match error {
+        KeyError::Misconfigured(mistake) => misconfigured(mistake),
+        error => RefusalReason::Key(error).into(),
+    }
 }

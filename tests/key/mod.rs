@@ -6,6 +6,7 @@ mod custom;
 mod fuzz;
 mod header;
 mod missing;
+mod mistakes;
 mod path;
 mod peer_ip;
 mod privacy;

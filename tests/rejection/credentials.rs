@@ -53,7 +53,7 @@ async fn a_header_without_a_bearer_token_is_401_and_two_of_them_are_400() {
 
 #[tokio::test]
 async fn the_challenge_of_an_api_key_can_be_set_and_left_out() {
-    let realm = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#).unwrap();
+    let realm = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#);
     let reply = get(&app(layer(1, realm)), "/").await;
     assert_eq!((reply.status.as_u16(), challenge(&reply).as_deref()), (401, Some(r#"Bearer realm="api.example""#)));
 
@@ -66,12 +66,12 @@ async fn the_challenge_of_an_api_key_can_be_set_and_left_out() {
 #[test]
 fn a_challenge_without_a_scheme_is_an_error_that_shows_one() {
     for challenge in ["", " ", " Bearer", "realm=\"a\"", "Bearer\r\nx: y", "Bearer \u{e9}", "Bearer,"] {
-        let error = ApiKey::bearer().with_challenge(challenge).unwrap_err();
+        let error = ApiKey::bearer().with_challenge(challenge).validated().unwrap_err();
         says(&error, &format!("{challenge:?} is no challenge; write the name of a scheme, "));
         says(&error, r#"Bearer realm="api""#);
     }
     for challenge in ["Bearer", r#"ApiKey realm="a", header="x-key""#, "Negotiate abc="] {
-        ApiKey::bearer().with_challenge(challenge).unwrap();
+        ApiKey::bearer().with_challenge(challenge).validated().unwrap();
     }
 }
 

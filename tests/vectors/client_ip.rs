@@ -98,7 +98,7 @@ fn client(config: &Value) -> Result<ClientIp, ConfigError> {
         client = client.keep_nat64();
     }
     match config["ipv6_prefix"].as_u64() {
-        Some(length) => client.with_ipv6_prefix(u8::try_from(length).unwrap()),
+        Some(length) => client.with_ipv6_prefix(u8::try_from(length).unwrap()).validated(),
         None => Ok(client),
     }
 }

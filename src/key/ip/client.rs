@@ -10,7 +10,7 @@ use super::{
     resolver::{AddressSource, Resolver},
 };
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     key::{
         error::KeyError,
         extractor::{KeyExtractor, KeyOrigin},
@@ -54,9 +54,10 @@ use crate::{
 /// // The list of proxies comes from the environment. Internal callers are exempt, and one network is refused:
 /// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
-///     .with_ipv6_prefix(56)?
-///     .exempt(["10.20.0.0/16"])?
-///     .deny(["198.51.100.0/24"])?;
+///     .with_ipv6_prefix(56)
+///     .exempt(["10.20.0.0/16"])
+///     .deny(["198.51.100.0/24"])
+///     .validated()?;
 ///
 /// // Presets:
 /// let client = ClientIp::behind_load_balancer(["10.0.0.0/8"])?;
@@ -92,11 +93,13 @@ pub struct ClientIp {
     resolver: Resolver,
     exempt: PrefixList,
     denied: PrefixList,
+    mistake: FirstMistake,
 }
 
 impl ClientIp {
     pub(super) fn new(source: AddressSource, trusted: PrefixList) -> Self {
-        Self { resolver: Resolver::new(source, trusted), exempt: PrefixList::default(), denied: PrefixList::default() }
+        let (exempt, denied, mistake) = Default::default();
+        Self { resolver: Resolver::new(source, trusted), exempt, denied, mistake }
     }
 
     /// Creates the extractor of the address at place `hops` from the right, for any peer.
@@ -113,19 +116,25 @@ impl ClientIp {
         self
     }
 
-    fn with_grouping(
-        mut self,
-        change: impl FnOnce(Grouping) -> Result<Grouping, ConfigError>,
-    ) -> Result<Self, ConfigError> {
-        self.resolver.grouping = change(self.resolver.grouping)?;
-        Ok(self)
+    fn with_grouping(self, change: impl FnOnce(Grouping) -> Result<Grouping, ConfigError>) -> Self {
+        let grouping = change(self.resolver.grouping);
+        self.set(grouping, |client, grouping| client.resolver.grouping = grouping)
     }
 
-    /// Sets the peers whose header is read, in place of the trusted prefixes of the constructor.
+    /// Sets a value, or keeps its mistake.
+    fn set<T>(mut self, value: Result<T, ConfigError>, set: impl FnOnce(&mut Self, T)) -> Self {
+        if let Some(value) = self.mistake.keep(value) {
+            set(&mut self, value);
+        }
+        self
+    }
+
+    /// Returns the extractor, or the first mistake in its settings. A layer with the extractor
+    /// [reports it too](crate::RateLimitLayer::validated), and refuses each request with 500.
     ///
     /// # Errors
     ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
+    /// [`ConfigError`]: a prefix or an address that cannot be used.
     ///
     /// # Examples
     ///
@@ -133,14 +142,35 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::x_forwarded_for_hops(2)?.only_from(["10.0.0.0/8"])?;
+    /// # let refused = "198.51.100.0/24, 2001:db8:bad::/48";
+    /// let client = ClientIp::behind_cloudflare().deny(refused).validated()?;
     /// # let _ = client;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn only_from(self, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        let trusted = proxies(trusted)?;
-        Ok(self.with_resolver(|resolver| resolver.trusted = trusted))
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.mistake.found()?;
+        Ok(self)
+    }
+
+    /// Sets the peers whose header is read, in place of the trusted prefixes of the constructor.
+    ///
+    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for) are mistakes, which [`validated`](Self::validated)
+    /// returns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::ClientIp;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let client = ClientIp::x_forwarded_for_hops(2)?.only_from(["10.0.0.0/8"]).validated()?;
+    /// # let _ = client;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn only_from(self, trusted: impl IntoPrefixes) -> Self {
+        self.set(proxies(trusted), |client, trusted| client.resolver.trusted = trusted)
     }
 
     /// Also reads the header on connections without a peer address, such as connections through a unix socket. By
@@ -198,10 +228,8 @@ impl ClientIp {
 
     /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless `length` is 32 to 128.
-    pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
+    /// Another length than 32 to 128 is a mistake, which [`validated`](Self::validated) returns.
+    pub fn with_ipv6_prefix(self, length: u8) -> Self {
         self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
 
@@ -216,10 +244,8 @@ impl ClientIp {
     /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052), in
     /// addition to `64:ff9b::/96`. See [`PeerIp::with_nat64_prefix`](super::PeerIp::with_nat64_prefix).
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
-    pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+    /// It is a mistake unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    pub fn with_nat64_prefix(self, prefix: &str) -> Self {
         self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
 
@@ -248,9 +274,14 @@ impl ClientIp {
     /// # Errors
     ///
     /// [`KeyError`] if the address is not known: `MalformedHeader`, `MissingHeader`, `RepeatedHeader`, `OpaqueClient`,
-    /// `TooManyHops`, `ChainTooShort` or `NoPeerAddress`.
+    /// `TooManyHops`, `ChainTooShort`, `NoPeerAddress`, or `Misconfigured` for an extractor with a mistake.
     pub fn resolve(&self, parts: &Parts) -> Result<IpAddr, KeyError> {
-        Ok(self.resolver.resolve(parts)?.canonical)
+        Ok(self.address(parts)?.canonical)
+    }
+
+    fn address(&self, parts: &Parts) -> Result<Address, KeyError> {
+        self.mistake.found()?;
+        self.resolver.resolve(parts)
     }
 
     /// Exempts the clients in `prefixes` from the policies of this key.
@@ -258,20 +289,18 @@ impl ClientIp {
     /// `prefixes` are compared with the charged form of an address: for a NAT64 address, the IPv4 address that it
     /// embeds, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).
     ///
-    /// # Errors
-    ///
-    /// The errors of [`PrefixList::new`].
+    /// The errors of [`PrefixList::new`] are mistakes, which [`validated`](Self::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"])?;
+    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"]).validated()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn exempt(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self { exempt: prefixes.into_prefixes()?, ..self })
+    pub fn exempt(self, prefixes: impl IntoPrefixes) -> Self {
+        self.set(prefixes.into_prefixes(), |client, exempt| client.exempt = exempt)
     }
 
     /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`], even if they are
@@ -288,20 +317,18 @@ impl ClientIp {
     /// Pass the `ClientIp` itself to the layer: alone, in a tuple, or with
     /// [`RateLimitLayer::and`](crate::RateLimitLayer::and).
     ///
-    /// # Errors
-    ///
-    /// The errors of [`PrefixList::new`].
+    /// The errors of [`PrefixList::new`] are mistakes, which [`validated`](Self::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"])?;
+    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"]).validated()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn deny(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Ok(Self { denied: prefixes.into_prefixes()?, ..self })
+    pub fn deny(self, prefixes: impl IntoPrefixes) -> Self {
+        self.set(prefixes.into_prefixes(), |client, denied| client.denied = denied)
     }
 
     /// Compares the denied prefixes with both forms of the address. Trust and exemptions compare one form only, because
@@ -329,13 +356,18 @@ pub(super) fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigEr
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let address = self.resolver.resolve(parts)?;
+        let address = self.address(parts)?;
         self.refuse_denied(address)?;
         Ok((!self.exempt.holds(address.canonical)).then(|| self.resolver.grouping.key(address.canonical)))
     }
 
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
+        self.mistake.found()?;
         if self.denied.is_empty() { Ok(()) } else { self.refuse_denied(self.resolver.resolve(parts)?) }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()
     }
 
     fn origin(&self) -> KeyOrigin {

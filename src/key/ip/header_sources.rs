@@ -16,7 +16,7 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::peer().exempt(["10.0.0.0/8"])?;
+    /// let client = ClientIp::peer().exempt(["10.0.0.0/8"]).validated()?;
     /// # let _ = client;
     /// # Ok(())
     /// # }
@@ -107,7 +107,7 @@ impl ClientIp {
     /// # Examples
     ///
     /// ```
-    /// let client = tollgate::ClientIp::forwarded_hops(1)?.only_from(["10.0.0.0/24"])?;
+    /// let client = tollgate::ClientIp::forwarded_hops(1)?.only_from(["10.0.0.0/24"]).validated()?;
     /// # let _ = client;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

@@ -6,7 +6,7 @@ use http::{Extensions, request::Parts};
 
 use super::grouping::Grouping;
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     key::{
         error::KeyError,
         extractor::{KeyExtractor, KeyOrigin},
@@ -45,9 +45,11 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct PeerIp {
     grouping: Grouping,
+    mistake: FirstMistake,
 }
 
 impl PeerIp {
@@ -58,9 +60,7 @@ impl PeerIp {
 
     /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless `length` is 32 to 128.
+    /// Another length than 32 to 128 is a mistake, which [`validated`](Self::validated) returns.
     ///
     /// # Examples
     ///
@@ -68,13 +68,29 @@ impl PeerIp {
     /// use tollgate::PeerIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let per_site = PeerIp::new().with_ipv6_prefix(56)?;
+    /// let per_site = PeerIp::new().with_ipv6_prefix(56).validated()?;
     /// # let _ = per_site;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_ipv6_prefix(self, length: u8) -> Result<Self, ConfigError> {
-        Ok(Self { grouping: self.grouping.with_ipv6_prefix(length)? })
+    pub fn with_ipv6_prefix(self, length: u8) -> Self {
+        self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
+    }
+
+    fn with_grouping(mut self, change: impl FnOnce(Grouping) -> Result<Grouping, ConfigError>) -> Self {
+        self.grouping = self.mistake.keep(change(self.grouping)).unwrap_or(self.grouping);
+        self
+    }
+
+    /// Returns the extractor, or the first mistake in its settings. A layer with the extractor
+    /// [reports it too](crate::RateLimitLayer::validated), and refuses each request with 500.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: a prefix that is out of range.
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.mistake.found()?;
+        Ok(self)
     }
 
     /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052).
@@ -83,9 +99,7 @@ impl PeerIp {
     /// second call replaces the prefix of the first call. An address that embeds an IPv4 address that is not global
     /// (private, loopback and the like) is not decoded and has its own key.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// It is a mistake unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
     ///
     /// # Examples
     ///
@@ -93,13 +107,13 @@ impl PeerIp {
     /// use tollgate::{Key, PeerIp};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let peer = PeerIp::new().with_nat64_prefix("2001:db8:122::/96")?;
+    /// let peer = PeerIp::new().with_nat64_prefix("2001:db8:122::/96").validated()?;
     /// assert_eq!(peer.key_of("2001:db8:122::203.0.113.7".parse()?), Key::from("203.0.113.7"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_nat64_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
-        Ok(Self { grouping: self.grouping.with_nat64_prefix(prefix)? })
+    pub fn with_nat64_prefix(self, prefix: &str) -> Self {
+        self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
 
     /// Returns the key that requests from `address` are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
@@ -123,12 +137,17 @@ impl PeerIp {
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        self.mistake.found()?;
         let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
         Ok(Some(self.grouping.key_of(address)))
     }
 
     fn origin(&self) -> KeyOrigin {
         KeyOrigin::Peer
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()
     }
 }
 

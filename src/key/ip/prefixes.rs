@@ -8,7 +8,7 @@ use super::{
     embedded_ipv4::{WELL_KNOWN, last_bits},
     grouping::Grouping,
 };
-use crate::error::ConfigError;
+use crate::error::{ConfigError, FirstMistake};
 
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
 ///
@@ -42,6 +42,7 @@ pub struct PrefixList {
     v4: Vec<Ipv4Net>,
     /// Sorted and disjoint.
     v6: Vec<Ipv6Net>,
+    mistake: FirstMistake,
 }
 
 impl PrefixList {
@@ -70,12 +71,38 @@ impl PrefixList {
 
     /// Adds `prefixes` to the set.
     ///
+    /// The errors of [`new`](Self::new) are mistakes of the set, which [`validated`](Self::validated) returns. A
+    /// mistake of a set is one of each [`ClientIp`](crate::ClientIp) that gets the set. The set itself lacks `prefixes`
+    /// then.
+    pub fn and(mut self, prefixes: impl IntoPrefixes) -> Self {
+        let both = prefixes.into_prefixes();
+        let both = both.and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
+        match self.mistake.keep(both) {
+            Some(both) => Self { mistake: self.mistake, ..both },
+            None => self,
+        }
+    }
+
+    /// Returns the set, or the first mistake of [`and`](Self::and).
+    ///
     /// # Errors
     ///
     /// The errors of [`new`](Self::new).
-    pub fn and(self, prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        let Self { v4, v6 } = prefixes.into_prefixes()?;
-        Self::of([self.v4, v4].concat(), [self.v6, v6].concat())
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::key::PrefixList;
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let offices = PrefixList::new("198.51.100.0/24")?.and("2001:db8:17::/48").validated()?;
+    /// # let _ = offices;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn validated(self) -> Result<Self, ConfigError> {
+        self.mistake.found()?;
+        Ok(self)
     }
 
     /// Creates the set of all addresses.
@@ -95,7 +122,7 @@ impl PrefixList {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn dangerously_everybody() -> Self {
-        Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()] }
+        Self { v4: vec![Ipv4Net::default()], v6: vec![Ipv6Net::default()], ..Self::default() }
     }
 
     /// Whether the set contains `address`, unmapped, or the IPv4 address that `address` embeds in `64:ff9b::/96`.
@@ -150,7 +177,7 @@ impl PrefixList {
 
     /// Sorts and aggregates the prefixes.
     fn of(v4: Vec<Ipv4Net>, v6: Vec<Ipv6Net>) -> Result<Self, ConfigError> {
-        let mut list = Self { v4: Ipv4Net::aggregate(&v4), v6: Ipv6Net::aggregate(&v6) };
+        let mut list = Self { v4: Ipv4Net::aggregate(&v4), v6: Ipv6Net::aggregate(&v6), ..Self::default() };
         list.v4.sort_unstable();
         list.v6.sort_unstable();
         // Several prefixes, such as two halves, may aggregate to all addresses.
@@ -209,7 +236,7 @@ pub trait IntoPrefixes {
 
 impl IntoPrefixes for PrefixList {
     fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        Ok(self)
+        self.validated()
     }
 }
 
@@ -319,9 +346,9 @@ mod tests {
         let list = PrefixList::new(" 10.0.0.0/8,fd00::/8 ,").unwrap();
         assert!(contains(&list, "10.1.2.3") && contains(&list, "fd00::1") && !contains(&list, "11.0.0.0"));
         assert!(!contains(&PrefixList::new("").unwrap(), "10.1.2.3"));
-        let more = list.and(["10.1.0.0/16", "192.0.2.0/24"]).unwrap();
+        let more = list.and(["10.1.0.0/16", "192.0.2.0/24"]).validated().unwrap();
         assert!(contains(&more, "10.2.2.3") && contains(&more, "fd00::1") && contains(&more, "192.0.2.9"));
-        assert!(PrefixList::new("0.0.0.0/1").unwrap().and("128.0.0.0/1").is_err());
+        assert!(PrefixList::new("0.0.0.0/1").unwrap().and("128.0.0.0/1").validated().is_err());
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl ClientIp {
     /// ```
     #[doc(alias = "behind_nginx")]
     pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer)
+        Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer).validated()
     }
 
     /// Behind a proxy on the same host that connects through a unix socket and appends to `X-Forwarded-For`: reads the
@@ -119,7 +119,7 @@ impl PrefixList {
     /// use tollgate::{ClientIp, key::PrefixList};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::cf_connecting_ip(PrefixList::cloudflare().and(["10.0.0.0/24"])?)?;
+    /// let client = ClientIp::cf_connecting_ip(PrefixList::cloudflare().and(["10.0.0.0/24"]))?;
     /// # let _ = client;
     /// # Ok(())
     /// # }

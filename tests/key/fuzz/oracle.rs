@@ -47,7 +47,7 @@ impl Settings {
             ..settings
         };
         let counted = |settings: Settings, client: ClientIp, hops| Settings {
-            client: client.only_from(TRUSTED).unwrap(),
+            client: client.only_from(TRUSTED),
             hops: Some(hops),
             ..settings
         };
@@ -62,7 +62,7 @@ impl Settings {
             counted(list(), ClientIp::x_forwarded_for_hops(2).unwrap(), 2),
             counted(forwarded(), ClientIp::forwarded_hops(1).unwrap(), 1),
             lenient(counted(forwarded(), ClientIp::forwarded_hops(3).unwrap(), 3)),
-            Settings { client: list().client.only_from(all).unwrap(), trusts_all: true, ..list() },
+            Settings { client: list().client.only_from(all), trusts_all: true, ..list() },
         ]
     }
 
