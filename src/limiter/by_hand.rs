@@ -191,6 +191,12 @@ impl Core {
         self.answered(key, self.store.reset(key, policy)).await
     }
 
+    /// Ends the pause of a key in the store. Returns whether there was one.
+    pub(super) async fn reset_pause(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
+        // A pause of any length has the same key.
+        self.reset_count(key, &policy.pauses(1)).await
+    }
+
     /// Changes one count in the store, behind the breaker and within the deadline.
     pub(super) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
         self.answered(key, self.store.change_count(key, policy, change)).await

@@ -238,9 +238,13 @@ impl Limiter {
         CheckFuture::new(Purpose::PEEK, Arc::clone(&self.core), Check::new(key, policy, 0))
     }
 
-    /// Forgets what `key` has spent and holds under `policy`, and lifts a [ban](Policy::ban_after). Returns whether
-    /// there was anything to forget: a count or a ban in the store, or a count of the [local
-    /// fallback](Self::with_local).
+    /// Forgets what `key` has spent and holds under `policy`, and lifts a [ban](Policy::ban_after). Ends the pause of
+    /// the key, for which an upstream of a [`ThrottleLayer`](crate::ThrottleLayer) has asked. Returns whether there was
+    /// anything to forget: a count, a ban or a pause, in the store or in this process.
+    ///
+    /// A pause that was [shared](crate::ThrottleLayer::with_shared_pauses) ends in this process at once, and about a
+    /// second later in the processes that know it from the store. A process that the upstream itself has asked waits
+    /// until the end, unless it resets the key too.
     ///
     /// `false` usually means that requests are charged to another key, or under another policy: counts belong to the
     /// policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer than its
@@ -282,7 +286,9 @@ impl Limiter {
         if policy.lease().is_some() {
             lease::release(&self.core, &key, policy).await;
         }
-        let result = self.reset_in_store(&key, policy).await.map(|in_store| in_store || found);
+        let result = self.reset_in_store(&key, policy).await;
+        let was_paused = self.core.queues.end_pause(&key, policy);
+        let result = result.map(|in_store| in_store || found || was_paused);
         self.core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
             observer.on_event(&Event::Reset(ResetEvent::new(&key, policy, &result, started.elapsed())));
@@ -291,10 +297,11 @@ impl Limiter {
     }
 
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        if policy.is_sharded() {
-            return sharded::reset(&self.core, key, policy).await;
-        }
-        self.core.reset_count(key, policy).await
+        let found = match policy.is_sharded() {
+            true => sharded::reset(&self.core, key, policy).await?,
+            false => self.core.reset_count(key, policy).await?,
+        };
+        Ok(self.core.reset_pause(key, policy).await? || found)
     }
 
     /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the

@@ -79,13 +79,14 @@ mod sharded;
 mod try_check;
 mod waiting;
 
+pub(crate) use self::{
+    acquire::LONGEST_PAUSE,
+    decide::{DecisionFuture, Sent},
+    hold::{Charged, NameReport, OnLongest, RequestHolds},
+};
 pub use self::{
     acquire::{Acquire, AcquireFuture, AcquireHold, AcquireHoldFuture},
     check_future::CheckFuture,
     handle::Limiter,
     hold::{Hold, HoldAnswer, HoldFuture, SettleFuture},
-};
-pub(crate) use self::{
-    decide::{DecisionFuture, Sent},
-    hold::{Charged, NameReport, OnLongest, RequestHolds},
 };

@@ -98,7 +98,7 @@ impl Settings {
 
     /// How long the upstream has asked not to be called for `key`; `None` if it may be called.
     pub(super) fn paused(&self, key: &Key) -> Option<Duration> {
-        self.limiter.paused(key, &self.policy)
+        self.limiter.paused(key, &self.policy, self.shares.is_some())
     }
 
     /// Keeps calls for `key` back for `time`.

@@ -158,13 +158,16 @@ async fn turn(
     }
 }
 
+/// The time between two looks at a pause, which a reset may have ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Waits until the upstream asks for no pause.
 async fn outlast_pauses(settings: &Settings, key: &Key, left: impl Fn() -> Duration) -> Result<(), Throttled> {
     while let Some(pause) = settings.paused(key) {
         if pause > left() {
             return Err(Throttled::paused(pause, settings.max_wait));
         }
-        sleep(pause).await;
+        sleep(pause.min(LOOK_AGAIN)).await;
     }
     Ok(())
 }

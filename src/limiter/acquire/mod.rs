@@ -11,6 +11,7 @@ mod further;
 mod future;
 mod handle;
 mod hold;
+mod key_pause;
 mod pause;
 mod paused_keys;
 mod place;
@@ -20,6 +21,7 @@ pub(super) mod queues;
 mod rivals;
 mod waiter;
 
+pub(crate) use self::key_pause::LONGEST_PAUSE;
 pub use self::{
     future::AcquireFuture,
     handle::Acquire,

@@ -25,9 +25,9 @@ impl Limiter {
         self.core.warn_of_full_pauses();
     }
 
-    /// For how long `key` is still paused in this process.
-    pub(crate) fn paused(&self, key: &Key, policy: &Policy) -> Option<Duration> {
-        self.core.queues.paused_for(key, policy)
+    /// For how long `key` is still paused in this process, for callers that share pauses or not.
+    pub(crate) fn paused(&self, key: &Key, policy: &Policy, shares: bool) -> Option<Duration> {
+        self.core.queues.paused_for(key, policy, shares)
     }
 
     /// Pauses `key` in every process that [shares pauses](Acquire::share_pauses). A longer pause that holds already
@@ -112,7 +112,7 @@ mod tests {
         }
 
         fn paused(&self, host: u64) -> Option<Duration> {
-            self.limiter.paused(&Key::from(host), &self.policy)
+            self.limiter.paused(&Key::from(host), &self.policy, false)
         }
 
         /// The time of one pause. The fastest of ten rounds, because other work of the machine delays some of them.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::time::Instant;
 
-use super::queue_id::QueueId;
+use super::{key_pause::KeyPause, queue_id::QueueId};
 
 /// The paused keys of a limiter, in a bounded number.
 #[derive(Debug)]
 pub(super) struct PausedKeys {
-    by_key: HashMap<QueueId, PauseEnd>,
+    by_key: HashMap<QueueId, (PauseEnd, KeyPause)>,
     by_end: BTreeMap<PauseEnd, QueueId>,
     last_number: u64,
     /// The largest number of paused keys.
@@ -36,25 +36,33 @@ const MAX: usize = 100_000;
 const REMOVED_AT_ONCE: usize = 2;
 
 impl PausedKeys {
-    /// Pauses a key until `end`. A longer pause that holds already stays.
+    /// Changes the pause of a key.
     ///
     /// If too many keys are paused, the pause that ends first is given up: its upstream is called too early, but by the
     /// shortest time.
-    pub(super) fn pause(&mut self, id: QueueId, end: Instant, now: Instant) {
+    pub(super) fn change(&mut self, id: QueueId, now: Instant, change: impl FnOnce(&mut KeyPause)) {
         for _ in 0..REMOVED_AT_ONCE {
             if self.by_end.first_key_value().is_some_and(|((first, _), _)| *first <= now) {
                 self.remove_first();
             }
         }
-        match self.by_key.get(&id) {
-            Some((present, _)) if *present >= end => return,
-            Some(present) => drop(self.by_end.remove(present)),
-            None => {}
+        let mut pause = self.pause(&id);
+        change(&mut pause);
+        let Some(end) = pause.end(true, now) else {
+            self.remove(&id);
+            return;
+        };
+        if let Some((present, kept)) = self.by_key.get_mut(&id)
+            && present.0 == end
+        {
+            *kept = pause;
+            return;
         }
+        self.remove(&id);
         self.last_number += 1;
         let end = (end, self.last_number);
         self.by_end.insert(end, id.clone());
-        self.by_key.insert(id, end);
+        self.by_key.insert(id, (end, pause));
         if self.by_key.len() > self.max {
             self.remove_first();
             if self.fullness == Fullness::Never {
@@ -72,9 +80,16 @@ impl PausedKeys {
         Some(self.max)
     }
 
-    /// When the pause of a key ends; `None` if the key is not paused.
-    pub(super) fn end(&self, id: &QueueId, now: Instant) -> Option<Instant> {
-        self.by_key.get(id).map(|(end, _)| *end).filter(|end| *end > now)
+    /// The pause of a key, which may be over.
+    pub(super) fn pause(&self, id: &QueueId) -> KeyPause {
+        self.by_key.get(id).map(|(_, pause)| *pause).unwrap_or_default()
+    }
+
+    /// Forgets the pause of a key.
+    pub(super) fn remove(&mut self, id: &QueueId) {
+        if let Some((end, _)) = self.by_key.remove(id) {
+            self.by_end.remove(&end);
+        }
     }
 
     fn remove_first(&mut self) {

@@ -105,10 +105,10 @@ impl Queues {
             return true;
         }
         let (now, table) = (Instant::now(), self.table());
-        let is_busy = |queue: &Queue| !queue.is_idle() || queue.paused_until(now).is_some();
+        let is_busy = |queue: &Queue| !queue.is_idle() || queue.paused_until(false, now).is_some();
         table.waiters < self.max_in_all
             && !table.queues.get(id).is_some_and(is_busy)
-            && table.paused.end(&id.pause(), now).is_none()
+            && table.paused.pause(&id.pause()).end(false, now).is_none()
     }
 
     /// Remembers a denial of a caller that is about to join the queue.
@@ -172,6 +172,9 @@ impl Queues {
         let (now, mut table) = (Instant::now(), self.table());
         // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
         table.open(id, now);
+        if group.shares_pauses() {
+            table.learn_pause(id, group.answer_on_pause(&result), sent, now);
+        }
         table.with(id, |queue| queue.finish(dispatcher, group, result, sent, now)).unwrap_or_default()
     }
 
@@ -193,7 +196,7 @@ impl Queues {
         let now = Instant::now();
         let end = after(now, time);
         let mut table = self.table();
-        table.paused.pause(QueueId::of(key, policy), end, now);
+        table.paused.change(QueueId::of(key, policy), now, |pause| pause.extend(end));
         let mut replies = Vec::new();
         for id in QueueId::both(key, policy) {
             replies.extend(table.with(&id, |queue| queue.pause(end, now)).unwrap_or_default());
@@ -204,11 +207,11 @@ impl Queues {
         }
     }
 
-    /// How long a key is still paused.
-    pub(in crate::limiter) fn paused_for(&self, key: &Key, policy: &Policy) -> Option<Duration> {
+    /// How long a key is still paused, for callers that share pauses or not.
+    pub(in crate::limiter) fn paused_for(&self, key: &Key, policy: &Policy, shares: bool) -> Option<Duration> {
         let (id, now, table) = (QueueId::of(key, policy), Instant::now(), self.table());
-        let of_queue = table.queues.get(&id).and_then(|queue| queue.paused_until(now));
-        table.paused.end(&id, now).max(of_queue).map(|end| end - now)
+        let of_queue = table.queues.get(&id).and_then(|queue| queue.paused_until(shares, now));
+        table.paused.pause(&id).end(shares, now).max(of_queue).map(|end| end - now)
     }
 
     /// The largest number of paused keys, once after pauses were given up because of it.
@@ -216,7 +219,18 @@ impl Queues {
         self.table().paused.claim_warning()
     }
 
-    /// Forgets what is known about the count of a key, because the key was reset.
+    /// Ends the pause of a key, because the key was reset. Returns whether it was paused.
+    pub(in crate::limiter) fn end_pause(&self, key: &Key, policy: &Policy) -> bool {
+        let is_paused = self.paused_for(key, policy, true).is_some();
+        let (now, mut table) = (Instant::now(), self.table());
+        table.paused.remove(&QueueId::of(key, policy));
+        for id in QueueId::both(key, policy) {
+            table.with(&id, |queue| queue.end_pause(now));
+        }
+        is_paused
+    }
+
+    /// Forgets what is known about the count of a key, because the key was changed by hand.
     pub(in crate::limiter) fn forget(&self, key: &Key, policy: &Policy) {
         for id in QueueId::both(key, policy) {
             self.with(&id, Queue::forget);
@@ -253,9 +267,19 @@ impl Table {
     fn open(&mut self, id: &QueueId, now: Instant) -> &mut Queue {
         let queue = self.queues.entry(id.clone()).or_default();
         if queue.is_over(now) {
-            *queue = self.paused.end(&id.pause(), now).map_or_else(Queue::default, Queue::paused);
+            *queue = Queue::paused(self.paused.pause(&id.pause()));
         }
         queue
+    }
+
+    /// Remembers what the store has answered to a check of callers that share pauses, sent at `sent`.
+    fn learn_pause(&mut self, id: &QueueId, answer: Option<Option<Duration>>, sent: Instant, now: Instant) {
+        let mut pause = self.paused.pause(&id.pause());
+        pause.learn(answer, sent);
+        self.paused.change(id.pause(), now, |kept| *kept = pause);
+        for id in QueueId::both(&id.key, &id.policy) {
+            self.with(&id, |queue| queue.follow(pause));
+        }
     }
 
     /// Calls `work` with a queue, and counts the waiters that it adds or removes. `None` without such a queue.
@@ -265,13 +289,8 @@ impl Table {
         let result = work(queue);
         let now = Instant::now();
         self.waiters = (self.waiters + queue.len()).saturating_sub(before);
-        if queue.is_idle() {
-            if let Some(end) = queue.paused_until(now) {
-                self.paused.pause(id.pause(), end, now);
-            }
-            if queue.is_over(now) || self.queues.len() > Queues::MAX_IDLE {
-                self.queues.remove(id);
-            }
+        if queue.is_idle() && (queue.is_over(now) || self.queues.len() > Queues::MAX_IDLE) {
+            self.queues.remove(id);
         }
         Some(result)
     }

@@ -8,14 +8,14 @@ use super::{
     grpc, limits,
     times::{Times, seconds},
 };
-use crate::headers::names::{RETRY_AFTER_MS, X_AFTER};
+use crate::{
+    headers::names::{RETRY_AFTER_MS, X_AFTER},
+    limiter::LONGEST_PAUSE,
+};
 
 /// The codes of responses, beside 429, that ask for a pause if they state one: 403 is GitHub's secondary limit, 420
 /// that of older APIs of Twitter, 503 that of HTTP itself (RFC 9110), and 529 an overload of Anthropic's API.
 const REFUSALS: [u16; 4] = [403, 420, 503, 529];
-
-/// The longest pause. A field with garbage, or the clock of an upstream, must not stop a client for longer.
-const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The pause after a 429 that states none.
 const UNSTATED: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub(super) fn pause_of(status: StatusCode, headers: &HeaderMap, now: SystemTime)
     };
     let pause = stated.max(limits::wait(headers, times, is_denial)).or(is_denial.then_some(UNSTATED))?;
     let pause = if is_denial { pause.max(SHORTEST_AFTER_DENIAL) } else { pause };
-    Some(pause.min(LONGEST)).filter(|pause| !pause.is_zero())
+    Some(pause.min(LONGEST_PAUSE)).filter(|pause| !pause.is_zero())
 }
 
 /// The wait until a retry, in seconds, as a date, or in milliseconds.

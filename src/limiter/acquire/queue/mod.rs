@@ -20,11 +20,13 @@ use tokio::{
 };
 
 use crate::{
+    decision::{Decision, Source},
     error::Error,
     limiter::acquire::{
         aim::Aim,
         forecast::{Forecast, after},
         further::{Further, Room},
+        key_pause::KeyPause,
         rivals::Rivals,
         waiter::{Reply, Waiter},
     },
@@ -44,8 +46,8 @@ pub(super) struct Queue {
     aim: Aim,
     /// Whether the turn of the head is aimed at the time at which its units come back.
     is_aimed: bool,
-    /// No check is sent before this time: an upstream has asked for a pause.
-    paused_until: Option<Instant>,
+    /// What an upstream has asked for.
+    pause: KeyPause,
     /// The head cannot pass before this time, because a further limit has denied it.
     blocked_until: Option<Instant>,
     /// What further limits have left.
@@ -99,6 +101,24 @@ pub(super) struct Group {
     pub(super) further: Further,
 }
 
+impl Group {
+    /// Whether the check of the group asks for the pause of the fleet.
+    pub(super) fn shares_pauses(&self) -> bool {
+        self.waiters.first().is_some_and(|(_, head)| head.shares_pauses)
+    }
+
+    /// For how long the fleet is paused, by the answer to the check of the group; `None` if the store has not said.
+    pub(super) fn answer_on_pause(&self, result: &Result<Decision, Error>) -> Option<Option<Duration>> {
+        let decision = result.as_ref().ok()?;
+        if !matches!(decision.source(), Source::Store | Source::DenyCache) {
+            return None;
+        }
+        // The charge that a pause denies comes after those of the group.
+        let pause = decision.policies().get(1 + self.further.len())?;
+        Some(pause.retry_after.filter(|_| pause.violated))
+    }
+}
+
 /// What the dispatcher does next.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -122,10 +142,10 @@ const LONGEST_PACE: Duration = Duration::from_millis(100);
 const STUCK: Duration = Duration::from_millis(100);
 
 impl Queue {
-    /// A queue whose key is paused.
-    pub(super) fn paused(until: Instant) -> Self {
-        let mut queue = Self::default();
-        queue.hold_back(until);
+    /// A queue of a key with this pause.
+    pub(super) fn paused(pause: KeyPause) -> Self {
+        let mut queue = Self { pause, ..Self::default() };
+        queue.resume_slowly();
         queue
     }
 
@@ -145,9 +165,9 @@ impl Queue {
         self.waiters.is_empty() && !self.dispatch.is_running
     }
 
-    /// When the pause of the key ends; `None` if the key is not paused.
-    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
-        self.paused_until.filter(|until| *until > now)
+    /// When the pause of the key ends, for callers that share pauses or not; `None` if they are not paused.
+    pub(super) fn paused_until(&self, shares: bool, now: Instant) -> Option<Instant> {
+        self.pause.end(shares, now)
     }
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
@@ -225,14 +245,33 @@ impl Queue {
 
     /// Holds the waiters back. Returns those that cannot wait for so long.
     pub(super) fn pause(&mut self, until: Instant, now: Instant) -> Vec<Reply> {
-        self.hold_back(until);
+        self.pause.extend(until);
+        self.resume_slowly();
         self.refresh();
         self.deny_hopeless(now)
     }
 
-    fn hold_back(&mut self, until: Instant) {
-        let until = self.paused_until.map_or(until, |other| other.max(until));
-        (self.paused_until, self.last_admission, self.is_paced) = (Some(until), Some(until), true);
+    /// Takes over what the store has said of the pause of the fleet.
+    pub(super) fn follow(&mut self, pause: KeyPause) {
+        if self.pause.has_fleet() || pause.has_fleet() {
+            self.pause.follow(pause);
+            self.resume_slowly();
+            self.refresh();
+        }
+    }
+
+    /// Ends the pause, because the key was reset.
+    pub(super) fn end_pause(&mut self, now: Instant) {
+        if self.pause.end(true, now).is_some() {
+            (self.pause, self.last_admission) = (KeyPause::default(), Some(now));
+        }
+    }
+
+    /// Lets the waiters go on one by one after a pause.
+    fn resume_slowly(&mut self) {
+        if let Some(at) = self.pause.ask_at(true) {
+            (self.last_admission, self.is_paced) = (self.last_admission.max(Some(at)), true);
+        }
     }
 
     /// Forgets what the last decision said, because the count was reset.
@@ -260,9 +299,18 @@ impl Queue {
 
     /// The earliest time at which `waiter` can pass, after `ahead` units of others.
     fn certain(&self, waiter: &Waiter, ahead: u64, now: Instant) -> Instant {
+        self.earliest(waiter, ahead, self.pause.certain_end(waiter.shares_pauses, now), now)
+    }
+
+    /// When the head may ask: as soon as it may pass, and during a pause of the fleet from time to time.
+    fn due(&self, head: &Waiter, now: Instant) -> Instant {
+        self.earliest(head, 0, self.pause.ask_at(head.shares_pauses), now)
+    }
+
+    fn earliest(&self, waiter: &Waiter, ahead: u64, pause: Option<Instant>, now: Instant) -> Instant {
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
         let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + u64::from(waiter.cost)));
-        [self.paused_until, self.blocked_until].into_iter().flatten().fold(earliest, Instant::max).max(now)
+        [pause, self.blocked_until].into_iter().flatten().fold(earliest, Instant::max).max(now)
     }
 
     fn is_hopeless(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {

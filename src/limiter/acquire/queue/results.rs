@@ -1,6 +1,6 @@
 //! Results: what a check of a group means for its waiters and for those behind them.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use tokio::time::Instant;
 
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     fn admitted(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
-        self.answered(sent);
+        self.answered();
         let has_rivals = self.has_rivals(decision, group.units);
         self.rivals.won(has_rivals);
         self.room = Room::after(decision, &group.further);
@@ -99,22 +99,24 @@ impl Queue {
     }
 
     fn denied(&mut self, group: Group, decision: &Decision, sent: Instant, now: Instant) -> Vec<Reply> {
-        self.answered(sent);
-        let wait = decision.retry_after().unwrap_or(FIRST_BACKOFF).max(SHORTEST_WAIT);
+        self.answered();
         let [standing, others @ ..] = decision.policies() else {
+            let wait = decision.retry_after().unwrap_or(FIRST_BACKOFF).max(SHORTEST_WAIT);
             self.not_before = Some(after(now, wait));
             return self.put_back(group, now);
         };
-        let (further, pauses) = others.split_at(group.further.len().min(others.len()));
+        // The charge after the further ones is the pause of the fleet, which has a wait of its own.
+        let further = &others[..group.further.len().min(others.len())];
+        let violated = || iter::once(standing).chain(further).filter(|standing| standing.violated);
+        let wait = match violated().all(|standing| standing.retry_after.is_some()) {
+            true => violated().filter_map(|standing| standing.retry_after).max().unwrap_or_default(),
+            false => FIRST_BACKOFF,
+        };
         self.room = Room::after(decision, &group.further);
         // What a group is denied may still fit its head, which is then asked alone.
         if let [_] = &group.waiters[..] {
             let denied = further.iter().filter(|standing| standing.violated);
             self.blocked_until = denied.filter_map(|standing| standing.retry_after).max().map(|wait| after(sent, wait));
-        }
-        // A pause of the fleet is a charge of its own.
-        for pause in pauses.iter().filter(|standing| standing.violated) {
-            self.hold_back(after(sent, pause.retry_after.unwrap_or_default()));
         }
         if standing.violated {
             if self.has_rivals(decision, group.units) {
@@ -131,7 +133,7 @@ impl Queue {
         self.not_before = Some(match is_certain || self.has_hold_ended {
             true => after(now, shortest),
             // The next check takes as long on its way as this one.
-            false => after(sent, wait).max(after(now, shortest)),
+            false => after(sent, wait.max(SHORTEST_WAIT)).max(after(now, shortest)),
         });
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
             && standing.violated
@@ -178,13 +180,10 @@ impl Queue {
         Forecast::of(decision, start)
     }
 
-    fn answered(&mut self, sent: Instant) {
+    fn answered(&mut self) {
         self.failure = None;
         self.backoff = Duration::ZERO;
         (self.not_before, self.blocked_until) = (None, None);
-        if self.paused_until.is_some_and(|until| until <= sent) {
-            self.paused_until = None;
-        }
     }
 
     /// Returns a group to the head of the queue, but for waiters whose time is over.

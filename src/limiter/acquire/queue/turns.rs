@@ -36,13 +36,13 @@ impl Queue {
     fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
             self.dispatch.is_running = false;
-            self.is_paced = self.paused_until(now).is_some();
+            self.is_paced = self.paused_until(true, now).is_some();
             return Step::Done;
         };
         let at = match self.turn {
             Some((whose, at)) if whose == ticket => at,
             _ => {
-                let certain = self.certain(head, 0, now);
+                let certain = self.due(head, now);
                 let interval = interval(&head.policy, head.cost);
                 let wait = certain.saturating_duration_since(now);
                 self.is_aimed = false;
