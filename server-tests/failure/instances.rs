@@ -56,3 +56,27 @@ async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     }
     assert_eq!(admitted, LIMIT, "the shares of {INSTANCES} instances");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_from_the_future_take_no_share_of_an_instance() {
+    let mut server = RedisServer::start();
+    for number in 0..100 {
+        server.command(&format!("ZADD tollgate:instances +inf foreign-{number}"));
+    }
+    let policy = Policy::per_hour("p", LIMIT).unwrap();
+    let store = RedisStore::builder().deadline(Duration::from_secs(2)).open(&server.url()).unwrap();
+    let limiters = [Limiter::new(store).with_local_discovered(MemoryStore::new())];
+    let start = Instant::now();
+    while !server.command("ZCARD tollgate:instances").starts_with(":1\r") {
+        assert!(start.elapsed() < Duration::from_secs(10), "the foreign members stay");
+        send_traffic(&limiters, &policy).await;
+    }
+    send_traffic(&limiters, &policy).await;
+    server.kill();
+    let mut admitted = 0;
+    for _ in 0..2 * LIMIT {
+        let decision = limiters[0].check("k", &policy, 1).fail_local().await.unwrap();
+        admitted += u32::from(decision.is_allowed());
+    }
+    assert_eq!(admitted, LIMIT, "the share of the only instance");
+}

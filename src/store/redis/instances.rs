@@ -172,7 +172,7 @@ async fn refresh(instances: Arc<Instances>, client: Arc<Client>) {
     }
 }
 
-/// Refreshes this instance's entry, removes expired ones and counts the rest.
+/// Refreshes this instance's entry, removes expired ones and those from the future, and counts the rest.
 async fn count(connection: &mut RoutedConnection, key: &str, id: u64) -> RedisResult<u32> {
     // The server's clock, because the clocks of the instances may differ.
     let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
@@ -182,6 +182,9 @@ async fn count(connection: &mut RoutedConnection, key: &str, id: u64) -> RedisRe
     connection.query::<()>(redis::cmd("ZADD").arg(key).arg(now_ms).arg(id)).await?;
     let expired_ms = now_ms.saturating_sub(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg("-inf").arg(expired_ms)).await?;
+    // Nobody has written these, or a server whose clock was ahead: they would count for ever.
+    let future_ms = now_ms.saturating_add(LIFETIME_MS);
+    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg(format!("({future_ms}")).arg("+inf")).await?;
     connection.query::<()>(redis::cmd("PEXPIRE").arg(key).arg(LIFETIME_MS)).await?;
     connection.query(redis::cmd("ZCARD").arg(key)).await
 }
