@@ -1,18 +1,51 @@
 //! Reads the settings of requests: the default, and those of single routes.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{
+    cut::cut,
     fields::{self, Field, Table},
     mistake::Mistakes,
     place::Place,
     section::{Read, Section, entries},
-    suggest::quoted,
+    suggest::nearest,
     tree::Tree,
     values,
 };
 use crate::{check::Check, failure::FailurePolicy, policy::Policy};
 
+/// The most characters of an unknown name that a message shows: the names to write instead come after it.
+const NAME: usize = 64;
+
 /// A policy of the file by its name. `None` if the capacity of the policy has a mistake.
 pub(super) type Named = (String, Option<Policy>);
+
+/// The policies of the file in their order, and where each is by its name in lower case: a file may have thousands, and
+/// as many routes that name them.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    all: Vec<Named>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Known {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    pub(super) fn add(&mut self, name: String, policy: Option<Policy>) {
+        self.by_name.insert(name.to_ascii_lowercase(), self.all.len());
+        self.all.push((name, policy));
+    }
+
+    pub(super) fn all(&self) -> &[Named] {
+        &self.all
+    }
+
+    fn find(&self, name: &str) -> Option<&Named> {
+        self.by_name.get(&name.to_ascii_lowercase()).and_then(|index| self.all.get(*index))
+    }
+}
 
 /// The settings of a route or of the default, as they are read.
 #[derive(Debug)]
@@ -30,7 +63,7 @@ impl<'a> Entry<'a> {
         value: Tree,
         place: Place,
         table: &'static Table,
-        known: &'a [Named],
+        known: &'a Known,
         mistakes: &mut Mistakes,
     ) -> Option<Self> {
         let mut section = Section::open(value, place, table, mistakes)?;
@@ -45,13 +78,7 @@ impl<'a> Entry<'a> {
         let policies = match names {
             Read::Absent => Read::Absent,
             Read::Wrong => Read::Wrong,
-            Read::Value(names) => match resolve(&names, known) {
-                Ok(policies) => Read::Value(policies),
-                Err(message) => {
-                    mistakes.add(section.place_of(&fields::CHARGED), message);
-                    Read::Wrong
-                }
-            },
+            Read::Value(names) => resolve(&names, known, &section.place_of(&fields::CHARGED), mistakes),
         };
         let cost = section.read(&fields::COST, mistakes, cost);
         let failure = |_: &Field, value| values::word(&FailurePolicy::WORDS, &value);
@@ -85,41 +112,53 @@ fn cost(field: &Field, value: Tree) -> Result<u32, String> {
     values::whole(field, value)
 }
 
-/// The policies of these names.
-fn resolve<'a>(names: &[String], known: &'a [Named]) -> Result<Vec<&'a Named>, String> {
+/// The policies of these names in the list at `place`.
+fn resolve<'a>(names: &[String], known: &'a Known, place: &Place, mistakes: &mut Mistakes) -> Read<Vec<&'a Named>> {
+    let mut wrong = |message: &dyn Fn() -> String| {
+        mistakes.add_with(place.clone(), message);
+        Read::Wrong
+    };
     if names.is_empty() {
-        return Err("an empty list, so nothing would be limited; name at least one policy".to_owned());
+        return wrong(&|| "an empty list, so nothing would be limited; name at least one policy".to_owned());
     }
     if names.len() > Check::MAX_CHARGES {
-        return Err(format!("{} policies are too many; name at most {}", names.len(), Check::MAX_CHARGES));
+        return wrong(&|| format!("{} policies are too many; name at most {}", names.len(), Check::MAX_CHARGES));
     }
     let mut policies: Vec<&Named> = Vec::with_capacity(names.len());
     for name in names {
-        let Some(found) = known.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)) else {
-            let known = known.iter().map(|(name, _)| name.as_str());
-            return Err(match known.len() {
-                0 => format!("no policy is called {name:?}; add [policies.{name}] with a rate"),
-                _ => format!("no policy is called {name:?}; write one of {}", quoted(known)),
-            });
+        let Some(found) = known.find(name) else {
+            return wrong(&|| unknown(name, known));
         };
         if policies.iter().any(|(other, _)| *other == found.0) {
-            return Err(format!("{name:?} is in the list twice; leave one of the two out"));
+            return wrong(&|| format!("{name:?} is in the list twice; leave one of the two out"));
         }
         policies.push(found);
     }
-    Ok(policies)
+    Read::Value(policies)
+}
+
+fn unknown(name: &str, known: &Known) -> String {
+    let known = known.all.iter().map(|(name, _)| name.as_str());
+    let shown = cut(name, NAME);
+    match known.len() {
+        0 => format!("no policy is called {shown:?}; add [policies.{shown}] with a rate"),
+        _ => format!("no policy is called {shown:?}; write one of {}", nearest(name, known)),
+    }
 }
 
 /// Reads the costs under single policies.
 fn costs(value: Tree, place: &Place, mistakes: &mut Mistakes) -> Vec<(String, u32)> {
-    let mut costs: Vec<(String, u32)> = Vec::new();
+    let (mut costs, mut names) = (Vec::new(), HashSet::new());
     for (name, value) in entries(value, place, mistakes).unwrap_or_default() {
-        if costs.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+        if names.contains(&name.to_ascii_lowercase()) {
             mistakes.add(place.at(&name), "this policy has a cost already (case is ignored); leave one of the two out");
             continue;
         }
         match values::whole(&fields::COSTS, value) {
-            Ok(cost) => costs.push((name, cost)),
+            Ok(cost) => {
+                names.insert(name.to_ascii_lowercase());
+                costs.push((name, cost));
+            }
             Err(message) => mistakes.add(place.at(&name), message),
         }
     }

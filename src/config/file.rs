@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 
 use super::{
     costs, coverage,
-    entry::{Entry, Named},
+    entry::{Entry, Known},
     fields::{self, Field},
     limits::{Charges, LimitsConfig},
     mistake::{LimitsError, Mistakes},
@@ -46,7 +46,7 @@ impl LimitsFile {
     ///
     /// # Errors
     ///
-    /// [`LimitsError`] with all mistakes of the file.
+    /// [`LimitsError`] with the mistakes of the file.
     pub fn check(self) -> Result<LimitsConfig, LimitsError> {
         let mut mistakes = Mistakes::default();
         let limits = read(self.0, &mut mistakes);
@@ -91,21 +91,21 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
         }
     }
     let default = default?;
-    let warnings = Warnings::new(uncharged::find(&known, &in_code, &default, &routes));
+    let warnings = Warnings::new(uncharged::find(known.all(), &in_code, &default, &routes));
     let default = charges(default)?;
     let routes = routes.into_iter().map(|(name, entry)| Some((name, charges(entry)?))).collect::<Option<Vec<_>>>()?;
-    let policies = known.into_iter().map(|(_, policy)| policy).collect::<Option<Vec<_>>>()?;
+    let policies = known.all().iter().map(|(_, policy)| policy.clone()).collect::<Option<Vec<_>>>()?;
     Some(LimitsConfig::new(policies, default, routes, headers, shadow, warnings))
 }
 
 /// The policies of the file, by name. The names of those that the file leaves to code are added to `in_code`.
-fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mistakes) -> Vec<Named> {
-    let Some(value) = file.take(&fields::POLICIES) else { return Vec::new() };
+fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mistakes) -> Known {
+    let mut known = Known::default();
+    let Some(value) = file.take(&fields::POLICIES) else { return known };
     let place = file.place_of(&fields::POLICIES);
-    let mut known: Vec<Named> = Vec::new();
     for (name, value) in entries(value, &place, mistakes).unwrap_or_default() {
         let at = place.at(&name);
-        if known.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
+        if known.has(&name) {
             mistakes.add(at, "another policy has this name (case is ignored); rename one");
             continue;
         }
@@ -115,12 +115,12 @@ fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mi
             in_code.insert(name.clone());
         }
         let policy = section.and_then(|section| policy::read(&name, section, mistakes));
-        known.push((name, policy));
+        known.add(name, policy);
     }
     known
 }
 
-fn default<'a>(file: &mut Section, known: &'a [Named], mistakes: &mut Mistakes) -> Option<Entry<'a>> {
+fn default<'a>(file: &mut Section, known: &'a Known, mistakes: &mut Mistakes) -> Option<Entry<'a>> {
     let place = file.place_of(&fields::DEFAULT);
     let value = file.take(&fields::DEFAULT).unwrap_or(Tree::Table(Vec::new()));
     let default = Entry::read(value, place, &fields::DEFAULTS, known, mistakes)?;
@@ -132,7 +132,7 @@ fn default<'a>(file: &mut Section, known: &'a [Named], mistakes: &mut Mistakes) 
 }
 
 /// The routes of the file, by name.
-fn routes<'a>(file: &mut Section, known: &'a [Named], mistakes: &mut Mistakes) -> Vec<(String, Entry<'a>)> {
+fn routes<'a>(file: &mut Section, known: &'a Known, mistakes: &mut Mistakes) -> Vec<(String, Entry<'a>)> {
     let Some(value) = file.take(&fields::ROUTES) else { return Vec::new() };
     let place = file.place_of(&fields::ROUTES);
     let mut table = RouteTable::default();

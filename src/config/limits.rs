@@ -160,10 +160,10 @@ impl LimitsConfig {
     #[cfg(feature = "plans")]
     pub(crate) fn require(&self, name: &str) -> Result<&Policy, ConfigError> {
         self.policy(name).ok_or_else(|| {
-            let known: Vec<&str> = self.policies().map(Policy::name).collect();
+            let known = super::suggest::nearest(name, self.policies().map(Policy::name));
             ConfigError::new(format!(
                 "the limits have no policy {name:?}, which is a plan of `Plans::of_limits`; add it to the limits, or \
-                 write one of {known:?}"
+                 write one of {known}"
             ))
         })
     }

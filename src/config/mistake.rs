@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use super::place::Place;
+use super::{cut::cut, place::Place};
 use crate::error::OneLine;
 
 /// A mistake in a file of limits.
@@ -44,7 +44,8 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All mistakes in a file of limits. Displays a line for each: the place, a colon and the message.
+/// The mistakes in a file of limits. Displays a line for each: the place, a colon and the message. Of more than 32
+/// mistakes, the first 32 are kept, and a last line has the number of the others.
 ///
 /// # Examples
 ///
@@ -74,10 +75,12 @@ impl fmt::Display for Mistake {
 #[derive(Clone, Eq, PartialEq)]
 pub struct LimitsError {
     mistakes: Vec<Mistake>,
+    /// The number of mistakes that were not kept.
+    further: usize,
 }
 
 impl LimitsError {
-    /// The mistakes; at least one.
+    /// The mistakes: at least one, and at most the first 32.
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
@@ -91,14 +94,17 @@ impl fmt::Display for LimitsError {
             }
             mistake.fmt(f)?;
         }
-        Ok(())
+        match self.further {
+            0 => Ok(()),
+            further => write!(f, "\nand {further} further mistakes, which are shown when these are corrected"),
+        }
     }
 }
 
 /// The mistakes, a line each: a `main` that returns the error prints its `Debug`.
 impl fmt::Debug for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.mistakes.len() {
+        match self.mistakes.len() + self.further {
             1 => write!(f, "{self}"),
             count => write!(f, "the limits have {count} mistakes:\n{self}"),
         }
@@ -107,26 +113,44 @@ impl fmt::Debug for LimitsError {
 
 impl error::Error for LimitsError {}
 
+/// The most mistakes that are kept: a file of any size has an error that can be read.
+const MOST: usize = 32;
+/// The most characters of a place and of a message, which may quote a name of any length.
+const PLACE: usize = 160;
+const MESSAGE: usize = 420;
+
 /// Collects the mistakes while a file is read.
 #[derive(Debug, Default)]
-pub(super) struct Mistakes(Vec<Mistake>);
+pub(super) struct Mistakes {
+    kept: Vec<Mistake>,
+    further: usize,
+}
 
 impl Mistakes {
     pub(super) fn add(&mut self, place: Place, message: impl Into<String>) {
+        self.add_with(place, || message.into());
+    }
+
+    /// Adds a mistake whose message is made only if it is kept, because it takes long.
+    pub(super) fn add_with(&mut self, place: Place, message: impl FnOnce() -> String) {
+        if self.kept.len() == MOST {
+            self.further += 1;
+            return;
+        }
         // A name in a message may be any text of the file. A mistake is one line.
-        let message = OneLine(message.into()).to_string();
-        self.0.push(Mistake { place: place.into_string(), message });
+        let message = OneLine(cut(&message(), MESSAGE)).to_string();
+        self.kept.push(Mistake { place: cut(&place.into_string(), PLACE), message });
     }
 
     pub(super) fn count(&self) -> usize {
-        self.0.len()
+        self.kept.len() + self.further
     }
 
     /// The value, if there was no mistake.
     pub(super) fn or<T>(self, value: Option<T>) -> Result<T, LimitsError> {
         match value {
-            Some(value) if self.0.is_empty() => Ok(value),
-            _ => Err(LimitsError { mistakes: self.0 }),
+            Some(value) if self.kept.is_empty() => Ok(value),
+            _ => Err(LimitsError { mistakes: self.kept, further: self.further }),
         }
     }
 }

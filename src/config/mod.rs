@@ -95,6 +95,7 @@
 
 mod costs;
 mod coverage;
+pub(crate) mod cut;
 mod entry;
 mod fields;
 mod file;

@@ -40,6 +40,24 @@ pub(super) fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
+/// The most words that are listed.
+const MOST: usize = 8;
+
+/// The words in quotes, separated by commas. Of many, those that are nearest to what is `written`, and the number of
+/// the others.
+pub(super) fn nearest<'a>(written: &str, words: impl Iterator<Item = &'a str>) -> String {
+    let mut words: Vec<&str> = words.collect();
+    if words.len() > MOST {
+        words.sort_by_cached_key(|word| distance(written, word));
+    }
+    let listed = quoted(words.iter().take(MOST).copied());
+    match words.len().saturating_sub(MOST) {
+        0 => listed,
+        1 => format!("{listed} and 1 other"),
+        others => format!("{listed} and {others} others"),
+    }
+}
+
 /// The number of characters to insert, delete, replace or swap with the next that turns one word into the other,
 /// without regard to case and with `_` for `-`. Words of very different lengths are as far apart as their lengths.
 fn distance(one: &str, other: &str) -> usize {
@@ -74,6 +92,14 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_words_the_nearest_are_listed() {
+        assert_eq!(nearest("c", ["b", "a"].into_iter()), r#""b", "a""#);
+        let many: Vec<String> = (0..3_000).map(|number| format!("tenant-{number}")).collect();
+        let listed = nearest("tenant-77x", many.iter().map(String::as_str));
+        assert!(listed.starts_with(r#""tenant-77", "#) && listed.ends_with(" and 2992 others"), "{listed}");
+    }
 
     #[test]
     fn a_near_word_is_suggested_and_otherwise_all_are_listed() {

@@ -328,3 +328,43 @@ fn a_long_value_is_cut_in_its_message() {
     let file = with_policy(&format!("policies.q.rate = \"{}\"", "é".repeat(10_000)));
     assert!(mistakes(&file)[0].len() < 300);
 }
+
+/// 3 000 policies, and as many routes that name other ones.
+fn renamed(policies: usize) -> String {
+    let policy = |number: usize| format!("policies.tenant-{number}.rate = '60/min'\n");
+    let route = |number: usize| format!("routes.\"/r{number}\".policies = ['customer-{number}']\n");
+    with_policy(&((0..policies).map(policy).collect::<String>() + &(0..policies).map(route).collect::<String>()))
+}
+
+#[test]
+fn law_6_the_error_of_a_file_with_thousands_of_mistakes_is_short() {
+    let error = check(&renamed(3_000)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.len() < 20_000, "{} bytes", text.len());
+    assert_eq!(error.mistakes().len(), 32);
+    assert!(text.contains("no policy is called \"customer-"), "{text}");
+    assert!(text.contains(" and 2993 others\n"), "{text}");
+    assert!(text.ends_with("\nand 2968 further mistakes, which are shown when these are corrected"), "{text}");
+    assert!(format!("{error:?}").starts_with("the limits have 3000 mistakes:\n"));
+    let json = format!("{{\"policies\": {{\"p\": {{\"rate\": \"5/s\"}}}}, \"{}\": 1}}", "x".repeat(1_000_000));
+    let text = serde_json::from_str::<LimitsFile>(&json).unwrap().check().unwrap_err().to_string();
+    assert!(text.len() < 2_000, "{} bytes", text.len());
+    let text = check(&with_policy(&format!("routes.\"/a\".policies = ['{}']", "x".repeat(1_000_000)))).unwrap_err();
+    assert!(text.to_string().ends_with("xxx...\"; write one of \"p\""), "{text}");
+}
+
+#[test]
+fn the_mistakes_of_ten_times_as_many_policies_take_about_ten_times_as_long() {
+    let time = |policies: usize| {
+        let file: LimitsFile = toml::from_str(&renamed(policies)).unwrap();
+        let run = || {
+            let (file, started) = (file.clone(), std::time::Instant::now());
+            file.check().unwrap_err();
+            started.elapsed()
+        };
+        // The fastest of three, because other work of the machine delays some.
+        (0..3).map(|_| run()).min().unwrap()
+    };
+    let (few, many) = (time(1_000), time(10_000));
+    assert!(many < few * 40, "{few:?} for 1 000 policies, {many:?} for 10 000");
+}

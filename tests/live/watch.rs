@@ -316,3 +316,14 @@ fn the_thread_ends_with_the_last_layer() {
     drop(layer);
     until("the thread has ended", || std::sync::Arc::strong_count(&witness) == 1);
 }
+
+#[test]
+fn law_6_the_reason_of_a_refused_file_is_short_whatever_the_file_contains() {
+    let (_directory, path, live, changes) = watched();
+    fs::write(&path, vec![0; 4_000_000]).unwrap();
+    let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
+    assert!(reason.len() < 10_000 && reason.contains("line 1"), "{} bytes", reason.len());
+    let error = LiveLimits::watch(&path, read).map(drop).unwrap_err();
+    assert!(error.to_string().len() < 20_000, "{} bytes", error.to_string().len());
+    assert_eq!(limit(&live), 10);
+}

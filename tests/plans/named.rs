@@ -110,7 +110,7 @@ fn limits_always_have_the_default_plan() {
     let source = |_: Key| async { Ok::<_, &str>("paid") };
     let error = Plans::of_limits(&live, source, "basic").unwrap_err();
     says(&error, r#"the limits have no policy "basic", which is a plan of `Plans::of_limits`; "#);
-    says(&error, r#"write one of ["free", "paid"]"#);
+    says(&error, r#"write one of "free", "paid""#);
     let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan");
     let without = || limits("policies.paid.rate = '9/min'\ndefault.policies = ['paid']");
     says(live.replace(without()).unwrap_err(), r#"the limits have no policy "free", which is a plan"#);

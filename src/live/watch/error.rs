@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
+use super::reason::reason;
+
 /// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): limits cannot be read from the file.
 #[non_exhaustive]
 pub enum LimitsFileError {
@@ -30,7 +32,9 @@ impl fmt::Display for LimitsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, error } => write!(f, "the limits in {} cannot be read: {error}", path.display()),
-            Self::Refused { path, error } => write!(f, "the limits in {} are refused: {error}", path.display()),
+            Self::Refused { path, error } => {
+                write!(f, "the limits in {} are refused: {}", path.display(), reason(&**error))
+            }
             Self::Thread { error } => write!(f, "the thread that watches the limits cannot start: {error}"),
         }
     }

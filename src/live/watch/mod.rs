@@ -3,6 +3,7 @@
 mod error;
 mod events;
 mod file;
+mod reason;
 mod regular;
 mod thread;
 

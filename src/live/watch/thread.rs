@@ -10,6 +10,7 @@ use super::{
     error::LimitsFileError,
     events::Events,
     file::{Content, WatchedFile},
+    reason::reason,
 };
 use crate::{
     live::{limits::Shared, report::change},
@@ -51,7 +52,7 @@ fn apply(file: &WatchedFile, content: &Content, limits: &Shared) -> LimitsChange
         }
         Content::Text(text) => match file.parse(text) {
             Ok(parsed) => change(Some(file.path()), &limits.replace(parsed)),
-            Err(error) => refused(file, error.to_string()),
+            Err(error) => refused(file, reason(&*error)),
         },
     }
 }
