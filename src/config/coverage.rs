@@ -7,12 +7,12 @@ use crate::{
     middleware::{Route, RouteTable},
 };
 
-/// The methods of the table, without those that inherit from GET.
-const METHODS: [Method; 7] =
-    [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS, Method::TRACE];
+/// The methods of the table, without those that inherit from GET, and without TRACE: hardly a server answers it, so a
+/// file that leaves nothing else to be limited limits nothing.
+const METHODS: [Method; 6] = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS];
 
-/// The first exempt route with `{*rest}` if the exempt routes cover every path, with every method. All `routes` are
-/// exempt and valid.
+/// The first exempt route with `{*rest}` if the exempt routes cover every path, with every method but TRACE. All
+/// `routes` are exempt and valid.
 pub(super) fn exempts_everything<'a>(routes: &[&'a str]) -> Option<&'a str> {
     let widest = routes.iter().find(|route| route.contains("{*"))?;
     let mut table = RouteTable::default();

@@ -139,9 +139,6 @@ impl LiveLimits {
     /// holds that a layer needs and cannot have. Also if they lack the default plan of `Plans::of_limits`. The old
     /// limits stay in force for all layers.
     ///
-    /// # Panics
-    ///
-    /// If an observer panics. The new limits are in force then.
     pub fn replace(&self, limits: LimitsConfig) -> Result<(), ConfigError> {
         let result = self.0.replace(limits);
         self.0.report(&change(None, &result));
