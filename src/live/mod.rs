@@ -23,7 +23,7 @@
 //! | limit raised | units that were spent before count, and the added units are available at once. A denial that a store remembers under the old limit does not apply |
 //! | limit of a token bucket changed | the time until the bucket is full stays. At a higher rate this time is worth more units, so 6 missing units of 10 a minute become 12 of 20 a minute |
 //! | burst changed | the time until the bucket is full stays, and the depth of the bucket is the new one |
-//! | window, algorithm or resolution changed | the policy starts a new count at 0. The old count stays in the store until it expires, and is used again if the change is taken back before |
+//! | window, algorithm or resolution changed | the policy starts a new count at 0. The old count stays in the store until it expires, and is used again if the change is taken back before. A ban by hand belongs to the old count: the client is admitted, until the change is taken back or the client is [banned](crate::Limiter::ban) again |
 //! | `shards` changed | the policy starts new counts at 0, so a client may spend the limit once more in this window |
 //! | duration of a ban changed | denials count from 0, and bans end |
 //! | denials of a ban changed | denials that were counted before count. A raised number may end a ban |

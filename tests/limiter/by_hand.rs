@@ -77,6 +77,17 @@ async fn a_store_without_changes_by_hand_says_so() {
 }
 
 #[tokio::test]
+async fn a_ban_by_hand_ends_with_its_window_and_holds_again_with_it() {
+    let (limiter, _) = limiter();
+    let other_window = Policy::per_hour("p", 100).unwrap();
+    let other_limit = Policy::per_minute("p", 20).unwrap();
+    limiter.ban("k", &policy(), BAN).await.unwrap();
+    for (policy, is_allowed) in [(other_window, true), (other_limit, false), (policy(), false)] {
+        assert_eq!(limiter.check("k", &policy, 1).await.unwrap().is_allowed(), is_allowed, "{policy:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_ban_covers_all_shards() {
     let (limiter, clock) = limiter();
     let policy = Policy::per_minute("p", 40).unwrap().with_shards(4).unwrap();
