@@ -71,8 +71,20 @@ impl Forecast {
         if decision.is_allowed() {
             return standing.available.saturating_add(cost) < self.available_after(passed);
         }
-        let expected = self.wait(cost.into()).saturating_add(ROUNDING);
+        let expected = self.longest_wait(cost).saturating_add(ROUNDING);
         standing.retry_after.is_some_and(|wait| passed.saturating_add(wait) > expected)
+    }
+
+    /// The time after which `units` fit for certain, if no other caller spends. A log and a counter say when the first
+    /// unit comes back, when a denied cost fits, and when all is free: a cost in between fits by then, and a process
+    /// that is denied it earlier has no rivals for that.
+    fn longest_wait(&self, units: u32) -> Duration {
+        let is_exact = matches!(self.policy.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
+        if is_exact || units <= self.available.saturating_add(1) {
+            return self.wait(units.into());
+        }
+        let denied = self.denied.filter(|(cost, _)| units <= *cost).map(|(_, wait)| wait);
+        denied.unwrap_or(self.reset).min(self.reset)
     }
 
     fn available_after(&self, passed: Duration) -> u32 {
@@ -211,6 +223,27 @@ mod tests {
             clock.advance(Duration::from_millis(ahead_ms));
             let decision = limiter.try_check("k", &policy, 3).unwrap();
             assert_eq!(forecast.is_disproved_by(&decision, 3), rival > 0, "{rival} {ahead_ms}");
+        }
+    }
+
+    #[test]
+    fn a_larger_cost_that_a_log_denies_when_the_first_units_are_back_reveals_no_rival() {
+        let policy = Policy::per_second("p", 7).unwrap();
+        for (rival, cost) in [(0, 1), (0, 5), (0, 7), (3, 1), (7, 5)] {
+            let clock = ManualClock::default();
+            let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
+            spend(&limiter, &clock, &policy, 3);
+            clock.advance(Duration::from_millis(300));
+            spend(&limiter, &clock, &policy, 4);
+            let denied = limiter.try_check("k", &policy, cost).unwrap();
+            let forecast = Forecast::of(&denied, Instant::now()).unwrap();
+            // Three units are back.
+            clock.advance(Duration::from_millis(700));
+            spend(&limiter, &clock, &policy, rival);
+            let next = limiter.try_check("k", &policy, 6).unwrap();
+            assert_eq!(forecast.is_disproved_by(&next, 6), rival > 0, "{rival} {cost}");
+            let same = limiter.try_check("k", &policy, cost).unwrap();
+            assert_eq!(forecast.is_disproved_by(&same, cost), rival > 0, "{rival} {cost}");
         }
     }
 
