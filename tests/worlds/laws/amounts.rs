@@ -51,8 +51,9 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         Mode::Bucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.
         Mode::Window | Mode::Counter => 2 * LIMIT,
-        // What the docs of `Limiter::with_local` say. A process that starts again has its share again.
-        Mode::LocalLog | Mode::LocalHolds | Mode::WebLocal => 2 * LIMIT + instances + starts(report) * share,
+        // What the docs of `Limiter::with_local` say: the limit, and the shares of all others. A process that starts again
+        // has its share again.
+        Mode::LocalLog | Mode::LocalHolds | Mode::WebLocal => LIMIT + (instances - 1 + starts(report)) * share,
         Mode::Both
         | Mode::Tally
         | Mode::Bill
@@ -196,19 +197,25 @@ pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<St
     differs.then(|| format!("charged {first} to the first keys and {second} to the second ones, admitted {admitted}"))
 }
 
+/// How long after its last unit a block is settled, in milliseconds.
+const SETTLED_WITHIN: u64 = 300;
+
 /// What is charged is what was admitted, and at most what has an unknown fate.
 pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    // What the share has admitted is charged later.
-    if times_more(report) > 0 || mode == Mode::WebOwed {
+    // What the share has admitted is charged later. A process that is killed or away for long has not told what it has
+    // spent of a block.
+    let tells_all = report.faults.iter().all(|fault| fault.kind.spares_store());
+    if times_more(report) > 0 || mode == Mode::WebOwed || mode.is_leased() && !tells_all {
         return None;
     }
+    let way = if mode.is_leased() { SETTLED_WITHIN } else { 40 };
     for (key, spent, at) in spent(report, mode) {
         let window = if mode.is_long() { u64::MAX } else { WINDOW };
         // What was asked since then is in the window for certain; what may have been charged since then may be.
         let since = at.saturating_sub(window);
-        let sure = |call: &&Call| mode.is_long() || call.asked > since + 40;
+        let sure = |call: &&Call| mode.is_long() || call.asked > since + way;
         let least: u64 = of_key(report, mode, key).filter(sure).map(|call| u64::from(call.charged())).sum();
-        let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + 40 >= since;
+        let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + way >= since;
         let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| u64::from(call.may_charge())).sum();
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, {least} to {most} were admitted"));

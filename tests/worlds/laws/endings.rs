@@ -1,7 +1,11 @@
 //! What is left in the end.
 
 use crate::{
-    plan::{Plan, mode::Mode},
+    plan::{
+        Plan,
+        fault::{Fault, Kind},
+        mode::{Mode, SLOTS, WINDOW},
+    },
     world::{Ending, Report},
 };
 
@@ -10,6 +14,38 @@ pub(super) fn all_is_free(_: &Plan, report: &Report, mode: Mode) -> Option<Strin
         report.ending.not_free.iter().filter(|(of, _)| *of == mode).map(|(_, key)| key.as_str()).collect();
     let after = report.ending.free_after;
     (!left.is_empty()).then(|| format!("not free {after} ms after all calls have ended: {}", left.join(", ")))
+}
+
+/// How long before the end has become quiet the last call has ended, in milliseconds.
+const QUIET: u64 = 700;
+/// How long ends that have failed are on their way after a fault, in milliseconds.
+const RECOVERY: u64 = 1_500;
+/// How long it may take to see that a count is free, in milliseconds.
+const SEEN_AFTER: u64 = 400;
+
+/// What a caller has held is free soon after it has ended its work or has gone, and what was charged when its window is
+/// over. Only what a killed process has held may stay until its time-to-live.
+pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let excuses =
+        |fault: &Fault| matches!(fault.kind, Kind::Kill | Kind::HalfOpen) || fault.kind.clock_step().is_some();
+    if report.faults.iter().any(excuses) || plan.healed_at() + RECOVERY > plan.load {
+        return None;
+    }
+    let Ending { kept_slots, freed, .. } = &report.ending;
+    if let Some((_, key)) = kept_slots.iter().find(|(of, _)| *of == mode) {
+        return Some(format!("slots of {key} were taken when all calls had ended long ago"));
+    }
+    // A counter counts the window before in part.
+    let lasts = if mode == Mode::Counter { 2 * WINDOW } else { WINDOW };
+    let by = lasts - QUIET + SEEN_AFTER;
+    let (_, key, after) = freed.iter().find(|(of, _, after)| *of == mode && *after > by)?;
+    Some(format!("{key} was free {after} ms after all was quiet, and not after {by} ms"))
+}
+
+/// What a process has held is free when it has closed its limiter, and may end.
+pub(super) fn close_leaves_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let free = report.probes.closed.filter(|free| mode == Mode::Slots && *free < SLOTS)?;
+    Some(format!("{free} of {SLOTS} slots are free after a limiter was closed"))
 }
 
 pub(super) fn every_key_expires(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {

@@ -7,6 +7,7 @@ mod amounts;
 mod bills;
 mod denials;
 mod endings;
+mod queues;
 mod responses;
 mod retries;
 mod times;
@@ -29,11 +30,12 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 23] = [
+const LAWS: [(&str, Law); 27] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
+    ("law-2-nobody-waits-beside-room", queues::nobody_waits_beside_room),
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
     ("law-5-fields-agree", responses::fields_agree),
@@ -45,11 +47,14 @@ const LAWS: [(&str, Law); 23] = [
     ("law-6-tasks-are-flat", endings::tasks_are_flat),
     ("law-7-refused-requests-are-not-handled", responses::refused_requests_are_not_handled),
     ("law-8-a-move-is-no-outage", times::a_move_is_no_outage),
+    ("law-8-no-wait-without-a-reason", times::no_wait_without_a_reason),
     ("law-8-nobody-waits-longer", times::nobody_waits_longer),
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
     ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
+    ("law-15-all-is-free-soon", endings::all_is_free_soon),
+    ("law-15-close-leaves-nothing", endings::close_leaves_nothing),
     ("law-15-settled-is-billed", bills::settled_is_billed),
     ("law-16-watching-changes-nothing", watching::watching_changes_nothing),
     ("no-panic", endings::no_panic),

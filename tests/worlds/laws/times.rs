@@ -4,7 +4,7 @@ use crate::{
     callers::Place,
     history::{Call, Outcome},
     plan::{Plan, fault::Kind, mode::Mode},
-    world::Report,
+    world::{Pause, Report},
 };
 
 /// The deadline, in milliseconds.
@@ -23,21 +23,45 @@ const RECOVERY_OF_A_RUNTIME: u64 = 500;
 /// The unanswered calls of a runtime to a server until it gives up connections that the network has forgotten.
 const UNANSWERED: usize = 3;
 
-pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    // Waiting is what `acquire` is for.
-    if mode == Mode::Acquire {
+/// The most round trips of a check whose store is well, and what else it may take, in milliseconds.
+const ROUND_TRIPS: u64 = 4;
+const WORK: u64 = 5;
+
+/// Where nothing is wrong, a check waits for its round trips, and for nothing else.
+pub(super) fn no_wait_without_a_reason(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    // Waiting is what `acquire` is for, and looking a plan up takes time.
+    if !report.faults.is_empty() || matches!(mode, Mode::Acquire | Mode::WebPlans) {
         return None;
     }
+    let most = ROUND_TRIPS * (2 * (plan.delay + plan.jitter) + 2) + WORK;
+    let is_excused = |call: &Call| {
+        let is_away = |pause: &Pause| {
+            pause.process == call.place.process && pause.from <= call.answered && call.asked <= pause.to + AFTER_A_PAUSE
+        };
+        call.asked <= FIRST_DIAL || report.pauses.iter().any(is_away)
+    };
+    let of_mode = report.calls.iter().filter(|call| call.mode == mode && !matches!(call.outcome, Outcome::Gone));
+    let mut late = of_mode.filter(|call| call.answered - call.asked > most && !is_excused(call));
+    let first = late.next()?;
+    let took = first.answered - first.asked;
+    Some(format!("{} answers later than {most} ms; the first took {took} ms, from {}", 1 + late.count(), first.asked))
+}
+
+/// How long callers that wait for their units want to wait, and what a last check may take beyond that, in milliseconds.
+const LONGEST_WAIT: u64 = 300 + 100 + DEADLINE;
+
+pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let most = if mode == Mode::Acquire { LONGEST_WAIT } else { DEADLINE };
     let is_excused = |call: &Call| {
         let overlaps = |from: u64, to: u64| from <= call.answered && call.asked <= to + AFTER_A_PAUSE;
         call.asked <= FIRST_DIAL
             || report.pauses.iter().any(|pause| pause.is_at(call.place) && overlaps(pause.from, pause.to))
     };
-    let waits = |call: &&Call| call.mode == mode && call.answered - call.asked > DEADLINE && !is_excused(call);
+    let waits = |call: &&Call| call.mode == mode && call.answered - call.asked > most && !is_excused(call);
     let late: Vec<&Call> = report.calls.iter().filter(waits).collect();
     let longest = late.iter().max_by_key(|call| call.answered - call.asked)?;
     let took = longest.answered - longest.asked;
-    Some(format!("{} answers later than {DEADLINE} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
+    Some(format!("{} answers later than {most} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }
 
 /// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some

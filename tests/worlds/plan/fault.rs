@@ -178,6 +178,12 @@ impl Kind {
         matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster)
     }
 
+    /// Whether a server does nothing until the fault ends, and everything from then on.
+    pub(crate) fn is_refusal(self) -> bool {
+        let by_state = matches!(self, Self::Crash | Self::Loading | Self::Busy | Self::ClusterDown);
+        by_state || matches!(self, Self::Full | Self::Replica | Self::TooFewReplicas)
+    }
+
     /// Whether answers take longer than calls wait for them, although they come.
     pub(crate) fn is_slow(self) -> bool {
         matches!(self, Self::Slow | Self::Jitter | Self::Dribble | Self::Trickle)

@@ -187,6 +187,11 @@ impl Mode {
         self.is_slots() || self.is_settled() || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds)
     }
 
+    /// Whether some checks are spent from blocks.
+    pub(crate) fn is_leased(self) -> bool {
+        matches!(self, Self::Lease | Self::LeaseOnOff | Self::LeaseBesideHolds)
+    }
+
     pub(crate) fn is_local(self) -> bool {
         matches!(self, Self::LocalLog | Self::LocalHolds | Self::LocalSlots | Self::WebLocal | Self::WebOwed)
     }

@@ -13,6 +13,8 @@ pub(crate) const LONGEST_FAULT: u64 = 1_200;
 const LONGEST_WITH_SLOTS: u64 = 600;
 /// Others renew the slots of a runtime that is not driven.
 const LONGEST_IDLE: u64 = 4_500;
+/// A fault whose end means nothing. The load ends while what it has left is still in its window.
+const SHORT_FAULT: u64 = 400;
 /// When faults start, in milliseconds.
 const FIRST_FAULT: u64 = 500;
 const FAULTS_WITHIN: u64 = 1_300;
@@ -99,7 +101,34 @@ impl Plan {
         if rng.chance(20) {
             plan.watch = Watch::Panics;
         }
+        // Further draws come last, so that those before them stay what they were.
+        let (fails_a_runtime, outlasts) = (rng.chance(15), rng.chance(8));
+        if kind.is_none() && plan.runtimes > 1 && fails_a_runtime {
+            plan.fail_a_runtime(&mut rng);
+        } else if kind.is_none() && !has_slots && !needs_cluster && outlasts {
+            plan.outlast_the_load();
+        }
+        // Keys are hot where many callers share them.
+        if rng.chance(12) {
+            plan.modes.truncate(1);
+            plan.callers *= 2;
+        }
         plan
+    }
+
+    /// Nothing fails but a runtime: only then it is certain what it leaves behind.
+    fn fail_a_runtime(&mut self, rng: &mut Rng) {
+        let kind = rng.one_of(&[Kind::EndRuntime, Kind::IdleRuntime]);
+        let longest = if kind == Kind::IdleRuntime { LONGEST_IDLE } else { SHORT_FAULT };
+        let (at, lasts) = (FIRST_FAULT + rng.below(FAULTS_WITHIN), 20 + rng.below(longest - 20));
+        self.faults = vec![Fault { kind, at, lasts, process: draw(rng, 0, self.processes as u64 - 1), server: 0 }];
+        self.load = SHORTEST_LOAD.max(self.healed_at() + LOAD_AFTER_FAULTS);
+    }
+
+    /// The last outage ends when nobody calls any more.
+    fn outlast_the_load(&mut self) {
+        let last = self.faults.iter().max_by_key(|fault| fault.end());
+        self.load = last.map_or(self.load, |fault| fault.at + fault.lasts / 2);
     }
 }
 

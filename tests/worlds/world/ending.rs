@@ -44,8 +44,12 @@ pub(crate) struct Ending {
     /// Units that were spent then, by mode and key, and when that was asked. Second keys are in one sum.
     pub(crate) spent: BTreeMap<(Mode, u64), (u64, u64)>,
     pub(crate) second_spent: BTreeMap<Mode, u64>,
+    /// The slots that were not free soon after all calls had ended.
+    pub(crate) kept_slots: Vec<(Mode, String)>,
     /// What was not free in the end, after how long.
     pub(crate) not_free: Vec<(Mode, String)>,
+    /// How long after `quiet_at` each of the others was seen to be free.
+    pub(crate) freed: Vec<(Mode, String, u64)>,
     pub(crate) free_after: u64,
     /// The names of keys that servers still have when all windows and times-to-live are over.
     pub(crate) left_keys: Vec<String>,
@@ -58,8 +62,13 @@ pub(crate) struct Ending {
     pub(crate) silent: Vec<(Mode, String)>,
 }
 
+/// After how long slots are looked at first, in milliseconds: longer than the end of a slot takes that has overtaken the
+/// question for it, and is sent again.
+const SOON: u64 = 400;
 /// How long late calls are waited for, in milliseconds.
 const SETTLING: u64 = 700;
+/// How long nothing is asked after the last fault, in milliseconds: connections may be on their way.
+const RECOVERY: u64 = 1_500;
 /// By when all units have to be free, in milliseconds.
 const FREE_BY: u64 = WINDOW + TTL + 1_500;
 /// How often that is asked.
@@ -71,9 +80,13 @@ const PEEKS: usize = 20;
 
 impl World {
     pub(super) fn observe_ending(&mut self, met: &[Fault]) -> Ending {
-        self.pass(SETTLING);
-        let mut ending = Ending { quiet_at: now(), ..Ending::default() };
-        let modes = self.plan.modes.clone();
+        let (modes, ended_at) = (self.plan.modes.clone(), now());
+        self.pass(SOON);
+        let slots: Vec<Mode> = modes.iter().copied().filter(|mode| mode.is_slots()).collect();
+        let kept_slots = slots.into_iter().flat_map(|mode| self.kept_slots(mode)).collect();
+        let settled_at = (ended_at + SETTLING).max(self.plan.healed_at() + RECOVERY);
+        self.pass(settled_at.saturating_sub(now()));
+        let mut ending = Ending { quiet_at: now(), kept_slots, ..Ending::default() };
         for mode in modes.iter().copied() {
             self.ask_spent(mode, &mut ending);
         }
@@ -81,7 +94,13 @@ impl World {
         let mut keys: Vec<(Mode, Count)> =
             to_be_free.flat_map(|mode| self.counts(mode).into_iter().map(move |count| (mode, count))).collect();
         while now() < ending.quiet_at + FREE_BY {
-            keys.retain(|(mode, count)| !self.is_free(*mode, *count));
+            keys.retain(|(mode, count)| {
+                let is_free = self.is_free(*mode, *count);
+                if is_free {
+                    ending.freed.push((*mode, key_name(*mode, count.key), now() - ending.quiet_at));
+                }
+                !is_free
+            });
             if keys.is_empty() {
                 break;
             }
@@ -108,6 +127,7 @@ impl World {
     /// Asks what is spent under a mode that counts exactly.
     fn ask_spent(&mut self, mode: Mode, ending: &mut Ending) {
         let is_counted = matches!(mode, Mode::Log | Mode::Acquire | Mode::Pair | Mode::Both | Mode::Tally | Mode::Bill)
+            || mode.is_leased()
             || mode.is_web() && !mode.is_slots() && mode != Mode::WebLocal;
         if !is_counted {
             return;
@@ -155,6 +175,12 @@ impl World {
         let process = &self.processes[process];
         let limiter = if mode.is_memory() { process.site().memory.clone() } else { process.limiter() };
         limiter.peek(key.clone(), policy)
+    }
+
+    /// The counts of a mode that are not free now.
+    fn kept_slots(&mut self, mode: Mode) -> Vec<(Mode, String)> {
+        let kept = self.counts(mode).into_iter().filter(|count| !self.is_free(mode, *count));
+        kept.map(|count| (mode, key_name(mode, count.key))).collect()
     }
 
     fn is_free(&mut self, mode: Mode, count: Count) -> bool {

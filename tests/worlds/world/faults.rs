@@ -63,7 +63,7 @@ impl World {
     }
 
     /// Kills a process and starts another one in its place.
-    fn restart(&mut self, number: usize) {
+    pub(super) fn restart(&mut self, number: usize) {
         network::with(|network| network.reset(Some(number), None));
         let new = self.start_process(number, 1);
         std::mem::replace(&mut self.processes[number], new).kill();

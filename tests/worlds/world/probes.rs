@@ -6,7 +6,10 @@ use tollgate::{Error, Policy};
 
 use super::{World, ending::output_of};
 use crate::{
-    plan::mode::{LIMIT, Mode, WINDOW},
+    plan::{
+        fault::Kind,
+        mode::{LIMIT, Mode, SLOTS, WINDOW},
+    },
     time::now,
 };
 
@@ -16,6 +19,8 @@ pub(crate) struct Probes {
     pub(crate) burst: Vec<(u64, Result<(), String>)>,
     /// A caller that was denied alone, by mode.
     pub(crate) waits: BTreeMap<Mode, Wait>,
+    /// The slots that are free when a process has dropped all of them, has closed its limiter and has ended at once.
+    pub(crate) closed: Option<u32>,
 }
 
 /// A denial, and what the same cost got before and after its Retry-After.
@@ -47,7 +52,32 @@ impl World {
         let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
         let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
-        Probes { burst, waits }
+        let closed = self.close();
+        Probes { burst, waits, closed }
+    }
+
+    /// The last process drops the handles of all slots, closes its limiter and ends. Another one looks at the slots.
+    fn close(&mut self) -> Option<u32> {
+        let last = self.processes.len() - 1;
+        // Nothing has revealed yet that connections are forgotten.
+        let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
+        if last == 0 || forgets || !self.plan.modes.contains(&Mode::Slots) {
+            return None;
+        }
+        let (limiter, policy) = (self.processes[last].limiter(), Mode::Slots.policy());
+        let closed = self.answer_of(last, async move {
+            let mut slots = vec![];
+            for _ in 0..SLOTS {
+                slots.push(limiter.hold("closed", &policy, 1).await.ok()?.into_hold()?);
+            }
+            drop(slots);
+            limiter.close().await;
+            Some(())
+        });
+        closed.flatten()?;
+        self.restart(last);
+        let peek = self.processes[0].limiter().peek("closed", &Mode::Slots.policy());
+        self.answer_of(0, peek)?.ok()?.available()
     }
 
     fn burst(&mut self) -> Vec<(u64, Result<(), String>)> {
