@@ -87,7 +87,9 @@ impl Service {
         assert_eq!(cell(&removed, "streams", "removed"), "3 held units in 3 open holds");
         let notes = notes(&removed);
         assert!(notes.iter().any(|note| note.contains("for up to a second")), "{notes:?}");
-        assert!(notes.iter().any(|note| note.starts_with("tokens: ") && note.contains("nothing is charged")));
+        assert!(
+            notes.iter().any(|note| note.starts_with("tokens: ") && note.contains("only for what they use beyond"))
+        );
         assert!(notes.iter().any(|note| note.starts_with("streams: ") && note.contains("more than 4 may run at once")));
 
         let fresh = self.inspect("peek", &policies);

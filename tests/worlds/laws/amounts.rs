@@ -51,8 +51,8 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         Mode::Bucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.
         Mode::Window | Mode::Counter => 2 * LIMIT,
-        // What the docs of `Limiter::with_local` say: the limit, and the shares of all others. A process that starts again
-        // has its share again.
+        // What the docs of `Limiter::with_local` say: the limit, and the shares of all others. A process that starts
+        // again has its share again.
         Mode::LocalLog | Mode::LocalHolds | Mode::WebLocal => LIMIT + (instances - 1 + starts(report)) * share,
         Mode::Both
         | Mode::Tally

@@ -62,8 +62,8 @@ pub(crate) struct Ending {
     pub(crate) silent: Vec<(Mode, String)>,
 }
 
-/// After how long slots are looked at first, in milliseconds: longer than the end of a slot takes that has overtaken the
-/// question for it, and is sent again.
+/// After how long slots are looked at first, in milliseconds: longer than the end of a slot takes that has overtaken
+/// the question for it, and is sent again.
 const SOON: u64 = 400;
 /// How long late calls are waited for, in milliseconds.
 const SETTLING: u64 = 700;
