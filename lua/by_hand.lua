@@ -3,15 +3,16 @@
 -- a charge: n is the number of units that were charged or given back, or 1 if a ban has ended.
 --
 -- A ban that is in the way is lifted before the change, and then made again with the same end. `lua/rare.lua` describes
--- the value of a key that is banned.
+-- the value of a key that is banned. The count beside the ban is evaluated before: a value that is not a count is an
+-- error before anything has changed.
 --
 -- Units that are given back leave a log from its oldest record on, as if these records had left the window; of the last
 -- one, only a part may leave. No step walks the log.
 --
 -- Commands, beside 1 (GETRANGE) for the ban and those of an evaluation:
 --   record  those of a commit
---   credit  1 (GET) and 1 (SETRANGE); the log: 1 (GETRANGE), those of a search, and 1 (SETRANGE or UNLINK)
---   ban     1 (GET or GETRANGE), 2 (SETRANGE, PEXPIRE)
+--   credit  1 (GETRANGE) and 1 (SETRANGE); the log: 1 (GETRANGE), those of a search, and 1 (SETRANGE or UNLINK)
+--   ban     1 (GETRANGE), 2 (SETRANGE, PEXPIRE)
 --   unban   1 (SETRANGE or UNLINK), and 2 (SETRANGE, PEXPIRE) unless the value is a log; 1 (UNLINK) for the denials
 --
 -- The functions below are created only in calls that change counts by hand.
@@ -25,17 +26,17 @@ if used % 128 >= 64 then
   local function credit_log(key, units, _, window, resolution)
     local packed = call('GETRANGE', key, '40', '176')
     if packed == '' then return 0 end
-    local functions = rare()
+    local seek = ring().seek
     local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
     local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
     local offset = highest == 0 and unpack('<d', packed, 126) or 0
     live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
-    local time = functions.own_time(key, now, offset, newest - resolution + 1)
+    local time = rare().own_time(now, offset, newest - resolution + 1)
     local horizon = (newest - resolution < time and time or newest - resolution + 1) - window
     if newest <= horizon then return 0 end
     if live_at <= horizon then
       head, live_at, live, settled =
-        functions.seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live)
+        seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live, true)
     end
     local credited = math.min(units, total - settled)
     settled = settled + credited
@@ -45,17 +46,17 @@ if used % 128 >= 64 then
     end
     if settled >= live then
       head, live_at, live =
-        functions.seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, settled + 1, live)
+        seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, settled + 1, live, true)
     end
     call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, highest, settled, live_at))
     return credited
   end
 
   local function credit_counter(key, units, _, window)
-    local value = call('GET', key)
-    if not value then return 0 end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return 0 end
     local kept, previous, current, last, offset = unpack('<ddddd', value)
-    local time = rare().own_time(key, now, offset, last)
+    local time = rare().own_time(now, offset, last)
     local at = time > kept and time or kept
     local start = at - at % window
     if kept == start then
@@ -72,10 +73,10 @@ if used % 128 >= 64 then
   end
 
   local function credit_window(key, units, _, window)
-    local value = call('GET', key)
-    if not value then return 0 end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return 0 end
     local kept, count, last, offset = unpack('<dddd', value)
-    local time = rare().own_time(key, now, offset, last)
+    local time = rare().own_time(now, offset, last)
     local at = time > kept and time or kept
     if kept ~= at - at % window then return 0 end
     local credited = math.min(units, count)
@@ -84,10 +85,10 @@ if used % 128 >= 64 then
   end
 
   local function credit_bucket(key, units, limit, window)
-    local value = call('GET', key)
-    if not value then return 0 end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return 0 end
     local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
-    local time = rare().own_time(key, now, offset, last)
+    local time = rare().own_time(now, offset, last)
     if arrival < time then return 0 end
     if parts ~= limit then
       local converted, remainder = muldiv(fraction, limit, parts)
@@ -112,15 +113,13 @@ if used % 128 >= 64 then
   changes = function(usage, algorithm)
     local run, credit = algorithms[algorithm], credits[algorithm]
     return function(_, _, from, to, units, mode, limit, window, parameter, duration)
-      if mode == 'evaluate' then return true end
-      local bans = rare().bans()
+      local bans, asked = rare().bans(), usage == FORGET_DENIALS and 1 or 0
       for number = from, to do
         local key, changed = keys[number], 0
-        local ends, lasts = bans.lift(key)
-        if ends and ends <= now then ends = nil end
-        -- A value that is not a count is an error before anything has changed.
-        local asked = usage == FORGET_DENIALS and 1 or 0
-        local fits = run(now, {}, number, number, asked, 'evaluate', limit, window, parameter, false)
+        local fits = bans.evaluate(run, number, asked, limit, window, parameter)
+        -- Only of a check of several charges, one by one.
+        if mode == 'evaluate' then return true end
+        local ends, lasts = bans.lift(key, bans.lengths[algorithm])
         if usage == RECORD then
           run(now, {}, number, number, units, true, limit, window, parameter, false)
           changed = units

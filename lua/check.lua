@@ -37,10 +37,11 @@
 --        The text of a check with a key that is banned by hand is not an error. It is BANNED, then the end of the ban
 --        of each charge (double, 0 without one), then the reply to a call with this check alone. A charge whose key is
 --        banned fits only if its cost is 0, whatever its number says.
---        A check that has failed has charged nothing, unless a command was not permitted. Other checks are not
---        affected: a value that no algorithm has written raises the error NOTACOUNT of its own check, and no other
---        value leads to numbers that are out of range. A check is allowed if all of its charges fit, except for those
---        with SHADOW.
+--        A check that has failed has charged nothing, unless a command was not permitted: its values are checked when
+--        it is evaluated, before any of its charges is committed. Only holds whose time has come may have ended. Other
+--        checks are not affected: a value that no algorithm has written raises the error NOTACOUNT of its own check,
+--        and no other value leads to numbers that are out of range. A check is allowed if all of its charges fit,
+--        except for those with SHADOW.
 --
 -- An algorithm is one function of charges with equal policies and costs, and a mode. Mode nil evaluates and commits in
 -- one step, each charge as a check of its own. The other modes take one charge of a larger check: 'evaluate' only
@@ -87,8 +88,10 @@ while charge <= #keys do
     end
   end
   local together, BESIDE_HOLDS = check_together, 8
-  if size == 2 and algorithm >= BESIDE_HOLDS then together = checks_beside_holds(position + 3, width, together) end
-  if size == 2 and receipts then together = receipts.of_one_charge(position + 3, width, together) end
+  if size == 2 then
+    if algorithm >= BESIDE_HOLDS then together = checks_beside_holds(position + 3, width, together) end
+    if receipts then together = receipts.of_one_charge(position + 3, width, together) end
+  end
 
   while charge <= last do
     local succeeded, failure
@@ -125,10 +128,16 @@ while charge <= #keys do
 
         -- Units that are settled or refunded are charged to the count beside the ban, which goes on.
         local function change_count()
+          local bans = functions.bans()
+          local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
           for number = first, last_of_check do
-            if fields(number) ~= HOLDS then
-              ends[number], durations[number] = functions.bans().lift(names[number])
-            end
+            local algorithm, _, limit, window, parameter = fields(number)
+            local evaluated = algorithms[(algorithm - 1) % HOLDS + 1]
+            if evaluated then bans.evaluate(evaluated, number, 0, limit, window, parameter) end
+          end
+          for number = first, last_of_check do
+            local length = bans.lengths[(fields(number) - 1) % HOLDS + 1]
+            if length ~= nil then ends[number], durations[number] = bans.lift(names[number], length) end
           end
           local changed, why = pcall(function()
             if size > 1 then return check_together(first, size, position + 3, width) end
@@ -137,7 +146,7 @@ while charge <= #keys do
           for number, until_then in pairs(ends) do
             local algorithm, _, limit, window, parameter = fields(number)
             algorithm = (algorithm - 1) % HOLDS + 1
-            functions.bans().ban(names[number], until_then, durations[number], algorithm, limit, window, parameter)
+            bans.ban(names[number], until_then, durations[number], algorithm, limit, window, parameter)
           end
           if not changed then error(why, 0) end
         end
@@ -197,6 +206,7 @@ while charge <= #keys do
   position = position + 3 + size * width
 end
 
-local pack, rep = struct.pack, string.rep
+local pack = struct.pack
 if #times == 1 then return pack('<ddd', now, keys[1], times[1]) .. errors end
+local rep = string.rep
 return pack('<d' .. rep('d', #keys), now, unpack(keys)) .. pack('<' .. rep('d', #times), unpack(times)) .. errors

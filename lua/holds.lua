@@ -58,25 +58,38 @@ if used >= 128 then
     local may_end, LEAST_ENDED, WEIGHT_OF_CHARGE, BATCH = 4096, 64, 4, 512
     local function whole(number) return string.format('%.0f', number) end
 
+    -- Open holds that are not, of this call. Redis returns the names of members whole, whatever their length, so no
+    -- further check of the call reads them.
+    local refused = {}
+
+    local function not_holds(key)
+      refused[key] = true
+      rare().not_a_count()
+    end
+
     -- Returns the units of a score, of which there are no more than `held`.
     local function units(key, score, held)
       score = tonumber(score) or 0
       local part = math.floor(score / 1e20 + 0.5) - 1
-      if not (part >= 0 and part <= held and (part + 1) * 1e20 == score) then rare().not_a_count(key, true) end
+      if not (part >= 0 and part <= held and (part + 1) * 1e20 == score) then not_holds(key) end
       return part
     end
 
     -- Returns the units that are held, whether the time of a hold has come, the time of the holds and its offset, and
     -- what the head says: its name, a time that the holds have reached, and one that is not before the last end.
     local function look_at(key)
+      if refused[key] then not_holds(key) end
       local found = call('ZRANGE', key, '0', '1', 'WITHSCORES')
       local head, held, last, offset, covered = found[1], -tonumber(found[2])
       if #head == 25 then last, offset, covered = unpack('<ddd', head, 2) end
       -- A hold fits beside the others when it is made, so all of them are less than 2^32.
-      if not (covered and held >= 0 and held < 2^32) or held % 1 > 0 then rare().not_a_count(key, true) end
+      if not (covered and covered >= 0 and covered < 2^54 and held >= 0 and held < 2^32) or held % 1 > 0 then
+        not_holds(key)
+      end
+      if found[3] and #found[3] > 9 then not_holds(key) end
       local time, stepped = now, false
       if offset ~= 0 or not (last <= now) then
-        time, offset, stepped = rare().own_time(key, now, offset, last, true)
+        time, offset, stepped = rare().own_time(now, offset, last)
       end
       if stepped then
         local replaced = head
@@ -90,7 +103,9 @@ if used >= 128 then
     -- Returns when the last of the holds with `card` members ends, or the time if there is none.
     local function last_end(key, card, time)
       local middle = (card - card % 2) / 2
-      local last = tonumber(call('ZRANGE', key, middle, middle, 'WITHSCORES')[2]) or time
+      local found = call('ZRANGE', key, middle, middle, 'WITHSCORES')
+      if found[1] and #found[1] > 25 then not_holds(key) end
+      local last = tonumber(found[2]) or time
       -- No hold ends more than a hundred years ahead. A member that is no hold may have any score.
       return last < time + 2^52 and last or time + 2^52
     end
@@ -147,7 +162,7 @@ if used >= 128 then
         local scores = found > 0 and call('ZMSCORE', holds, spread(members)) or {}
         for index = 1, found do
           local at, cost = tonumber(batch[2 * index]), units(holds, scores[index], left)
-          if at % 1 > 0 then rare().not_a_count(holds, true) end
+          if at % 1 > 0 then not_holds(holds) end
           left, members[found + index] = left - cost, ids[index]
           if ends[#ends] == at then
             costs[#ends] = costs[#ends] + cost
@@ -216,8 +231,9 @@ if used >= 128 then
       local ends_expired = not is_alone or is_released and (usage ~= CHECK or id == NO_HOLD)
       -- The result of the evaluation, which the commit of the same check uses: the units that are held, whether the
       -- charge fits or the hold is open, the time of the holds and its offset, the number of members, and what the head
-      -- says: its name, a time that the holds have reached, and one that is not before the last end.
-      local held, fits, time, offset, card, head, at_head, covered
+      -- says: its name, a time that the holds have reached, and one that is not before the last end. Then when the last
+      -- hold ends, and the units of the hold that settles.
+      local held, fits, time, offset, card, head, at_head, covered, last, settled
       return function(now, times, number, _, cost, mode, limit, window, parameter)
         local key, holds = keys[number], keys[number + 1]
         if mode == 'evaluate' then
@@ -240,16 +256,17 @@ if used >= 128 then
             -- Also for a cost of 0: a value that is not a count is an error before anything has changed.
             local asked = cost > 0 and cost + held or 0
             fits = run(now, times, number, number, asked, 'evaluate', limit, window, parameter, false)
+            last = is_released and held > 0 and last_end(holds, card, time) or time
           else
             local ends = held > 0 and tonumber(call('ZSCORE', holds, id))
-            fits = ends and ends > time or false
+            fits, last = ends and ends > time or false, time
+            if fits and usage == SETTLE then settled = units(holds, call('ZSCORE', holds, id .. 'c'), held) end
           end
           return usage ~= CHECK or fits
         end
 
-        -- When the last hold ends, and when the hold that is made or renewed does.
-        local last, finish = time, nil
-        if usage == CHECK and is_released and held > 0 then last = last_end(holds, card, time) end
+        -- When the hold that is made or renewed ends.
+        local finish = nil
         if usage == CHECK then
           if mode and id == NO_HOLD then
             run(now, times, number, number, cost, true, limit, window, parameter, false)
@@ -261,7 +278,7 @@ if used >= 128 then
             run(now, times, number, number, cost, false, limit, window, parameter, false)
           end
         elseif fits and usage == SETTLE then
-          held = held - units(holds, call('ZSCORE', holds, id .. 'c'), held)
+          held = held - settled
           if held > 0 then call('ZREM', holds, id, id .. 'c') end
           keep(holds, held, head)
           run(now, times, number, number, actual, true, limit, window, parameter, false)

@@ -10,9 +10,9 @@
 -- The value is 'c', the time of the commit (double), and the keys of shadow charges that did not fit, each between two
 -- line feeds. It begins with 'r' once the commit is refunded.
 --
--- Commands: 2 (GET) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
+-- Commands: 2 (GETRANGE) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
 -- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live. The
--- receipt: 3 (GET, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GET) with a denied check.
+-- receipt: 3 (GETRANGE, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GETRANGE) with a denied check.
 --
 -- The functions below are created only in calls with receipts or refunds.
 
@@ -28,7 +28,7 @@ if used % 32 >= 16 then
   local function refund_log(key, cost, at, _, _, resolution)
     local packed = call('GETRANGE', key, '40', '176')
     if packed == '' then return end
-    local ring = rare()
+    local functions = ring()
     local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
     local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
     local offset = highest == 0 and unpack('<d', packed, 126) or 0
@@ -40,7 +40,9 @@ if used % 32 >= 16 then
       if number == count - 1 then return newest, total end
       local index = number % 8
       local block = (number - index) / 8
-      read[block] = read[block] or ring.read_block(key, block, blocks, size, grown)
+      read[block] = read[block] or functions.read_block(key, block, blocks, size, grown, true)
+      -- A value without the wanted records: the commit is not found.
+      if #read[block] < 80 then return -1, math.huge end
       local stamp, reached = unpack('<I6I4', read[block], 71 - index * 10)
       return newest - (newest - stamp) % 2^48, settled + (reached - settled) % 2^32
     end
@@ -81,12 +83,12 @@ if used % 32 >= 16 then
       -- undone.
       local old = full - size / 2
       if old < grown and old >= 0 and old % size >= size / 2 then
-        ring.move_block(key, old % size, old % (size / 2))
+        functions.move_block(key, old % size, old % (size / 2))
       end
       if full == grown and size > 1 then size, grown = size / 2, 0 end
     end
     for block = first / 8, full - 1 do
-      ring.write_block(key, block, full, size, grown, reversed(block * 8, block * 8 + 7))
+      functions.write(key, functions.place(block, full, size, grown), reversed(block * 8, block * 8 + 7))
     end
     -- The highest limit stays: what it admitted is still in the log. The TTL stays as well: the remaining records are
     -- no newer than the record that set the TTL, and a later charge sets it again. The copy has lost its records.
@@ -96,8 +98,8 @@ if used % 32 >= 16 then
   end
 
   local function refund_counter(key, cost, at, _, window)
-    local value = call('GET', key)
-    if not value then return end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return end
     local start, previous, current, _, offset = unpack('<ddddd', value)
     at = at + offset
     -- With a client's clock that is behind, the older bucket weighs less, so the refund is too small.
@@ -109,16 +111,16 @@ if used % 32 >= 16 then
   end
 
   local function refund_window(key, cost, at, _, window)
-    local value = call('GET', key)
-    if not value then return end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return end
     local start, count, _, offset = unpack('<dddd', value)
     at = at + offset
     if at - at % window == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
   end
 
   local function refund_bucket(key, cost, at, limit, window)
-    local value = call('GET', key)
-    if not value then return end
+    local value = call('GETRANGE', key, '0', '39')
+    if value == '' then return end
     local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
     local whole, rest = muldiv(cost, window, limit)
     -- The last charge was made under another limit, whose fraction has other parts. Less than a microsecond is not
@@ -141,7 +143,7 @@ if used % 32 >= 16 then
     -- The keys that the next commit leaves out.
     left_out = '',
     commit = function(now, times, number, _, _, mode, _, ttl)
-      if mode == 'evaluate' then return not call('GET', keys[number]) end
+      if mode == 'evaluate' then return call('GETRANGE', keys[number], '0', '0') == '' end
       if mode then
         call('SETRANGE', keys[number], '0', 'c' .. pack('<d', now) .. receipts.left_out)
         expire(keys[number], true, ttl)
@@ -150,16 +152,23 @@ if used % 32 >= 16 then
     end,
     refund = function(_, times, number, _, _, mode, _, ttl)
       local key = keys[number]
-      local value = call('GET', key)
       if mode == 'evaluate' then
+        -- The keys of the check, of which the receipt names some. Those of the checks before are numbers by now.
+        local first, most = number, 8
+        while type(keys[first - 1]) == 'string' do
+          first = first - 1
+          most = most + #keys[first] + 2
+        end
+        local value = call('GETRANGE', key, '0', string.format('%d', most))
         committed = nil
-        if value and #value >= 9 and string.sub(value, 1, 1) == 'c' then
+        if #value >= 9 and string.sub(value, 1, 1) == 'c' then
           committed, left_out = unpack('<d', value, 2), string.sub(value, 10)
         end
         return true
       end
+      local is_new = call('GETRANGE', key, '0', '0') == ''
       call('SETRANGE', key, '0', 'r')
-      expire(key, not value, ttl)
+      expire(key, is_new, ttl)
       keys[number], times[number] = 1, 0
     end,
     -- Returns the function that handles checks of one charge and a receipt, packed from `position` on:
@@ -172,7 +181,7 @@ if used % 32 >= 16 then
       local run = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
         or algorithm == 3 and fixed_window or token_bucket
       return function(first, size)
-        if call('GET', keys[first + 1]) then return check_together(first, size, position, width) end
+        if call('GETRANGE', keys[first + 1], '0', '0') ~= '' then return check_together(first, size, position, width) end
         run(now, times, first, first, cost, nil, limit, window, parameter, usage % SHADOW == COUNT_REJECTED)
         receipts.left_out = ''
         receipts.commit(now, times, first + 1, nil, nil, keys[first] % 2 == 1, nil, ttl)

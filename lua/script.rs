@@ -2,6 +2,7 @@
 concat!(
     include_str!("prelude.lua"),
     include_str!("rare.lua"),
+    include_str!("ring.lua"),
     include_str!("sliding_window_log.lua"),
     include_str!("sliding_window_counter.lua"),
     include_str!("fixed_window.lua"),

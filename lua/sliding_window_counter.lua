@@ -3,7 +3,7 @@
 -- of the last charge, offset of the key's time. The reply has the current bucket, the time until the window ends and,
 -- if it is not empty, the previous bucket.
 --
--- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
+-- Commands: evaluate 1 (GETRANGE); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) once a window.
 
 local sliding_window_counter
 
@@ -13,18 +13,18 @@ if used % 4 >= 2 then
     for number = from, to do
       local key, allowed = keys[number], mode
       local kept, previous, current, last, offset, time, stepped = 0, 0, 0, 0, 0, now, false
-      local value = call('GET', key)
-      if value then
-        if #value ~= 40 then value = rare().not_a_count(key) end
+      local value = call('GETRANGE', key, '0', '40')
+      if value ~= '' then
+        if #value ~= 40 then value = rare().bans().behind(key, 40) end
         kept, previous, current, last, offset = unpack('<ddddd', value)
         -- The rest of NaN, and of an infinite number, is NaN.
-        if current % 1 ~= 0 or current < 0 then rare().not_a_count(key) end
+        if current % 1 ~= 0 or current < 0 then rare().not_a_count() end
       end
-      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(key, now, offset, last) end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
       local at = time
       if not (kept < time) then
         -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.
-        if not (kept < 2^53) then rare().not_a_count(key) end
+        if not (kept < 2^53) then rare().not_a_count() end
         at = kept
       end
       local start = at - at % window
@@ -36,12 +36,12 @@ if used % 4 >= 2 then
       end
       local carried = 0
       if previous ~= 0 then
-        if not (previous > 0 and previous < 2^52) then rare().not_a_count(key) end
+        if not (previous > 0 and previous < 2^52) then rare().not_a_count() end
         carried = muldiv(previous, finish - at, window)
       end
       local fits = carried + current + cost <= limit
       if not fits then
-        if current >= 2^52 then rare().not_a_count(key) end
+        if current >= 2^52 then rare().not_a_count() end
         fits = cost == 0
       end
       if allowed == 'evaluate' then return fits end
@@ -55,11 +55,11 @@ if used % 4 >= 2 then
           -- Rejections and settlements have no other bound.
           current = 2^52 - 1
         end
-        if value and kept == start then
+        if value ~= '' and kept == start then
           call('SETRANGE', key, '16', pack('<ddd', current, time, offset))
         else
           call('SETRANGE', key, '0', pack('<ddddd', start, previous, current, time, offset))
-          expire(key, not value, finish + window - time)
+          expire(key, value == '', finish + window - time)
         end
       elseif stepped then
         call('SETRANGE', key, '32', pack('<d', offset))

@@ -20,7 +20,7 @@
 --               (double); the highest limit (u32);
 --   180 on      the ring of blocks of 8 records.
 -- Records are 10 bytes: 48 bits of time and 32 of cumulative cost, enough to derive both from the newest record and the
--- settled cost, because less than 2^32 is live (see `lua/rare.lua`). They are in reverse order: the first pending
+-- settled cost, because less than 2^32 is live (see `lua/ring.lua`). They are in reverse order: the first pending
 -- record is the farthest, so nothing is between the fields of a charge and the place of its record.
 --
 -- The ring doubles when live records fill it. The place of a block is its number modulo the size, so half of the blocks
@@ -39,10 +39,10 @@ if used % 2 >= 1 then
   -- charge of a larger check.
   --
   -- The loop handles what is usual: a new key, and a live log that has seen no step of the clock. A `break` out of
-  -- `repeat` leaves any other key to `rare().judge`, which handles everything.
+  -- `repeat` leaves any other key to `ring().judge`, which handles everything.
   sliding_window_log = function(now, times, from, to, cost, mode, limit, window, resolution, count_rejected)
     if mode ~= nil or cost == 0 or cost > limit then
-      local judge, fits = rare().judge, nil
+      local judge, fits = ring().judge, nil
       for number = from, to do
         fits = judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
       end
@@ -54,7 +54,7 @@ if used % 2 >= 1 then
     local epoch, quarter = stamp - stamp % 2^48, window < 4 and 1 or (window - window % 4) / 4
     local quarter_start = stamp - stamp % quarter
     -- A place that holds no record yet may hold any bytes.
-    local ring, UNUSED = nil, '----------------------------------------------------------------------'
+    local UNUSED = '----------------------------------------------------------------------'
     -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
     -- is the number of bytes before `packed`, and `length` that of its own.
     local skipped, start, length = 0, '0', 95
@@ -99,8 +99,7 @@ if used % 2 >= 1 then
                 -- After a pause many records have left, and the judge searches.
                 if groups == 2 then break end
                 groups = groups + 1
-                ring = ring or rare()
-                copy, behind = ring.read_group(key, packed, head, count)
+                copy, behind = ring().read_group(key, packed, head, count)
               end
               live_at, live = unpack('<I6I4', copy or packed, 31 - place * 10)
               live_at = live_at + epoch
@@ -130,7 +129,7 @@ if used % 2 >= 1 then
               retry = retry + epoch - horizon
               if retry > stamp - horizon then retry = retry - 2^48 end
             end
-            if (live - settled) % 2^32 < -left then break end
+            if (live - settled) % 2^32 < -left or retry < next_unit then break end
           end
           times[number], usual = next_unit, true
           if left + cost == 0 and retry == next_unit and newest % 1 == 0 then
@@ -158,8 +157,7 @@ if used % 2 >= 1 then
             -- The pending records and the newest one are a whole block.
             if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
             local size, grown = unpack('<I3I5', packed, 41 - skipped)
-            ring = ring or rare()
-            local new_size, new_grown = ring.complete_block(key, size, grown, head, newest, total, count)
+            local new_size, new_grown = ring().complete_block(key, size, grown, head, newest, total, count)
             if new_size > size then
               ring_fields = pack('<I3I5', new_size, new_grown)
               copy = copy or skipped > 0 and call('GETRANGE', key, '0', '39') or packed
@@ -196,7 +194,7 @@ if used % 2 >= 1 then
         keys[number], times[number], usual = left * 4 + 1, next_unit, true
       until true
       if not usual then
-        rare().judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
+        ring().judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
       end
     end
   end

@@ -4,7 +4,7 @@
 -- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time. The reply has the
 -- fraction, and the time until the arrival time.
 --
--- Commands: evaluate 1 (GET); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
+-- Commands: evaluate 1 (GETRANGE); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
 local token_bucket
 
@@ -18,17 +18,17 @@ if used % 16 >= 8 then
     for number = from, to do
       local key, allowed = keys[number], mode
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
-      local value = call('GET', key)
-      if value then
-        if #value ~= 40 then value = rare().not_a_count(key) end
+      local value = call('GETRANGE', key, '0', '40')
+      if value ~= '' then
+        if #value ~= 40 then value = rare().bans().behind(key, 40) end
         arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
-        if not (expires < 2^53 and fraction < parts) then rare().not_a_count(key) end
+        if not (expires < 2^53 and fraction < parts) then rare().not_a_count() end
       end
-      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(key, now, offset, last) end
+      if offset ~= 0 or time < last then time, offset, stepped = rare().own_time(now, offset, last) end
       if arrival < time then
         arrival, fraction = time, 0
       elseif not (arrival < 2^53) then
-        rare().not_a_count(key)
+        rare().not_a_count()
       elseif parts ~= limit then
         -- The last charge was made under another limit. Rounded up, so that the arrival time never becomes earlier.
         local converted, remainder = muldiv(fraction, limit, parts)
@@ -67,7 +67,7 @@ if used % 16 >= 8 then
         local refresh = expires <= arrival
         if refresh then expires = arrival + 1 + window end
         call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, time, offset))
-        if refresh then expire(key, not value, expires - time) end
+        if refresh then expire(key, value == '', expires - time) end
         wait = arrival - time
         fits = fits and (allowed or wait < ahead or (wait == ahead and fraction <= rest))
       elseif stepped then

@@ -53,7 +53,7 @@ async fn the_minimal_acl_permits_checks_and_causes_no_warning() {
     let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
     // The ACL in the documentation of `RedisStore`; `redis/address.rs` tests that ACL.
     server.command(
-        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
+        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time \
          +getrange +setrange +pexpire +unlink",
     );
     let url = server.url().replace("redis://", "redis://gate:secret@");

@@ -15,7 +15,7 @@ async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_t
     let server = RedisServer::start();
     // The ACL in the documentation of `RedisStore`, without the permissions for counting instances.
     server.command(
-        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time +get \
+        "ACL SETUSER gate on >secret resetkeys ~tollgate:* resetchannels -@all +evalsha +eval +script|load +time \
          +getrange +setrange +pexpire +unlink +info",
     );
     let url = server.url().replace("redis://", "redis://gate:secret@");

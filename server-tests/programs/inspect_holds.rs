@@ -213,7 +213,7 @@ async fn inspect_needs_no_permission_for_holds_under_a_plain_limit() {
     let server = RedisServer::start();
     // The smallest set of permissions in the docs of `RedisStore`.
     let rules = "on >password resetkeys ~shop:* resetchannels -@all \
-                 +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink";
+                 +evalsha +eval +script|load +time +getrange +setrange +pexpire +unlink";
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg("gate").arg(rules.split_whitespace().collect::<Vec<_>>());
     command.query::<()>(&mut server.connection()).unwrap();

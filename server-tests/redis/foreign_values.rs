@@ -123,3 +123,36 @@ async fn law_12_memory_and_redis_agree_beside_foreign_values_and_after_their_res
     }
     assert!(resets > 0);
 }
+
+#[tokio::test]
+async fn law_14_a_damaged_ban_is_an_error_of_its_key_alone_and_a_reset_heals_it() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = store(&server, &clock);
+    let (limiter, mut connection) = (Limiter::new(store.clone()), server.connection());
+    let fingerprint = Fingerprint::of(&Key::from("bad")).to_string();
+    for algorithm in ALGORITHMS {
+        let policy = Policy::per_hour("p", 1_000).unwrap().with_algorithm(algorithm);
+        assert!(limiter.check("bad", &policy, 1).await.unwrap().is_allowed());
+        limiter.ban("bad", &policy, Duration::from_secs(3_600)).await.unwrap();
+        // A second later no instance remembers the ban.
+        clock.advance(Duration::from_secs(2));
+        let redis_key = store.redis_key("bad", &policy);
+        let value: Vec<u8> = redis::cmd("GET").arg(&redis_key).query(&mut connection).unwrap();
+        let cut = &value[..value.len() - 8];
+        let (): () = redis::cmd("SET").arg(&redis_key).arg(cut).query(&mut connection).unwrap();
+        for _ in 0..50 {
+            let error = limiter.check("bad", &policy, 1).await.unwrap_err();
+            assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::BadKey, false), "{algorithm:?}: {error}");
+            assert!(error.to_string().contains(&fingerprint), "{error}");
+            assert!(
+                limiter.check("good", &policy, 1).await.unwrap().is_allowed(),
+                "{algorithm:?}: no breaker has opened"
+            );
+        }
+        assert_eq!(limiter.unban("bad", &policy).await.unwrap_err().kind(), ErrorKind::BadKey);
+        assert!(limiter.reset("bad", &policy).await.unwrap());
+        assert!(limiter.check("bad", &policy, 1).await.unwrap().is_allowed(), "after its reset");
+        assert!(limiter.reset("good", &policy).await.unwrap());
+        assert!(limiter.reset("bad", &policy).await.unwrap());
+    }
+}

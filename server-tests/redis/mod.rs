@@ -1,6 +1,6 @@
 //! Tests of `RedisStore`: scripts, outages, clusters, sentinels, TLS, URLs, configuration errors and keys.
 
-mod address;
+pub(crate) mod address;
 mod bad_pause;
 mod batch;
 mod by_hand;

@@ -1,6 +1,7 @@
 //! Values in Redis that the script has not written: of other programs, from a wrong restore, or damaged. Each fails at
 //! most its own check, whatever it is, and no value keeps the server busy.
 
+mod damaged;
 mod fuzz;
 mod plan;
 mod random;
@@ -27,7 +28,7 @@ fn failure(connection: &mut Connection, policy: Policy, usage: u8, value: &[u8],
     let outcomes = plan.read(&call.query::<Vec<u8>>(connection).unwrap(), 3);
     assert!([0, 2].iter().all(|&other| matches!(outcomes[other], Outcome::Decided(_))), "{outcomes:?}");
     match &outcomes[1] {
-        Outcome::Decided(_) => None,
+        Outcome::Decided(_) | Outcome::Banned(_) => None,
         Outcome::Failed(text) => {
             let left: Vec<u8> = redis::cmd("GET").arg("foreign").query(connection).unwrap();
             assert!(left == value, "nothing is charged");

@@ -2,12 +2,18 @@
 
 use std::fmt;
 
-use crate::lua::call::{COMMIT, COUNT_REJECTED, EVALUATE, Policy, REFUND, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG};
+use crate::lua::call::{
+    BAN_BY_HAND, COMMIT, COUNT_REJECTED, EVALUATE, Policy, REFUND, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, UNBAN,
+};
 
 pub(super) const NO_HOLD: [u8; 8] = [0; 8];
 pub(super) const BAN: u8 = 8;
 pub(super) const SHADOW: u8 = 16;
 const HOLDS: u8 = 8;
+/// The first usage of a change by hand, which charges units.
+const RECORD: u8 = 32;
+const CREDIT: u8 = 33;
+const FORGET_DENIALS: u8 = 36;
 
 /// What a check does with the holds of its charge, in the numbers of the protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,7 +41,11 @@ impl Charge {
 
     /// Whether the charge has changed a count although its check has failed or was denied.
     fn counts_rejections(&self) -> bool {
-        self.usage % 2 == COUNT_REJECTED || self.usage == BAN
+        !self.is_by_hand() && (self.usage % 2 == COUNT_REJECTED || self.usage == BAN)
+    }
+
+    fn is_by_hand(&self) -> bool {
+        self.usage >= RECORD
     }
 }
 
@@ -45,11 +55,13 @@ pub(super) struct Plan {
     pub(super) charges: Vec<Charge>,
     /// The time of the commit that a refund undoes.
     pub(super) committed_us: u64,
+    /// How long a ban by hand lasts.
+    pub(super) ban_us: u64,
 }
 
 impl Plan {
     pub(super) fn new(charges: Vec<Charge>) -> Self {
-        Self { charges, committed_us: 0 }
+        Self { charges, committed_us: 0, ban_us: 60_000_000 }
     }
 
     /// The number of keys of each check.
@@ -63,8 +75,16 @@ impl Plan {
         kinds.flatten().nth(key).unwrap()
     }
 
-    pub(super) fn is_refund(&self) -> bool {
-        self.charges[0].usage == REFUND
+    /// Whether the checks report only that a count was changed.
+    fn is_change(&self) -> bool {
+        self.charges[0].usage == REFUND || self.charges[0].is_by_hand()
+    }
+
+    /// The plan that bans the key of the charge at this place among the keys.
+    pub(super) fn ban(&self, key: usize, ban_us: u64) -> Self {
+        let charges = self.charges.iter().flat_map(|charge| [Some(charge), charge.holds.map(|_| charge)]);
+        let policy = charges.flatten().nth(key).unwrap().policy;
+        Self { ban_us, ..Self::new(vec![Charge::of(policy, BAN_BY_HAND, 0)]) }
     }
 
     /// Whether a check that fails leaves all values as they were.
@@ -85,6 +105,9 @@ impl Plan {
             if charge.usage == REFUND {
                 flags |= 16;
                 check.extend((self.committed_us as f64).to_le_bytes());
+            } else if charge.is_by_hand() {
+                flags |= 64;
+                check.extend((self.ban_us as f64).to_le_bytes());
             }
             let Some((change, is_released)) = charge.holds else { continue };
             flags |= 128;
@@ -125,7 +148,10 @@ impl Plan {
                 assert!((key..key + self.keys()).all(|key| numbers(key) == -1.0));
                 let (text, rest) = errors.split_at(times(key) as usize);
                 errors = rest;
-                return Outcome::Failed(String::from_utf8_lossy(text).into_owned());
+                return match text.strip_prefix(b"BANNED") {
+                    Some(banned) => self.read_banned(banned),
+                    None => Outcome::Failed(String::from_utf8_lossy(text).into_owned()),
+                };
             }
             let mut read = Vec::new();
             for charge in &self.charges {
@@ -136,7 +162,7 @@ impl Plan {
                     -1.0 => u64::MAX,
                     wait => natural(wait),
                 };
-                let is_log = charge.policy.algorithm == SLIDING_WINDOW_LOG && !self.is_refund();
+                let is_log = charge.policy.algorithm == SLIDING_WINDOW_LOG && !self.is_change();
                 let count = usize::from(has_more) * if is_log && !fits { 2 } else { 1 };
                 assert!(count == 0 || is_log || charge.policy.algorithm == SLIDING_WINDOW_COUNTER);
                 read.extend((0..count).map(|_| wait()));
@@ -159,6 +185,18 @@ impl Plan {
         assert_eq!((more.next(), errors.len()), (None, 0), "the reply has more");
         outcomes
     }
+
+    /// Reads what a check with a banned key reports: the ends of bans, and a reply to this check alone.
+    fn read_banned(&self, text: &[u8]) -> Outcome {
+        let (ends, reply) = text.split_at(8 * self.keys());
+        let mut numbers: Vec<_> =
+            ends.chunks_exact(8).map(|end| natural(f64::from_le_bytes(end.try_into().unwrap()))).collect();
+        match self.read(reply, 1).remove(0) {
+            Outcome::Decided(others) => numbers.extend(others),
+            other => panic!("{other:?} beside a ban"),
+        }
+        Outcome::Banned(numbers)
+    }
 }
 
 /// A number that the client reads without loss.
@@ -172,6 +210,8 @@ fn natural(number: f64) -> u64 {
 pub(super) enum Outcome {
     /// The numbers of all charges.
     Decided(Vec<u64>),
+    /// The ends of bans, and the numbers of all charges.
+    Banned(Vec<u64>),
     Failed(String),
 }
 
@@ -179,12 +219,13 @@ impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decided(numbers) => write!(f, "{numbers:?}"),
+            Self::Banned(numbers) => write!(f, "banned {numbers:?}"),
             Self::Failed(error) => write!(f, "{error}"),
         }
     }
 }
 
-/// Checks of every form: each algorithm alone, in pairs, with bans, with holds, and refunds.
+/// Checks of every form: each algorithm alone, in pairs, with bans, with holds, refunds, and changes by hand.
 pub(super) fn all_plans() -> Vec<Plan> {
     let policies = |limit: u32, window_us: u64| {
         (1..=4).map(move |algorithm| Policy {
@@ -201,7 +242,7 @@ pub(super) fn all_plans() -> Vec<Plan> {
         let cost = policy.limit / 40 + 1;
         let one = |usage, cost| Plan::new(vec![Charge::of(policy, usage, cost)]);
         plans.extend([one(COMMIT, cost), one(COMMIT, 0), one(COUNT_REJECTED, cost), one(EVALUATE, cost)]);
-        plans.push(one(REFUND, cost));
+        plans.extend([one(REFUND, cost), one(RECORD, cost), one(CREDIT, cost), one(BAN_BY_HAND, 0), one(UNBAN, 0)]);
         let other = Policy { limit: policy.limit.max(2) - 1, ..policy };
         let other = Policy { parameter: other.parameter.min(other.limit), ..other };
         let next = Policy { algorithm: policy.algorithm % 4 + 1, parameter: 5, ..policy };
@@ -210,6 +251,10 @@ pub(super) fn all_plans() -> Vec<Plan> {
             plans.push(Plan::new(vec![Charge::of(second, usage, 1), Charge::of(policy, COMMIT, cost)]));
         }
         plans.push(Plan::new(vec![Charge::of(policy, COMMIT, cost), Charge::of(next, BAN, 1)]));
+        for (first, second) in [(RECORD, RECORD), (CREDIT, CREDIT), (BAN_BY_HAND, BAN_BY_HAND), (UNBAN, FORGET_DENIALS)]
+        {
+            plans.push(Plan::new(vec![Charge::of(policy, first, cost), Charge::of(next, second, 1)]));
+        }
         let id = *b"holdhold";
         for change in [Change::Check(NO_HOLD), Change::Check(id), Change::Settle(id, 2), Change::Renew(id)] {
             let cost = if matches!(change, Change::Check(_)) { cost } else { 0 };

@@ -15,6 +15,17 @@ pub(super) enum Value {
 }
 
 impl Value {
+    /// Whether this is a ban that any check may change: it ends about now, or its clock was set back.
+    pub(super) fn is_a_ban_that_changes(&self, now_us: u64) -> bool {
+        let Self::Text(text) = self else { return false };
+        if !text.starts_with(BAN_MARK) || text.len() < 32 {
+            return false;
+        }
+        let field = |at: usize| f64::from_le_bytes(text[at..at + 8].try_into().unwrap());
+        let (ends, duration, now) = (field(8), field(24), now_us as f64);
+        ends <= now + 10e6 || ends >= now + duration - 10e6
+    }
+
     /// Adds the commands that write the value.
     pub(super) fn write(&self, pipeline: &mut Pipeline, key: &str) {
         pipeline.del(key).ignore();
@@ -34,6 +45,9 @@ impl Value {
         }
     }
 }
+
+/// The first bytes of a key that is banned by hand.
+const BAN_MARK: &[u8] = b"\0\0\0Ban\xf8\xff";
 
 /// A score as Redis reads it.
 fn score_text(score: f64) -> String {
@@ -88,7 +102,11 @@ pub(super) fn text(random: &mut Random, written: &[u8], now_us: u64) -> Value {
             text = (0..length).map(|_| random.below(256) as u8).collect();
         }
         3 => text = b"{\"user\": 17, \"since\": \"2026-01-01T00:00:00Z\"} ".repeat(random.below(6) as usize),
-        4 => text.truncate(random.below(text.len() as u64 + 1) as usize),
+        4 => {
+            // Also to the length of another count, or of its ban.
+            let any = random.below(text.len() as u64 + 1) as usize;
+            text.truncate(random.one_of(&[any, any, 32, 40, 64, 72, 94, 95, 164, 165, 167]));
+        }
         5 => text.extend((0..random.below(200)).map(|_| 0xff)),
         6 | 7 => {
             for _ in 0..=random.below(8) {

@@ -87,8 +87,7 @@ async fn probe(client: Arc<Client>, runtime: Arc<PerRuntime>, key: Key) -> Resul
 }
 
 /// Commands that are probed, each with the arguments that follow the key.
-const PROBED_COMMANDS: [(&str, &[&str]); 4] =
-    [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[]), ("GET", &[])];
+const PROBED_COMMANDS: [(&str, &[&str]); 3] = [("SETRANGE", &["0", ""]), ("PEXPIRE", &["1"]), ("UNLINK", &[])];
 
 /// The error of a task that ended with its runtime.
 pub(super) fn given_up() -> Error {

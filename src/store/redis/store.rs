@@ -110,7 +110,7 @@ use crate::{
 ///
 /// ```text
 /// ACL SETUSER gate on >password resetkeys ~tollgate:* resetchannels -@all
-/// ACL SETUSER gate +evalsha +eval +script|load +time +get +getrange +setrange +pexpire +unlink
+/// ACL SETUSER gate +evalsha +eval +script|load +time +getrange +setrange +pexpire +unlink
 /// ```
 ///
 /// `+script|load` is optional: EVAL suffices, but Redis 7.4 and newer may then forget the script now and then. Without
