@@ -170,11 +170,11 @@ impl Queues {
         sent: Instant,
     ) -> Vec<Reply> {
         let (now, mut table) = (Instant::now(), self.table());
-        // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
-        table.open(id, now);
         if group.shares_pauses() {
             table.learn_pause(id, group.answer_on_pause(&result), sent, now);
         }
+        // If another dispatcher has served the rest of the queue meanwhile, the queue may be gone.
+        table.open(id, now);
         table.with(id, |queue| queue.finish(dispatcher, group, result, sent, now)).unwrap_or_default()
     }
 
