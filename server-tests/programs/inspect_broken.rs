@@ -1,6 +1,6 @@
 //! `examples/inspect` on a server that is full, and beside a value that is no count.
 
-use tollgate::{Policy, policy::Holds};
+use tollgate::{Policy, policy::Holds, redis};
 
 use crate::{
     inspect::Service,
@@ -116,4 +116,24 @@ async fn inspect_resets_slots_that_the_service_cannot_read_under_a_policy_withou
     let removed = service.inspect("reset", &["--policy", "streams=4/min", "text:alice"]);
     assert_eq!(cell(&removed, "streams", "removed"), "open holds that are no value of tollgate");
     assert!(service.limiter.hold("alice", &streams, 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_resets_a_pause_that_no_limiter_has_written() {
+    let server = RedisServer::start();
+    let service = charged(&server).await;
+    let alice = ["--policy", "login=5/min", "text:alice"];
+    let login = service.inspect("peek", &alice).cells("login").pop().unwrap().to_owned();
+    let (tag, _) = login.split_once(":login").unwrap();
+    let (): () = redis::cmd("SET")
+        .arg(format!("{tag}:login pause:b3:1s"))
+        .arg("garbage")
+        .query(&mut server.connection())
+        .unwrap();
+    for removed in ["3 of 5 units", "nothing"] {
+        let reset = service.inspect("reset", &alice);
+        assert!(reset.stdout.contains(removed), "{reset:?}");
+    }
+    let left = server.command("KEYS *pause*");
+    assert!(left.starts_with("*0"), "{left}");
 }

@@ -25,7 +25,8 @@ fn process(server: &RedisServer) -> (Limiter, Client) {
 }
 
 async fn call(client: &Client) -> Result<(), String> {
-    client.clone().oneshot(Request::new(())).await.map(drop).map_err(|error| error.to_string())
+    let result = client.clone().oneshot(Request::new(())).await.map(drop);
+    result.map_err(|error| format!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default()))
 }
 
 fn set(server: &RedisServer, value: &[u8]) {
@@ -67,6 +68,7 @@ async fn a_reset_removes_a_value_that_is_no_pause() {
     set(&server, b"garbage");
     let error = call(&client).await.unwrap_err();
     assert!(error.contains("the limiter gave no verdict"), "{error}");
+    assert!(error.contains("under policy \"upstream\", in its count \"upstream pause\""), "{error}");
     assert!(limiter.reset("account", &policy()).await.unwrap());
     call(&client).await.unwrap();
 }

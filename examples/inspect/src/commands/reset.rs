@@ -111,7 +111,7 @@ fn removed(standing: &Standing, had: &Removed) -> String {
             Some(format!("{spent} units, more than the limit of {}", policy.capacity()))
         }
         Some(spent) if spent.units > 0 => Some(format!("{spent} of {} units", policy.capacity())),
-        Some(_) => is_only_count.then(|| "an old count with nothing spent".to_owned()),
+        Some(_) => is_only_count.then(|| "an old count with nothing spent, or a pause".to_owned()),
         None if policy.shards() > 1 => Some(format!("the counts of {} shards", policy.shards())),
         None => held.is_none().then(|| "the count".to_owned()),
     };

@@ -67,12 +67,19 @@ fn name_keys(error: Error, request: &Request) -> Error {
     if error.kind() != ErrorKind::BadKey {
         return error;
     }
-    let mut keys: Vec<_> = request
-        .charges()
-        .map(|(charge, _)| format!("key {} under policy {:?}", Fingerprint::of(&charge.key), charge.policy.name()))
-        .collect();
+    let mut keys: Vec<_> =
+        request.charges().map(|(charge, _)| name_key(&Fingerprint::of(&charge.key), charge.policy.name())).collect();
     keys.dedup();
     error.about(&keys.join(", or "))
+}
+
+/// Names a key under the policy that a user knows, which may have further counts: of its shards, or of its pauses. No
+/// user can choose a name with a bracket or a blank.
+fn name_key(key: &Fingerprint, count: &str) -> String {
+    match count.split(['(', ' ']).next() {
+        Some(policy) if policy != count => format!("key {key} under policy {policy:?}, in its count {count:?}"),
+        _ => format!("key {key} under policy {count:?}"),
+    }
 }
 
 impl Packed<'_> {
