@@ -7,8 +7,8 @@
 //!
 //! # Rules
 //!
-//! 1. A [`LimitsFile`] accepts every value that the format can hold. [`LimitsFile::check`] then reports all mistakes at
-//!    once, each with its place: `routes."/search".cost`.
+//! 1. A [`LimitsFile`] accepts every value that the format can hold. [`LimitsFile::check`] then reports the mistakes at
+//!    once, each with its place: `routes."/search".cost`. Of more than 32, it counts the others.
 //! 2. A field that a route leaves out is that of `default`. A field that `default` leaves out has the default of the
 //!    layer.
 //! 3. Names of policies are compared without case.

@@ -26,7 +26,7 @@ impl LiveLimits {
     /// is mounted as a directory works; one that is mounted with `subPath` is never updated by Kubernetes.
     ///
     /// If the new content is refused, or the file is gone, is no regular file or does not stop changing, the old limits
-    /// stay in force. The reason is reported once, with all mistakes: as a line like the
+    /// stay in force. The reason is reported once, with the mistakes: as a line like the
     /// [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), and to
     /// [observers](Self::with_observer).
     ///
