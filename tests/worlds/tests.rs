@@ -45,7 +45,8 @@ fn every_mistake_still_applies() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let patches = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/mistakes")).expect("the folder is there");
     let (mut count, mut stale) = (0, vec![]);
-    for patch in patches.map(|patch| patch.expect("the folder can be read").path()) {
+    let patches = patches.map(|patch| patch.expect("the folder can be read").path());
+    for patch in patches.filter(|path| path.extension().is_some_and(|extension| extension == "patch")) {
         let mut command = Command::new("patch");
         command.args(["--dry-run", "--force", "--fuzz=0", "--strip=1", "--directory", root, "--input"]).arg(&patch);
         count += 1;

@@ -42,6 +42,12 @@ pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Opti
     Some(format!("{key} was free {after} ms after all was quiet, and not after {by} ms"))
 }
 
+/// What a runtime has held is free soon after it has ended and its process has used the limiter again.
+pub(super) fn an_ended_runtime_leaves_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let free = report.probes.left.filter(|free| mode == Mode::Slots && *free < SLOTS)?;
+    Some(format!("{free} of {SLOTS} slots are free after a runtime has ended"))
+}
+
 /// What a process has held is free when it has closed its limiter, and may end.
 pub(super) fn close_leaves_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let free = report.probes.closed.filter(|free| mode == Mode::Slots && *free < SLOTS)?;

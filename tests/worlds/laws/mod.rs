@@ -30,7 +30,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 27] = [
+const LAWS: [(&str, Law); 28] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),
@@ -54,6 +54,7 @@ const LAWS: [(&str, Law); 27] = [
     ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
     ("law-15-all-is-free-soon", endings::all_is_free_soon),
+    ("law-15-an-ended-runtime-leaves-nothing", endings::an_ended_runtime_leaves_nothing),
     ("law-15-close-leaves-nothing", endings::close_leaves_nothing),
     ("law-15-settled-is-billed", bills::settled_is_billed),
     ("law-16-watching-changes-nothing", watching::watching_changes_nothing),

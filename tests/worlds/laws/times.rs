@@ -47,8 +47,7 @@ pub(super) fn no_wait_without_a_reason(plan: &Plan, report: &Report, mode: Mode)
     Some(format!("{} answers later than {most} ms; the first took {took} ms, from {}", 1 + late.count(), first.asked))
 }
 
-/// How long callers that wait for their units want to wait, and what a last check may take beyond that, in
-/// milliseconds.
+/// How long callers that wait for units want to wait, and what a last check may take beyond that, in milliseconds.
 const LONGEST_WAIT: u64 = 300 + 100 + DEADLINE;
 
 pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {

@@ -19,6 +19,8 @@ pub(crate) struct Probes {
     pub(crate) burst: Vec<(u64, Result<(), String>)>,
     /// A caller that was denied alone, by mode.
     pub(crate) waits: BTreeMap<Mode, Wait>,
+    /// The slots that are free when a runtime with a slot has ended, and its process has gone on for a while.
+    pub(crate) left: Option<u32>,
     /// The slots that are free when a process has dropped all of them, has closed its limiter and has ended at once.
     pub(crate) closed: Option<u32>,
 }
@@ -36,6 +38,9 @@ pub(crate) struct Wait {
     pub(crate) after: Result<bool, String>,
 }
 
+/// How long a slot is held, and how soon it is free, in milliseconds.
+const HELD: u64 = 100;
+const SOON: u64 = 200;
 /// How long nobody calls before the burst, in milliseconds.
 const QUIET: u64 = 1_500;
 /// The checks of the burst in each runtime.
@@ -52,8 +57,36 @@ impl World {
         let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
         let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
+        let left = self.end_a_runtime();
         let closed = self.close();
-        Probes { burst, waits, closed }
+        Probes { burst, waits, left, closed }
+    }
+
+    /// A runtime ends that holds a slot. Its process asks something else on another runtime, and later for the slots.
+    fn end_a_runtime(&mut self) -> Option<u32> {
+        let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
+        let process = (0..self.processes.len()).find(|process| self.processes[*process].count_runtimes() > 1)?;
+        if forgets || !self.plan.modes.contains(&Mode::Slots) {
+            return None;
+        }
+        let (limiter, policy) = (self.processes[process].limiter(), Mode::Slots.policy());
+        let last = self.processes[process].count_runtimes() - 1;
+        let (hold, of_hold) = (limiter.clone(), policy.clone());
+        let holder = self.spawn(process, last, async move {
+            let _slot = hold.hold("left", &of_hold, 1).await.ok()?.into_hold()?;
+            std::future::pending::<Option<()>>().await
+        });
+        self.pass(HELD);
+        // The task ends with its runtime.
+        let holds = !holder.is_finished();
+        if !holds || !self.processes[process].end_last_runtime() {
+            return None;
+        }
+        let other = limiter.peek("other", &policy);
+        drop(self.answer_of(process, other)?.ok()?);
+        self.pass(SOON);
+        let peek = limiter.peek("left", &policy);
+        self.answer_of(process, peek)?.ok()?.available()
     }
 
     /// The last process drops the handles of all slots, closes its limiter and ends. Another one looks at the slots.
