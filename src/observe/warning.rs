@@ -250,6 +250,7 @@ impl Warning {
 
     /// A source of plans has answered with the name of a policy that live limits do not have, so the default plan
     /// applies. Reported once for each name.
+    #[cfg(all(feature = "plans", feature = "serde"))]
     pub(crate) fn unknown_plan(plan: &str, default: &str) -> Self {
         let text = format!(
             "the limits have no policy {plan:?}, which the source of plans has named, so its keys get the default \
