@@ -269,7 +269,8 @@ impl RedisStoreBuilder {
     /// Sets the certificates, as PEM, with which the server at a `rediss://` URL is verified; no others are trusted.
     /// Defaults to the certificates that the operating system trusts, because managed services use those.
     ///
-    /// `open` parses the text. A text without a certificate, or a URL without TLS, is a [`ConfigError`].
+    /// `open` parses the text. A text without a certificate, or a URL without TLS, is a
+    /// [`ConfigError`](crate::ConfigError).
     ///
     /// # Examples
     ///
@@ -317,7 +318,8 @@ impl RedisStoreBuilder {
     /// Sets the client certificate for the server at a `rediss://` URL: a chain and its key, both as PEM. Defaults to
     /// none, because few servers request one.
     ///
-    /// `open` parses both. A chain or key that cannot be read, or a URL without TLS, is a [`ConfigError`].
+    /// `open` parses both. A chain or key that cannot be read, or a URL without TLS, is a
+    /// [`ConfigError`](crate::ConfigError).
     ///
     /// # Examples
     ///
