@@ -119,9 +119,9 @@ if used >= 128 then
       end
     end
 
-    -- Ends holds whose time has come. Returns the units that are left, how many holds have ended, and whether the key is
-    -- gone. If the call may make a hold (`makes`), the head stays after the last one has ended: a node that gives a slot
-    -- away creates no key. Of more than 64 holds that are released together, the key is removed all the same.
+    -- Ends holds whose time has come. Returns the units that are left, how many holds have ended, and whether the key
+    -- is gone. If the call may make a hold (`makes`), the head stays after the last one has ended: a node that gives a
+    -- slot away creates no key. Of more than 64 holds that are released together, the key is removed all the same.
     local function end_expired(number, algorithm, card, held, time, offset, head, makes, is_released, limit, window,
       parameter)
       -- Returns the earliest time of a call at which the count's own time has not run backwards.

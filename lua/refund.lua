@@ -10,9 +10,10 @@
 -- The value is 'c', the time of the commit (double), and the keys of shadow charges that did not fit, each between two
 -- line feeds. It begins with 'r' once the commit is refunded.
 --
--- Commands: 2 (GETRANGE) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each block of
--- records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is live. The
--- receipt: 3 (GETRANGE, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GETRANGE) with a denied check.
+-- Commands: 2 (GETRANGE) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each
+-- block of records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is
+-- live. The receipt: 3 (GETRANGE, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GETRANGE) with a denied
+-- check.
 --
 -- The functions below are created only in calls with receipts or refunds.
 
