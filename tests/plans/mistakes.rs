@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::{Router, routing::get};
 use tollgate::{
     ErrorKind, FailurePolicy, GlobalKey, Limiter, MemoryStore, RateLimitLayer, Route, plans::Plans,
     policy::PolicySource,
@@ -10,8 +9,8 @@ use tollgate::{
 
 use super::{Answer, Source};
 use crate::support::{
-    app::{limiter, never_run},
-    http, per_minute,
+    app::{assert_mistaken, limiter},
+    per_minute,
     recorder::Recorder,
     says,
 };
@@ -56,12 +55,7 @@ async fn a_layer_of_plans_with_a_mistake_lets_no_request_pass() {
         let by_route = RateLimitLayer::new(limiter, per_minute("p", 9), GlobalKey);
         let by_route = by_route.route("/other", Route::policy(wrong(plans())));
         for layer in [by_layer, by_key, by_route] {
-            says(layer.clone().validated().unwrap_err(), message);
-            let app = Router::new().route("/", get(never_run)).layer(layer);
-            assert_eq!(http::get(&app, "/").await.status, 500);
-            let seen = recorder.take();
-            assert_eq!(seen.refusals, ["misconfigured"]);
-            says(&seen.debug, message);
+            assert_mistaken(layer, &recorder, message).await;
         }
     }
 }

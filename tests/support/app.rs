@@ -11,6 +11,8 @@ use tollgate::{KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimi
 use crate::support::{
     DownStore,
     http::{get as fetch, get_with, send},
+    recorder::Recorder,
+    says,
 };
 
 /// A limiter over a memory store, and the manual clock of that store.
@@ -51,6 +53,23 @@ pub(crate) fn routes() -> Router {
 /// The handler behind a layer that lets no request pass.
 pub(crate) async fn never_run() -> &'static str {
     panic!("the handler has run")
+}
+
+/// Asserts that a layer answers a request with 500 and reports the mistake, and that its handler does not run.
+#[track_caller]
+pub(crate) fn assert_mistaken<K: KeyExtractor>(
+    layer: RateLimitLayer<K>,
+    recorder: &Recorder,
+    message: &'static str,
+) -> impl Future<Output = ()> {
+    says(layer.clone().validated().unwrap_err(), message);
+    let app = Router::new().route("/", get(never_run)).layer(layer);
+    async move {
+        assert_eq!(fetch(&app, "/").await.status, 500);
+        let seen = recorder.take();
+        assert_eq!(seen.refusals, ["misconfigured"]);
+        says(&seen.debug, message);
+    }
 }
 
 /// [`routes`] behind `limit`.

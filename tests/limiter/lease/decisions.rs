@@ -25,7 +25,7 @@ async fn law_2_a_process_alone_is_admitted_the_whole_limit() {
             let policy = Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm).with_lease(limit).unwrap();
             let start = tokio::time::Instant::now();
             let got = load(&remote.limiter(), &policy, limit / 20 + 1, 25).await;
-            // Nobody waits for one small block after another when the limit is nearly spent.
+            // When the limit is nearly spent, no check waits for one small block after another.
             assert!(start.elapsed() <= 35 * MS, "{policy:?}: {:?}", start.elapsed());
             // What a bucket gains during the load.
             let is_bucket = algorithm == Algorithm::TokenBucket;

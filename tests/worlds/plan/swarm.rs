@@ -125,7 +125,7 @@ impl Plan {
         self.load = SHORTEST_LOAD.max(self.healed_at() + LOAD_AFTER_FAULTS);
     }
 
-    /// The last outage ends when nobody calls any more.
+    /// The last outage ends after the last call.
     fn outlast_the_load(&mut self) {
         let last = self.faults.iter().max_by_key(|fault| fault.end());
         self.load = last.map_or(self.load, |fault| fault.at + fault.lasts / 2);
