@@ -22,9 +22,9 @@ struct Known {
 const MOST: usize = 8;
 
 impl Causes {
-    /// Remembers why a check had no verdict. Returns `true` for a cause that no line has named, if lines about this
-    /// outage have named others. One caller gets `true`.
-    pub(super) fn note(&self, error: &Error) -> bool {
+    /// Remembers why a check had no verdict. Returns the kind of the latest cause, and `true` for a cause that no line
+    /// has named, if lines about this outage have named others. One caller gets `true`.
+    pub(super) fn note(&self, error: &Error) -> (ErrorKind, bool) {
         let was_asked = error.evidence() != StoreEvidence::NotSent;
         let same = |known: &Error| known.kind() == error.kind() && known.message() == error.message();
         let mut known = self.known();
@@ -33,7 +33,8 @@ impl Causes {
         }
         // That the store is silent is how most outages begin and end, so it is no news.
         let may_be_news = was_asked && !error.is_late() && !known.reported.is_empty();
-        may_be_news && known.name(error)
+        let is_news = may_be_news && known.name(error);
+        (known.latest.as_ref().map_or(error.kind(), Error::kind), is_news)
     }
 
     /// The latest cause, which a line is about to name.
@@ -42,12 +43,6 @@ impl Causes {
         let latest = known.latest.clone()?;
         known.name(&latest);
         Some(latest)
-    }
-
-    /// The kind of the latest cause.
-    #[cfg(feature = "tracing")]
-    pub(super) fn latest_kind(&self) -> Option<ErrorKind> {
-        self.known().latest.as_ref().map(Error::kind)
     }
 
     /// Forgets what lines have named, because the outage has ended.

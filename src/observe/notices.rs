@@ -60,7 +60,7 @@ impl Notices {
 
     fn in_outage(&self, error: &Error, effect: FailureEffect, now_us: u64) {
         let length = self.outage.failed(effect, now_us);
-        let is_news = self.causes.note(error);
+        let (_, is_news) = self.causes.note(error);
         let length = length.or_else(|| if is_news { self.outage.so_far(now_us) } else { None });
         if let Some((length, cause)) = length.and_then(|length| Some((length, self.causes.report()?))) {
             let text = FailureMessage::new(&cause, length.effects);

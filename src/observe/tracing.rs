@@ -167,6 +167,7 @@ impl Tracing {
     fn answered(&self) {
         let Some(Length { us, effects }) = self.outage.answered(self.clock.now_us()) else { return };
         self.kinds.iter().for_each(Throttle::forget);
+        self.causes.end_outage();
         let (outage_ms, failed) = (us / 1_000, effects.sum());
         info!(target: "tollgate::store", outage_ms, failed, "the store answers again; without it: {effects}");
     }
@@ -187,9 +188,9 @@ impl Tracing {
     fn in_outage(&self, failure: &StoreFailure<'_>) {
         let StoreFailure { error, effect, .. } = *failure;
         let (now_us, effects) = (self.clock.now_us(), self.outage.effects());
-        self.causes.note(error);
         // While the breaker is open, the cause is what has opened it.
-        let throttle = self.throttle(self.causes.latest_kind().unwrap_or(error.kind()));
+        let (cause, _) = self.causes.note(error);
+        let throttle = self.throttle(cause);
         let left_out = match effects.is_news(effect) {
             true => Some(throttle.insist(now_us, PAUSE_US)),
             false => throttle.claim(now_us, PAUSE_US),

@@ -1,5 +1,5 @@
-//! Reads the files that the arguments name. A mistake in a name may lead to a device without an end, or to a pipe into
-//! which nobody writes. Neither fills the memory, and neither makes the program wait for ever.
+//! Reads the files that the arguments name. Sizes and times are bounded, because a mistyped name may lead to a device
+//! without an end, or to a pipe without a writer.
 
 use std::{fs::File, io::Read, sync::mpsc, thread, time::Duration};
 
@@ -57,7 +57,7 @@ fn content(path: &str, most: u64) -> Result<Vec<u8>, String> {
     let file = path.to_owned();
     thread::spawn(move || {
         let opened = File::open(file);
-        // Nobody receives what comes too late.
+        // After the time limit, the receiver is gone and the content is dropped.
         let _ = sender.send(opened.as_ref().map(drop).map_err(ToString::to_string));
         if let Ok(file) = opened {
             let _ = content_sender.send(read(file, most));

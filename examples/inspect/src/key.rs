@@ -85,7 +85,7 @@ fn bare_address(part: &str) -> Option<IpAddr> {
     bare.trim_matches(['[', ']']).parse().ok().or_else(with_port)
 }
 
-/// How keys may have to be written instead, for a client for which nothing is counted.
+/// Other ways to write the keys. The advice when nothing is counted under the keys as given.
 pub(crate) fn hints(parts: &[String]) -> Vec<String> {
     parts.iter().filter_map(|part| hint(part)).collect()
 }

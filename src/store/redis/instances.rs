@@ -182,7 +182,7 @@ async fn count(connection: &mut RoutedConnection, key: &str, id: u64) -> RedisRe
     connection.query::<()>(redis::cmd("ZADD").arg(key).arg(now_ms).arg(id)).await?;
     let expired_ms = now_ms.saturating_sub(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg("-inf").arg(expired_ms)).await?;
-    // Nobody has written these, or a server whose clock was ahead: they would count for ever.
+    // An entry from the future would count until then. Another program has written it, or the server's clock was ahead.
     let future_ms = now_ms.saturating_add(LIFETIME_MS);
     connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg(format!("({future_ms}")).arg("+inf")).await?;
     connection.query::<()>(redis::cmd("PEXPIRE").arg(key).arg(LIFETIME_MS)).await?;

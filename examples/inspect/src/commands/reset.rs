@@ -74,7 +74,7 @@ struct Removed {
     count: bool,
     /// Denials with other numbers than those of the given policy.
     denials: bool,
-    /// Holds that nobody can read.
+    /// Open holds whose value is damaged.
     holds: bool,
 }
 
