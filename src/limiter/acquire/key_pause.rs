@@ -37,11 +37,12 @@ impl KeyPause {
         self.own = self.own.max(Some(end));
     }
 
-    /// Remembers the answer of the store to a check that was sent at `sent`: for how long the fleet is still paused.
-    /// `None` if the store has not answered: then the pause is as it was.
-    pub(super) fn learn(&mut self, answer: Option<Option<Duration>>, sent: Instant) {
+    /// Remembers the answer of the store to a check that was sent at `sent`: for how long the fleet is still paused,
+    /// zero if it is not. `None` if the store has not answered: then the pause is as it was.
+    pub(super) fn learn(&mut self, answer: Option<Duration>, sent: Instant) {
         let end = match answer {
-            Some(pause) => pause.map(|pause| after(sent, pause.min(LONGEST_PAUSE))),
+            Some(Duration::ZERO) => None,
+            Some(pause) => Some(after(sent, pause.min(LONGEST_PAUSE))),
             None => self.fleet.map(|fleet| fleet.end),
         };
         self.fleet = end.map(|end| FleetPause { end, again: after(sent, BELIEVED) });

@@ -273,7 +273,7 @@ impl Table {
     }
 
     /// Remembers what the store has answered to a check of callers that share pauses, sent at `sent`.
-    fn learn_pause(&mut self, id: &QueueId, answer: Option<Option<Duration>>, sent: Instant, now: Instant) {
+    fn learn_pause(&mut self, id: &QueueId, answer: Option<Duration>, sent: Instant, now: Instant) {
         let mut pause = self.paused.pause(&id.pause());
         pause.learn(answer, sent);
         self.paused.change(id.pause(), now, |kept| *kept = pause);

@@ -107,15 +107,16 @@ impl Group {
         self.waiters.first().is_some_and(|(_, head)| head.shares_pauses)
     }
 
-    /// For how long the fleet is paused, by the answer to the check of the group; `None` if the store has not said.
-    pub(super) fn answer_on_pause(&self, result: &Result<Decision, Error>) -> Option<Option<Duration>> {
+    /// For how long the fleet is paused, by the answer to the check of the group: zero if it is not, `None` if the
+    /// store has not said.
+    pub(super) fn answer_on_pause(&self, result: &Result<Decision, Error>) -> Option<Duration> {
         let decision = result.as_ref().ok()?;
         if !matches!(decision.source(), Source::Store | Source::DenyCache) {
             return None;
         }
         // The charge that a pause denies comes after those of the group.
         let pause = decision.policies().get(1 + self.further.len())?;
-        Some(pause.retry_after.filter(|_| pause.violated))
+        Some(pause.retry_after.filter(|_| pause.violated).unwrap_or_default())
     }
 }
 
