@@ -83,10 +83,23 @@ impl RedisServer {
         self.port
     }
 
-    /// Kills the server, as `kill -9` would.
+    /// Kills the server, as `kill -9` would, but not in the middle of a write.
+    ///
+    /// That would leave half of a transaction in the append-only file. A server then starts without it, but writes
+    /// behind it, and runs it after the next restart (valkey-io/valkey#4342).
     pub fn kill(&mut self) {
+        let _ = Command::new("kill").args(["-STOP", &self.pid.to_string()]).stderr(Stdio::null()).status();
+        while self.is_running() {
+            thread::sleep(Duration::from_millis(1));
+        }
         drop(self.guard.stdin.take());
         self.guard.wait().unwrap();
+    }
+
+    /// Whether the server's process exists and is neither stopped nor a zombie.
+    fn is_running(&self) -> bool {
+        let state = Command::new("ps").args(["-o", "state=", "-p", &self.pid.to_string()]).output().unwrap().stdout;
+        state.first().is_some_and(|state| !matches!(state, b'T' | b't' | b'Z' | b'X'))
     }
 
     /// Sends the server's process a signal: `STOP`, `CONT`.
