@@ -106,6 +106,13 @@ impl NamedCosts {
         self.0.push((name.to_owned(), cost));
     }
 
+    /// These costs, and those of `base` under policies that have none here.
+    #[cfg(feature = "serde")]
+    pub(crate) fn over(self, mut base: Self) -> Self {
+        self.0.into_iter().for_each(|(name, cost)| base.set(&name, cost));
+        base
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -132,10 +139,9 @@ pub(crate) struct RequestCost<'a> {
 }
 
 impl<'a> RequestCost<'a> {
-    pub(crate) fn new(parts: &'a Parts, plain: &Cost, route: Option<&'a NamedCosts>, layer: &'a NamedCosts) -> Self {
-        let route = route.unwrap_or(layer);
-        let is_plain = route.is_empty() && layer.is_empty();
-        Self { parts, plain: plain.of(parts), named: (!is_plain).then_some([route, layer]) }
+    pub(crate) fn new(parts: &'a Parts, plain: &Cost, named: [&'a NamedCosts; 2]) -> Self {
+        let is_plain = named.into_iter().all(NamedCosts::is_empty);
+        Self { parts, plain: plain.of(parts), named: (!is_plain).then_some(named) }
     }
 
     /// The cost under a policy: its named cost, or else the plain cost.

@@ -47,7 +47,7 @@ impl<K, R> Config<K, R> {
             }
             tab.keep_made(&decision);
         }
-        let fields = rules.writer.write_allowed(&decision);
+        let fields = rules.writer().write_allowed(&decision);
         let nested = insert_if_strictest(decision, request);
         let wanted = self.decision_in_response || nested && request.get::<WantedInResponse>().is_some();
         let decision = if wanted { for_response(request) } else { None };

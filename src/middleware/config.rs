@@ -6,14 +6,13 @@ use http::{Response, request::Parts};
 
 use super::{
     holding::Settling,
-    rules::{OtherPolicies, Rules, RulesSource},
+    rules::{Rules, RulesSource},
     setup_checks::{KeySetupCheck, StackSetupCheck},
 };
 use crate::{
     error::ConfigError,
     key::{KeyExtractor, MissingKey},
     limiter::Limiter,
-    policy::PolicySource,
     rejection::{Denial, ProblemJson, Reason, Rejection},
 };
 
@@ -22,7 +21,8 @@ pub(crate) struct Config<K, R> {
     pub(super) limiter: Limiter,
     pub(super) rules: RulesSource,
     pub(super) first: KeyExtraction<K>,
-    pub(super) others: Vec<OtherKey>,
+    /// The further keys, in the order of their policies in the rules.
+    pub(super) others: Vec<KeyExtraction<dyn KeyExtractor>>,
     pub(super) missing: MissingKey,
     pub(super) stack: Arc<StackSetupCheck>,
     pub(super) rejection: Arc<R>,
@@ -39,18 +39,9 @@ pub(super) struct KeyExtraction<K: ?Sized> {
     pub(super) setup_check: Arc<KeySetupCheck>,
 }
 
-/// A further key of a layer, and the policies that it is charged under.
-#[derive(Clone)]
-pub(super) struct OtherKey {
-    pub(super) extraction: KeyExtraction<dyn KeyExtractor>,
-    pub(super) policies: Arc<dyn PolicySource>,
-}
-
-impl OtherKey {
-    pub(super) fn new(key: impl KeyExtractor, policies: impl PolicySource) -> Self {
-        let extraction =
-            KeyExtraction { extractor: Arc::new(key) as Arc<dyn KeyExtractor>, setup_check: Arc::default() };
-        Self { extraction, policies: Arc::new(policies) }
+impl KeyExtraction<dyn KeyExtractor> {
+    pub(super) fn of(key: impl KeyExtractor) -> Self {
+        Self { extractor: Arc::new(key), setup_check: Arc::default() }
     }
 }
 
@@ -77,8 +68,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
     pub(super) fn validate<'a>(&self, rules: &'a Rules) -> Result<(), &'a ConfigError> {
         rules.judged.get(|| {
             self.first.extractor.validate()?;
-            self.others.iter().try_for_each(|other| other.extraction.extractor.validate())?;
-            rules.validate(&self.other_policies(), self.settling.is_some(), &self.limiter)
+            self.others.iter().try_for_each(|other| other.extractor.validate())?;
+            rules.validate(&self.limiter)
         })
     }
 }
@@ -99,11 +90,6 @@ impl<K, R> Config<K, R> {
         }
     }
 
-    /// The policies of the further keys.
-    pub(super) fn other_policies(&self) -> OtherPolicies {
-        self.others.iter().map(|other| Arc::clone(&other.policies)).collect()
-    }
-
     /// Builds the response to a refused request.
     pub(super) fn refuse<B>(&self, rules: &Rules, parts: &Parts, mut denial: Denial) -> Response<B>
     where
@@ -112,7 +98,7 @@ impl<K, R> Config<K, R> {
         if let Reason::StoreUnavailable = denial.reason() {
             denial.set_retry_after(self.outage_retry_after);
         }
-        denial.respond(&*self.rejection, &rules.writer, parts)
+        denial.respond(&*self.rejection, &rules.writer(), parts)
     }
 }
 

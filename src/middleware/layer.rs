@@ -147,14 +147,12 @@ impl<K: KeyExtractor, R, B> RateLimitLayer<K, R, B> {
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Changes settings that are no rules.
     pub(super) fn change(mut self, change: impl FnOnce(&mut Config<K, R>)) -> Self {
-        let config = Arc::make_mut(&mut self.config);
-        change(config);
-        config.rules.forget_judgement();
+        change(Arc::make_mut(&mut self.config));
         self
     }
 
     /// Changes the rules. If the layer follows limits that are replaced, the change stays in force.
-    pub(super) fn change_rules(self, change: impl Fn(&mut Rules) + Send + Sync + 'static) -> Self {
+    pub(super) fn change_rules(self, change: impl Fn(&mut Rules)) -> Self {
         self.change(|config| config.rules.change(change))
     }
 }

@@ -1,9 +1,11 @@
 //! Settings of the layer: the charges of a request.
 
-use std::sync::Arc;
-
-use super::{config::OtherKey, layer::RateLimitLayer, route::Route};
-use crate::{cost::IntoCost, key::KeyExtractor, policy::PolicySource};
+use super::{config::KeyExtraction, layer::RateLimitLayer, route::Route};
+use crate::{
+    cost::IntoCost,
+    key::KeyExtractor,
+    policy::{PolicySource, SharedSource},
+};
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
@@ -27,11 +29,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     pub fn with_cost(self, cost: impl IntoCost) -> Self {
         let cost = cost.into_cost();
-        self.change_rules(move |rules| {
-            if let Some(cost) = rules.mistake.keep(cost.clone()) {
-                rules.cost = cost;
-            }
-        })
+        self.change_rules(|rules| rules.set_cost(cost.clone()))
     }
 
     /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
@@ -66,12 +64,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Self {
-        let (policy, cost) = (policy.to_owned(), cost.into_cost());
-        self.change_rules(move |rules| {
-            if let Some(cost) = rules.mistake.keep(cost.clone()) {
-                rules.named_costs.set(&policy, cost);
-            }
-        })
+        let cost = cost.into_cost();
+        self.change_rules(|rules| rules.set_cost_of(policy, cost.clone()))
     }
 
     /// Replaces the policies of the first key; policies that [`and`](Self::and) has added stay.
@@ -92,8 +86,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn with_policies(self, policies: impl PolicySource) -> Self {
-        let policies: Arc<dyn PolicySource> = Arc::new(policies);
-        self.change_rules(move |rules| rules.policies = Arc::clone(&policies))
+        let policies = SharedSource::new(policies);
+        self.change_rules(|rules| rules.layer.policies = Some(policies.clone()))
     }
 
     /// Adds a further key: each request is also charged to the key that `key` extracts, under `policies`.
@@ -126,10 +120,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Self {
-        self.change(|config| {
-            config.others.push(OtherKey::new(key, policies));
-            config.rules.set_others(config.other_policies());
-        })
+        let policies = SharedSource::new(policies);
+        self.change(|config| config.others.push(KeyExtraction::of(key)))
+            .change_rules(|rules| rules.others.push(policies.clone()))
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.
@@ -202,7 +195,6 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn route(self, route: &str, settings: Route) -> Self {
-        let route = route.to_owned();
-        self.change_rules(move |rules| rules.add_route(&route, settings.clone()))
+        self.change_rules(|rules| rules.add_route(route, settings.clone()))
     }
 }

@@ -133,10 +133,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     }
 
     fn settled(self, settling: Settling) -> RateLimitLayer<K, R, WrappedBody> {
-        let layer = self.change(|config| {
-            config.settling = Some(settling);
-            config.rules.settle();
-        });
+        let layer = self.change(|config| config.settling = Some(settling)).change_rules(|rules| rules.settles = true);
         RateLimitLayer { config: layer.config, body: PhantomData }
     }
 }

@@ -27,7 +27,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_open(self) -> Self {
-        self.change_rules(|rules| rules.failure = FailurePolicy::Open)
+        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Open))
     }
 
     /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
@@ -45,7 +45,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_closed(self) -> Self {
-        self.change_rules(|rules| rules.failure = FailurePolicy::Closed)
+        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Closed))
     }
 
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
@@ -67,7 +67,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_local(self) -> Self {
-        self.change_rules(|rules| rules.failure = FailurePolicy::Local)
+        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Local))
     }
 
     /// Sets whether the layer is in shadow mode: it counts and reports, and refuses nothing.
@@ -94,7 +94,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn with_shadow(self, shadow: bool) -> Self {
-        self.change_rules(move |rules| rules.shadow = shadow)
+        self.change_rules(|rules| rules.shadow = Some(shadow))
     }
 
     /// Sets the `Retry-After` of a 503 that is sent because the store cannot answer.
@@ -176,7 +176,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn with_header_writer(self, writer: Writer) -> Self {
-        self.change_rules(move |rules| rules.writer = writer)
+        self.change_rules(|rules| rules.writer = Some(writer))
     }
 
     /// Sets whether responses to allowed requests have the [`Decision`](crate::Decision) in their extensions, for outer

@@ -32,8 +32,11 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// `can_hold` says whether the responses of the service can carry a hold.
     pub(super) fn prepare(&self, rules: &Rules, parts: &Parts, check: &mut Check, can_hold: fn() -> bool) -> Prepared {
         let filled = self.fill(rules, parts, check, can_hold);
-        let filled =
-            if rules.shadow { filled.or_else(|reason| self.pass_in_shadow(rules, parts, &reason)) } else { filled };
+        let filled = if rules.is_shadow() {
+            filled.or_else(|reason| self.pass_in_shadow(rules, parts, &reason))
+        } else {
+            filled
+        };
         filled.unwrap_or_else(|reason| {
             self.limiter.report(&Event::Refusal(RefusalEvent::new(&reason, rules.observed(parts))));
             Prepared::Refused(reason)
@@ -81,20 +84,21 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if let Some(observer) = self.limiter.listener() {
             rules.routes.check_unmatched(route, observer);
         }
-        if route.is_some_and(|route| route.exempt) {
+        let settings = route.unwrap_or(&rules.layer);
+        if settings.exempt {
             self.refuse_denied(parts)?;
             return Ok(self.exempt(ExemptCause::Route));
         }
-        let cost = route.and_then(|route| route.cost.as_ref()).unwrap_or(&rules.cost);
-        let cost = RequestCost::new(parts, cost, route.map(|route| &route.named_costs), &rules.named_costs);
-        let policies = route.and_then(|route| route.policies.as_deref()).unwrap_or(&*rules.policies);
+        let named_costs = [&settings.named_costs, &rules.layer.named_costs];
+        let cost = RequestCost::new(parts, rules.plain_cost(settings), named_costs);
+        let policies = rules.first_policies(settings);
         let holding = Holding { limiter: &self.limiter, settles: self.settling.is_some(), can_hold };
-        let mut charges = Charges::new(check, &cost, rules.shadow, holding);
+        let mut charges = Charges::new(check, &cost, rules.is_shadow(), holding);
         let mut exempt = self.charge_or_pass(rules, &self.first, policies, parts, &mut charges)?;
-        for other in &self.others {
+        for (other, policies) in self.others.iter().zip(&rules.others) {
             // If several keys are exempt, a missing key is the reported cause, because it may be a mistake in the
             // setup.
-            let cause = self.charge_or_pass(rules, &other.extraction, &*other.policies, parts, &mut charges)?;
+            let cause = self.charge_or_pass(rules, other, &**policies, parts, &mut charges)?;
             exempt = if exempt == Some(ExemptCause::MissingKey) { exempt } else { cause.or(exempt) };
         }
         if let Some(cause) = exempt.filter(|_| charges.is_empty()) {
@@ -103,13 +107,13 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if check.is_shadow() {
             self.warn_on_only_shadow(rules, check);
         }
-        Ok(Prepared::Check(route.and_then(|route| route.failure).unwrap_or(rules.failure)))
+        Ok(Prepared::Check(rules.failure(settings)))
     }
 
     /// Refuses a request whose address is denied for one of the keys.
     fn refuse_denied(&self, parts: &Parts) -> Result<(), Refusal> {
         refuse_denied(&*self.first.extractor, parts)?;
-        self.others.iter().try_for_each(|other| refuse_denied(&*other.extraction.extractor, parts))
+        self.others.iter().try_for_each(|other| refuse_denied(&*other.extractor, parts))
     }
 
     /// Reports an exempt request.

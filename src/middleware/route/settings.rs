@@ -212,7 +212,7 @@ impl Route {
     }
 }
 
-/// The settings of a [`Route`], as the table stores them.
+/// What applies to some requests: those of a [`Route`], or those of a layer that no route covers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) cost: Option<Cost>,
@@ -221,7 +221,7 @@ pub(crate) struct Settings {
     pub(crate) policies: Option<SharedSource>,
     pub(crate) exempt: bool,
     /// Whether one of the table's first requests has matched the route.
-    pub(super) matched: Arc<AtomicBool>,
+    pub(in crate::middleware) matched: Arc<AtomicBool>,
 }
 
 impl Route {
@@ -230,5 +230,21 @@ impl Route {
         let Self { cost, named_costs, failure, policies, exempt, mistake: own } = self;
         mistake.keep(own.found());
         Settings { cost, named_costs, failure, policies, exempt, matched: Arc::default() }
+    }
+}
+
+impl Settings {
+    /// These settings, and those of `base` where there are none.
+    #[cfg(feature = "serde")]
+    pub(in crate::middleware) fn over(&self, base: Self) -> Self {
+        let own = self.clone();
+        Self {
+            cost: own.cost.or(base.cost),
+            failure: own.failure.or(base.failure),
+            named_costs: own.named_costs.over(base.named_costs),
+            policies: own.policies.or(base.policies),
+            exempt: own.exempt || base.exempt,
+            matched: own.matched,
+        }
     }
 }

@@ -84,6 +84,13 @@ impl RouteTable {
         Ok(())
     }
 
+    /// Adds the routes of `other`.
+    #[cfg(feature = "serde")]
+    pub(in crate::middleware) fn extend(&mut self, other: &Self) -> Result<(), ConfigError> {
+        let mut rows = other.entries.iter().flat_map(|entry| &entry.rows);
+        rows.try_for_each(|row| self.insert(&row.route, row.settings.clone()))
+    }
+
     /// Counts a request. At the end of the countdown, reports each route that no request has matched.
     #[inline]
     pub(crate) fn check_unmatched(&self, matched: Option<&Settings>, observer: &dyn Observer) {

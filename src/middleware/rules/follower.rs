@@ -4,23 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::value::{OtherPolicies, Rules};
+use super::value::Rules;
 use crate::{error::ConfigError, limiter::Limiter};
 
 /// The rules of one layer and its clones, and what is needed to replace them.
 pub(crate) struct Follower {
     current: ArcSwap<Rules>,
-    /// The changes that the layer's setters have made. They apply to all rules that replace the present ones.
-    changes: Vec<Change>,
-    /// The policies of the further keys.
-    others: OtherPolicies,
-    /// Whether the layer settles holds.
-    settles: bool,
+    /// What the layer's setters have set. It precedes the settings of all rules that replace the present ones.
+    own: Rules,
     limiter: Limiter,
     owner: Arc<dyn RulesOwner>,
 }
-
-type Change = Arc<dyn Fn(&mut Rules) + Send + Sync>;
 
 /// Replaces the rules of followers. Followers keep their owner alive.
 pub(crate) trait RulesOwner: Send + Sync {
@@ -48,10 +42,9 @@ impl LockedFollowers<'_> {
         self.0.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Adds a follower without changes and without further keys.
+    /// Adds a follower that has no settings of its own.
     pub(crate) fn add(&mut self, rules: Rules, limiter: Limiter, owner: Arc<dyn RulesOwner>) -> Arc<Follower> {
-        let current = ArcSwap::from_pointee(rules);
-        self.insert(Follower { current, changes: Vec::new(), others: Vec::new(), settles: false, limiter, owner })
+        self.insert(Follower { current: ArcSwap::from_pointee(rules), own: Rules::default(), limiter, owner })
     }
 
     fn insert(&mut self, follower: Follower) -> Arc<Follower> {
@@ -73,12 +66,15 @@ impl Follower {
         &self.limiter
     }
 
-    /// The rules that follow from `base`: with the changes of the layer's setters, and checked together with its
-    /// further keys.
-    pub(crate) fn derive(&self, mut base: Rules) -> Result<Rules, ConfigError> {
-        self.changes.iter().for_each(|change| change(&mut base));
-        base.validate(&self.others, self.settles, &self.limiter)?;
-        Ok(base)
+    /// The rules that follow from `base`: with the layer's own settings before those of `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if they do not fit together.
+    pub(crate) fn derive(&self, base: Rules) -> Result<Rules, ConfigError> {
+        let rules = self.own.over(base);
+        rules.validate(&self.limiter)?;
+        Ok(rules)
     }
 
     /// Replaces the rules for all requests that start from now on. Returns the old rules.
@@ -86,33 +82,13 @@ impl Follower {
         self.current.swap(Arc::new(rules))
     }
 
-    pub(super) fn changed(&self, change: impl Fn(&mut Rules) + Send + Sync + 'static) -> Arc<Self> {
+    /// The follower of a layer whose setter has made `change`.
+    pub(super) fn changed(&self, change: impl Fn(&mut Rules)) -> Arc<Self> {
         let mut followers = self.owner.followers().lock();
-        let mut rules = Rules::clone(&self.load());
-        change(&mut rules);
-        followers.insert(self.copy(rules, Some(Arc::new(change)), self.others.clone()))
-    }
-
-    pub(super) fn with_others(&self, others: OtherPolicies) -> Arc<Self> {
-        let mut followers = self.owner.followers().lock();
-        let rules = Rules::clone(&self.load());
-        followers.insert(self.copy(rules, None, others))
-    }
-
-    pub(super) fn settling(&self) -> Arc<Self> {
-        let mut followers = self.owner.followers().lock();
-        let rules = Rules::clone(&self.load());
-        followers.insert(Self { settles: true, ..self.copy(rules, None, self.others.clone()) })
-    }
-
-    fn copy(&self, rules: Rules, change: Option<Change>, others: OtherPolicies) -> Self {
-        Self {
-            current: ArcSwap::from_pointee(rules),
-            changes: self.changes.iter().cloned().chain(change).collect(),
-            others,
-            settles: self.settles,
-            limiter: self.limiter.clone(),
-            owner: Arc::clone(&self.owner),
-        }
+        let (mut own, mut current) = (self.own.clone(), Rules::clone(&self.load()));
+        change(&mut own);
+        change(&mut current);
+        let (limiter, owner) = (self.limiter.clone(), Arc::clone(&self.owner));
+        followers.insert(Self { current: ArcSwap::from_pointee(current), own, limiter, owner })
     }
 }

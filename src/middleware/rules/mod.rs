@@ -10,4 +10,4 @@ mod value;
 #[cfg(feature = "serde")]
 pub(crate) use self::follower::{Follower, Followers, RulesOwner};
 pub(super) use self::source::{KeptRules, RulesSource};
-pub(crate) use self::value::{OtherPolicies, Rules};
+pub(crate) use self::value::Rules;

@@ -6,10 +6,7 @@ use std::{fmt, ops::Deref};
 
 #[cfg(feature = "serde")]
 use super::follower::Follower;
-use super::{
-    judged::Judged,
-    value::{OtherPolicies, Rules},
-};
+use super::{judged::Judged, value::Rules};
 
 /// The rules of a layer, as the layer holds them.
 #[derive(Clone)]
@@ -49,40 +46,14 @@ impl RulesSource {
     }
 
     /// Makes a change that also applies to all rules that replace the present ones.
-    pub(in crate::middleware) fn change(&mut self, change: impl Fn(&mut Rules) + Send + Sync + 'static) {
+    pub(in crate::middleware) fn change(&mut self, change: impl Fn(&mut Rules)) {
         match self {
-            Self::Fixed(rules) => change(rules),
+            Self::Fixed(rules) => {
+                change(rules);
+                rules.judged = Judged::default();
+            }
             #[cfg(feature = "serde")]
             Self::Live(follower) => *self = Self::Live(follower.changed(change)),
-        }
-    }
-
-    /// Says that the layer will be another one, so that it is judged anew.
-    pub(in crate::middleware) fn forget_judgement(&mut self) {
-        match self {
-            Self::Fixed(rules) => rules.judged = Judged::default(),
-            // Each change makes a new follower, whose rules are a copy.
-            #[cfg(feature = "serde")]
-            Self::Live(_) => {}
-        }
-    }
-
-    /// Says that the layer settles holds, so that rules which replace the present ones need a policy with holds.
-    pub(in crate::middleware) fn settle(&mut self) {
-        match self {
-            Self::Fixed(_) => {}
-            #[cfg(feature = "serde")]
-            Self::Live(follower) => *self = Self::Live(follower.settling()),
-        }
-    }
-
-    /// Sets the policies of the further keys, which are checked together with the rules.
-    #[cfg_attr(not(feature = "serde"), expect(unused_variables, reason = "fixed rules are checked by their layer"))]
-    pub(in crate::middleware) fn set_others(&mut self, others: OtherPolicies) {
-        match self {
-            Self::Fixed(_) => {}
-            #[cfg(feature = "serde")]
-            Self::Live(follower) => *self = Self::Live(follower.with_others(others)),
         }
     }
 }

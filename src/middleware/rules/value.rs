@@ -1,12 +1,12 @@
 //! The rules as a value, and their checks.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter, sync::Arc};
 
 use http::request::Parts;
 
 use super::judged::Judged;
 use crate::{
-    cost::{Cost, NamedCosts},
+    cost::Cost,
     error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
     headers::Writer,
@@ -14,24 +14,22 @@ use crate::{
     limiter::Limiter,
     middleware::route::{Route, RouteTable, Settings},
     observe::{ObservedRequest, Once},
-    policy::{Policy, PolicySource},
+    policy::{Policy, PolicySource, SharedSource},
 };
 
-/// The policies of the further keys of a layer.
-pub(crate) type OtherPolicies = Vec<Arc<dyn PolicySource>>;
-
 /// The rules by which a layer judges a request. A request uses one value from its start to its end.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Rules {
-    /// The policies of the first key.
-    pub(in crate::middleware) policies: Arc<dyn PolicySource>,
-    pub(in crate::middleware) cost: Cost,
-    pub(in crate::middleware) named_costs: NamedCosts,
-    pub(in crate::middleware) failure: FailurePolicy,
+    /// What applies where a route has no setting of its own.
+    pub(in crate::middleware) layer: Settings,
+    /// The policies of the further keys.
+    pub(in crate::middleware) others: Vec<SharedSource>,
     pub(in crate::middleware) routes: RouteTable,
-    pub(in crate::middleware) writer: Writer,
+    /// Whether the layer settles holds.
+    pub(in crate::middleware) settles: bool,
     /// Whether the layer refuses nothing.
-    pub(in crate::middleware) shadow: bool,
+    pub(in crate::middleware) shadow: Option<bool>,
+    pub(in crate::middleware) writer: Option<Writer>,
     /// Whether the warning that these rules refuse nothing is due. Clones share it.
     pub(in crate::middleware) only_shadow: Arc<Once>,
     /// Whether the warning that requests run without a slot is due. Clones share it.
@@ -42,66 +40,96 @@ pub(crate) struct Rules {
     pub(in crate::middleware) judged: Judged,
 }
 
+static ONE: Cost = Cost::ONE;
+static NO_POLICIES: [Policy; 0] = [];
+
 impl Rules {
+    /// Rules under which each request costs one unit of `policies`.
     pub(in crate::middleware) fn new(policies: impl PolicySource) -> Self {
-        Self {
-            policies: Arc::new(policies),
-            cost: Cost::ONE,
-            named_costs: NamedCosts::default(),
-            failure: FailurePolicy::default(),
-            routes: RouteTable::default(),
-            writer: Writer::default(),
-            shadow: false,
-            only_shadow: Arc::default(),
-            without_slot: Arc::default(),
-            mistake: FirstMistake::default(),
-            judged: Judged::default(),
+        let layer = Settings { policies: Some(SharedSource::new(policies)), ..Settings::default() };
+        Self { layer, ..Self::default() }
+    }
+
+    /// These settings, and those of `base` where there are none.
+    #[cfg(feature = "serde")]
+    pub(super) fn over(&self, mut base: Self) -> Self {
+        base.layer = self.layer.over(base.layer);
+        base.others.extend_from_slice(&self.others);
+        base.settles |= self.settles;
+        base.shadow = self.shadow.or(base.shadow);
+        base.writer = self.writer.or(base.writer);
+        base.mistake.keep(self.mistake.found());
+        base.mistake.keep(base.routes.extend(&self.routes));
+        base
+    }
+
+    pub(in crate::middleware) fn set_cost(&mut self, cost: Result<Cost, ConfigError>) {
+        self.layer.cost = self.mistake.keep(cost).or(self.layer.cost.take());
+    }
+
+    pub(in crate::middleware) fn set_cost_of(&mut self, policy: &str, cost: Result<Cost, ConfigError>) {
+        if let Some(cost) = self.mistake.keep(cost) {
+            self.layer.named_costs.set(policy, cost);
         }
     }
 
-    /// Checks everything that can be checked without a request. `others` are the policies of the further keys.
-    /// `settles` says whether the layer settles holds.
+    /// Adds the settings of a route.
+    pub(in crate::middleware) fn add_route(&mut self, route: &str, settings: Route) {
+        let settings = settings.into_settings(&mut self.mistake);
+        self.mistake.keep(self.routes.insert(route, settings));
+    }
+
+    pub(in crate::middleware) fn is_shadow(&self) -> bool {
+        self.shadow.unwrap_or_default()
+    }
+
+    pub(in crate::middleware) fn writer(&self) -> Writer {
+        self.writer.unwrap_or_default()
+    }
+
+    /// The failure policy of requests with `settings`.
+    pub(in crate::middleware) fn failure(&self, settings: &Settings) -> FailurePolicy {
+        settings.failure.or(self.layer.failure).unwrap_or_default()
+    }
+
+    /// The cost of requests with `settings` under policies without a cost of their own.
+    pub(in crate::middleware) fn plain_cost<'a>(&'a self, settings: &'a Settings) -> &'a Cost {
+        settings.cost.as_ref().or(self.layer.cost.as_ref()).unwrap_or(&ONE)
+    }
+
+    /// The policies of the first key for requests with `settings`.
+    pub(in crate::middleware) fn first_policies<'a>(&'a self, settings: &'a Settings) -> &'a dyn PolicySource {
+        settings.policies.as_deref().or(self.layer.policies.as_deref()).unwrap_or(&NO_POLICIES)
+    }
+
+    /// Checks everything that can be checked without a request.
     ///
     /// # Errors
     ///
     /// The first mistake in one setting. Otherwise settings that do not fit together: a fixed cost that can never pass,
     /// the cost of an unknown policy, two policies that would share a count, a list without policies, a missing local
     /// fallback, or holds that the policies or the store do not have.
-    pub(in crate::middleware) fn validate(
-        &self,
-        others: &OtherPolicies,
-        settles: bool,
-        limiter: &Limiter,
-    ) -> Result<(), ConfigError> {
+    pub(in crate::middleware) fn validate(&self, limiter: &Limiter) -> Result<(), ConfigError> {
         limiter.validate()?;
         self.mistake.found()?;
-        for source in self.all_sources(others) {
+        for source in self.all_sources() {
             source.validate()?;
         }
-        let layer = Settings::default();
-        for policy in self.named_costs.names() {
-            self.require_policy(policy, &layer, others)?;
+        for settings in iter::once(&self.layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
+            self.validate_entry(settings, limiter)?;
         }
-        for settings in std::iter::once(&layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
-            self.validate_entry(settings, others, limiter)?;
-        }
-        self.validate_holds(others, settles, limiter)
+        self.validate_holds(limiter)
     }
 
     /// Checks requests with `settings`.
-    fn validate_entry(
-        &self,
-        settings: &Settings,
-        others: &OtherPolicies,
-        limiter: &Limiter,
-    ) -> Result<(), ConfigError> {
-        if settings.failure.unwrap_or(self.failure) == FailurePolicy::Local && !limiter.has_fallback() {
+    fn validate_entry(&self, settings: &Settings, limiter: &Limiter) -> Result<(), ConfigError> {
+        for policy in settings.named_costs.names() {
+            self.require_policy(policy, settings)?;
+        }
+        if self.failure(settings) == FailurePolicy::Local && !limiter.has_fallback() {
             return Err(ConfigError::local_without_fallback());
         }
-        for policy in settings.named_costs.names() {
-            self.require_policy(policy, settings, others)?;
-        }
-        let fixed = || self.sources(settings, others).filter_map(PolicySource::fixed);
+        let fixed = || self.sources(settings).filter_map(PolicySource::fixed);
         if fixed().any(<[Policy]>::is_empty) {
             return Err(ConfigError::no_policy());
         }
@@ -117,16 +145,10 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds the settings of a route.
-    pub(in crate::middleware) fn add_route(&mut self, route: &str, settings: Route) {
-        let settings = settings.into_settings(&mut self.mistake);
-        self.mistake.keep(self.routes.insert(route, settings));
-    }
-
     /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
     /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
-    fn require_policy(&self, policy: &str, settings: &Settings, others: &OtherPolicies) -> Result<(), ConfigError> {
-        let Some(known) = self.sources(settings, others).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
+    fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
+        let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
             return Ok(());
         };
         let known: Vec<&str> = known.into_iter().flatten().map(Policy::name).collect();
@@ -139,22 +161,21 @@ impl Rules {
     }
 
     /// Checks what holds need: a policy that has them if the layer settles, and a store that has them.
-    fn validate_holds(&self, others: &OtherPolicies, settles: bool, limiter: &Limiter) -> Result<(), ConfigError> {
-        if settles {
-            self.require_holds(others)?;
+    fn validate_holds(&self, limiter: &Limiter) -> Result<(), ConfigError> {
+        if self.settles {
+            self.require_holds()?;
         }
-        let needs_holds = settles || self.has_concurrency(others);
+        let needs_holds = self.settles || self.has_concurrency();
         if needs_holds && !limiter.has_holds() { Err(ConfigError::store_without_holds()) } else { Ok(()) }
     }
 
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.
-    fn require_holds(&self, others: &OtherPolicies) -> Result<(), ConfigError> {
-        let mut sources = self.all_sources(others);
-        if sources.any(|source| source.fixed().is_none_or(|fixed| fixed.iter().any(|policy| policy.holds().is_some())))
-        {
+    fn require_holds(&self) -> Result<(), ConfigError> {
+        let has_holds = |fixed: &[Policy]| fixed.iter().any(|policy| policy.holds().is_some());
+        if self.all_sources().any(|source| source.fixed().is_none_or(has_holds)) {
             return Ok(());
         }
-        let first = self.all_sources(others).filter_map(PolicySource::fixed).flatten().next();
+        let first = self.all_sources().filter_map(PolicySource::fixed).flatten().next();
         first.map_or(Ok(()), |policy| Err(ConfigError::policy_without_holds(policy.name())))
     }
 
@@ -166,16 +187,15 @@ impl Rules {
     }
 
     /// Whether a fixed policy is a concurrency limit.
-    fn has_concurrency(&self, others: &OtherPolicies) -> bool {
-        self.all_sources(others).filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
+    fn has_concurrency(&self) -> bool {
+        self.all_sources().filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
     }
 
     /// Whether a request with the settings `one` takes a smaller share of the limits of the first key than a request
     /// with the settings `other` (`None`: those of the layer). `false` if the costs or policies are known only with a
     /// request.
     pub(in crate::middleware) fn is_cheaper(&self, one: &Settings, other: Option<&Settings>) -> bool {
-        let layer = Settings::default();
-        match (self.largest_share(one), self.largest_share(other.unwrap_or(&layer))) {
+        match (self.largest_share(one), self.largest_share(other.unwrap_or(&self.layer))) {
             (Some(one), Some(other)) => one.is_less_than(other),
             _ => false,
         }
@@ -187,7 +207,7 @@ impl Rules {
         if settings.exempt {
             return Some(largest);
         }
-        for policy in settings.policies.as_deref().unwrap_or(&*self.policies).fixed()? {
+        for policy in self.first_policies(settings).fixed()? {
             let cost = self.cost_under(policy, settings).fixed()?;
             // A unit of a limit of 60 in an hour takes as long to come back as 60 units of a limit of 60 in a minute.
             let part = u128::from(cost) * u128::from(policy.window_us());
@@ -201,25 +221,19 @@ impl Rules {
 
     /// The cost of requests with `settings` under a policy.
     fn cost_under<'a>(&'a self, policy: &Policy, settings: &'a Settings) -> &'a Cost {
-        let named = settings.named_costs.get(policy).or_else(|| self.named_costs.get(policy));
-        named.or(settings.cost.as_ref()).unwrap_or(&self.cost)
+        let named = settings.named_costs.get(policy).or_else(|| self.layer.named_costs.get(policy));
+        named.unwrap_or_else(|| self.plain_cost(settings))
     }
 
     /// The policy sources of the layer and of all routes.
-    fn all_sources<'a>(&'a self, others: &'a OtherPolicies) -> impl Iterator<Item = &'a dyn PolicySource> {
+    fn all_sources(&self) -> impl Iterator<Item = &dyn PolicySource> {
         let of_routes = self.routes.all().filter_map(|settings| settings.policies.as_deref());
-        let layer = std::iter::once(&*self.policies).chain(others.iter().map(|other| &**other));
-        layer.chain(of_routes)
+        self.sources(&self.layer).chain(of_routes)
     }
 
     /// The policy sources of requests with `settings`: the source of the first key, then the sources of the other keys.
-    fn sources<'a>(
-        &'a self,
-        settings: &'a Settings,
-        others: &'a OtherPolicies,
-    ) -> impl Iterator<Item = &'a dyn PolicySource> {
-        let first = settings.policies.as_deref().unwrap_or(&*self.policies);
-        std::iter::once(first).chain(others.iter().map(|other| &**other))
+    fn sources<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a dyn PolicySource> {
+        iter::once(self.first_policies(settings)).chain(self.others.iter().map(|other| &**other))
     }
 }
 
@@ -239,15 +253,14 @@ impl Share {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policies, cost, named_costs, failure, routes, writer, shadow, mistake, .. } = self;
+        let Self { layer, others, routes, settles, shadow, writer, mistake, .. } = self;
         f.debug_struct("Rules")
-            .field("policies", &policies.fixed())
-            .field("cost", cost)
-            .field("named_costs", named_costs)
-            .field("failure", failure)
+            .field("layer", layer)
+            .field("others", others)
             .field("routes", routes)
-            .field("writer", writer)
+            .field("settles", settles)
             .field("shadow", shadow)
+            .field("writer", writer)
             .field("mistake", mistake)
             .finish_non_exhaustive()
     }
