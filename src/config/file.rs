@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use super::{
-    costs, coverage,
+    costs,
     entry::{Entry, Known},
     fields::{self, Field},
     limits::{Charges, LimitsConfig},
@@ -14,7 +14,7 @@ use super::{
     policy,
     section::{Read, Section, entries},
     tree::Tree,
-    uncharged::{self, Warnings},
+    uncharged::{self, Warnings, exempts_everything},
     values,
 };
 use crate::{
@@ -153,7 +153,7 @@ fn routes<'a>(file: &mut Section, known: &'a Known, mistakes: &mut Mistakes) -> 
     }
     if routes.iter().all(|(_, entry)| entry.is_exempt) {
         let names: Vec<&str> = routes.iter().map(|(name, _)| name.as_str()).collect();
-        if let Some(route) = coverage::exempts_everything(&names) {
+        if let Some(route) = exempts_everything(&names) {
             let message = "the exempt routes cover every request, so nothing would be limited; leave exempt out, or \
                            give a route of its own to what is limited";
             mistakes.add(place.at_route(route).at(fields::EXEMPT.name), message);

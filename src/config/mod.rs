@@ -94,7 +94,6 @@
 //! ```
 
 mod costs;
-mod coverage;
 pub(crate) mod cut;
 mod entry;
 mod fields;

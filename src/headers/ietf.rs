@@ -3,7 +3,6 @@
 use http::HeaderValue;
 
 use super::{
-    bounded_text::BoundedText,
     fields::Fields,
     names::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET},
     number::number,
@@ -138,5 +137,36 @@ fn partition_key(out: &mut Text, quota: &Quota<'_>) {
     if let Some(key) = quota.partition_key {
         out.extend_from_slice(b";pk=");
         bytes(out, key);
+    }
+}
+
+/// Bytes of a text: a policy's name of up to 64 characters, two numbers and the syntax around them.
+const CAPACITY: usize = 128;
+
+/// A text of at most [`CAPACITY`] bytes.
+struct BoundedText {
+    text: [u8; CAPACITY],
+    length: usize,
+}
+
+impl Default for BoundedText {
+    fn default() -> Self {
+        Self { text: [0; CAPACITY], length: 0 }
+    }
+}
+
+impl BoundedText {
+    #[inline]
+    fn push(&mut self, text: &[u8]) {
+        self.text[self.length..][..text.len()].copy_from_slice(text);
+        self.length += text.len();
+    }
+
+    fn push_number(&mut self, number: u64) {
+        self.push(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.text[..self.length]
     }
 }

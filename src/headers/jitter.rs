@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::seconds::whole_seconds;
+use super::number::whole_seconds;
 use crate::runtime::random;
 
 /// Draws the jitter of a wait: a whole number of seconds, because fields contain whole seconds, at most `most` and at

@@ -52,21 +52,21 @@
 //! # }
 //! ```
 
-mod allowed;
-mod bounded_text;
 mod fields;
 mod ietf;
 mod jitter;
 pub(crate) mod names;
 mod number;
 mod quota;
-mod seconds;
 mod snapshot;
 mod structured;
 mod style;
 mod writer;
 mod x_rate_limit;
 
-pub(crate) use self::{allowed::AllowedFields, fields::insert_rejection, seconds::whole_seconds};
 pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
+pub(crate) use self::{
+    fields::{AllowedFields, insert_rejection},
+    number::whole_seconds,
+};
 pub use crate::key::partition::PartitionKeys;

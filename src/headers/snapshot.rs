@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
+    number::{seconds_up, whole_seconds},
     quota::Quota,
-    seconds::{seconds_up, whole_seconds},
 };
 
 /// The quotas at the time of a response, and the options of the writer.

@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{fields::Fields, seconds::seconds_up};
+use super::{fields::Fields, number::seconds_up};
 
 /// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;

@@ -9,8 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::{
-    allowed::AllowedFields,
-    fields::{self, Fields},
+    fields::{self, AllowedFields, Fields},
     ietf, jitter,
     names::{RATELIMIT, RATELIMIT_POLICY},
     quota::Quota,

@@ -13,7 +13,7 @@ use crate::{
     decision::Decision,
     headers::AllowedFields,
     observe::{Event, Warning},
-    rejection::extensions::insert_if_strictest,
+    rejection::respond::insert_if_strictest,
     verdict::Source,
 };
 

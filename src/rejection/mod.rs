@@ -51,17 +51,15 @@
 //! # }
 //! ```
 
-mod body;
 mod denial;
 mod empty;
-pub(crate) mod extensions;
 mod from_check;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod map_body;
 mod plain;
 mod problem;
-mod respond;
+pub(crate) mod respond;
 
 #[cfg(feature = "grpc")]
 pub use self::grpc::GrpcStatus;

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
 
 use super::{
-    body::respond,
     denial::{Denial, Reason},
-    respond::Rejection,
+    respond::{Rejection, respond},
 };
 use crate::headers::whole_seconds;
 

@@ -5,9 +5,8 @@ use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
 use super::{
-    body::respond,
     denial::{Denial, Reason},
-    respond::Rejection,
+    respond::{Rejection, respond},
 };
 
 /// Responds to refused requests with `application/problem+json` (RFC 9457): the default.

@@ -1,8 +1,13 @@
 //! The trait of rejections, and the response to a denial.
 
-use http::{Response, StatusCode, header::WWW_AUTHENTICATE, request::Parts};
+use bytes::Bytes;
+use http::{
+    Extensions, HeaderValue, Method, Response, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE},
+    request::Parts,
+};
 
-use super::{denial::Denial, extensions::insert_if_strictest};
+use super::denial::Denial;
 use crate::{
     decision::Decision,
     headers::{Writer, insert_rejection, whole_seconds},
@@ -109,4 +114,36 @@ impl Denial {
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Inserts `decision`, unless the decision of another layer in `extensions` is stricter. Returns whether there was a
+/// decision of another layer.
+#[inline]
+pub(crate) fn insert_if_strictest(decision: Decision, extensions: &mut Extensions) -> bool {
+    let Some(other) = extensions.insert(decision) else { return false };
+    if extensions.get::<Decision>().is_some_and(|decision| other.strictness() > decision.strictness()) {
+        extensions.insert(other);
+    }
+    true
+}
+
+/// Builds a response. A response to HEAD has the same fields and no content. Its `Content-Length` is set here, because
+/// a server would derive 0 from the empty body.
+pub(super) fn respond<B: From<Bytes>>(
+    parts: &Parts,
+    status: StatusCode,
+    content_type: HeaderValue,
+    content: &[u8],
+) -> Response<B> {
+    let (body, length) = match parts.method {
+        Method::HEAD => (Bytes::new(), Some(content.len())),
+        _ => (Bytes::copy_from_slice(content), None),
+    };
+    let mut response = Response::new(B::from(body));
+    *response.status_mut() = status;
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
 }

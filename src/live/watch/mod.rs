@@ -3,7 +3,6 @@
 mod error;
 mod events;
 mod file;
-mod reason;
 mod regular;
 mod thread;
 

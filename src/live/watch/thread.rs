@@ -7,10 +7,9 @@ use std::{
 };
 
 use super::{
-    error::LimitsFileError,
+    error::{LimitsFileError, reason},
     events::Events,
     file::{Content, WatchedFile},
-    reason::reason,
 };
 use crate::{
     live::{limits::Shared, report::change},

@@ -1,6 +1,8 @@
 //! A response body that carries the holds of its request.
 
 use std::{
+    any::Any,
+    cmp::min,
     error::Error,
     fmt,
     pin::Pin,
@@ -11,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::{pieces, tab::Tab};
+use super::tab::Tab;
 
 pin_project! {
     /// The response body of a layer that [settles](crate::RateLimitLayer::with_settlement) holds: the body of the
@@ -104,7 +106,7 @@ where
         } else if *this.is_cut_off {
             return Poll::Ready(None);
         }
-        let mut frame = match pieces::next(this.rest) {
+        let mut frame = match next_piece(this.rest) {
             Some(piece) => Some(Ok(piece)),
             None => ready!(this.body.as_mut().poll_frame(cx)),
         };
@@ -112,7 +114,7 @@ where
             if let Some(Ok(frame)) = &mut frame
                 && this.rest.is_none()
             {
-                *this.rest = pieces::cut(frame);
+                *this.rest = cut_off(frame);
             }
             // A server that knows that this frame is the last one does not poll again.
             let is_last = || this.rest.is_none() && this.body.is_end_stream();
@@ -158,4 +160,22 @@ impl<B: fmt::Debug> fmt::Debug for HeldBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldBody").field("body", &self.body).field("is_held", &self.tab.is_some()).finish()
     }
+}
+
+/// The largest piece, in bytes. A server takes the next one when it has room: hyper buffers about 400 kB of a response.
+const LARGEST: usize = 64 << 10;
+
+/// Takes what is beyond one piece out of a frame of [`Bytes`]. Other data stays whole: it has no cheap parts.
+fn cut_off<D: 'static>(frame: &mut Frame<D>) -> Option<Bytes> {
+    let data = (frame.data_mut()? as &mut dyn Any).downcast_mut::<Bytes>()?;
+    (data.len() > LARGEST).then(|| data.split_off(LARGEST))
+}
+
+/// The next piece of what was cut off.
+fn next_piece<D: 'static>(rest: &mut Option<Bytes>) -> Option<Frame<D>> {
+    let mut bytes = rest.take()?;
+    let mut piece = Some(bytes.split_to(min(LARGEST, bytes.len())));
+    *rest = Some(bytes).filter(|bytes| !bytes.is_empty());
+    let piece = (&mut piece as &mut dyn Any).downcast_mut::<Option<D>>().and_then(Option::take);
+    Some(Frame::data(piece.expect("only frames of `Bytes` are cut")))
 }

@@ -1,7 +1,7 @@
 //! Holds of requests: made before the service runs, settled when its response says so or its body has ended.
 //!
 //! `tab` has the holds of a request, `bill` what the handler says about its cost, `settle` what the response says,
-//! `body`, `pieces` and `carry` how a response body carries the rest, `guard` how work that outlives the request keeps
+//! `body` and `carry` how a response body carries the rest, `guard` how work that outlives the request keeps
 //! it, and `longest` what happens to a request that holds units for too long.
 
 mod bill;
@@ -9,7 +9,6 @@ mod body;
 mod carry;
 mod guard;
 mod longest;
-mod pieces;
 mod settle;
 mod tab;
 

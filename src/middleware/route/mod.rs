@@ -1,6 +1,5 @@
 //! Settings by route: the table of [`RateLimitLayer::route`](crate::RateLimitLayer::route).
 
-mod normalized;
 mod pattern;
 mod settings;
 mod table;

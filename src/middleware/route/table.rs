@@ -8,7 +8,6 @@ use std::{
 use http::{Method, request::Parts};
 
 use super::{
-    normalized::is_normalized,
     pattern::Pattern,
     settings::Settings,
     tree::{Kind, Node},
@@ -194,4 +193,23 @@ impl Entry {
 /// also answer HEAD. A CONNECT with a path opens a WebSocket over HTTP/2 (RFC 8441), as a GET does over HTTP/1.1.
 fn inherits_get(method: &Method) -> bool {
     matches!(*method, Method::HEAD | Method::CONNECT)
+}
+
+/// Whether a server that normalizes paths leaves `path` unchanged: no segment is empty, `.` or `..`.
+///
+/// Decodes `%2e`, `%2f`, `%5c` and `%3b`, reads a backslash as a slash, and ignores the text after a semicolon in a
+/// segment, because some servers do the same.
+fn is_normalized(path: &str) -> bool {
+    let mut path = path.replace('\\', "/");
+    if path.contains('%') {
+        path.make_ascii_lowercase();
+        for (encoded, character) in [("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("%3b", ";")] {
+            path = path.replace(encoded, character);
+        }
+    }
+    path == "/"
+        || path.split('/').skip(1).all(|segment| {
+            let name = segment.split_once(';').map_or(segment, |(name, _)| name);
+            !matches!(name, "" | "." | "..")
+        })
 }
