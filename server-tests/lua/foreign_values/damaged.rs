@@ -74,6 +74,11 @@ fn a_damaged_ban_fails_its_own_check_and_each_change_by_hand_and_stays_as_it_is(
         let at = if *algorithm == SLIDING_WINDOW_LOG { 32 } else { 40 };
         let not_a_number = [&ban[..at], &doubles(&[f64::NAN]), &ban[at + 8..]].concat();
         damaged.push((*algorithm, "has no number", not_a_number));
+        if *algorithm != SLIDING_WINDOW_LOG {
+            let at = if *algorithm == FIXED_WINDOW { 48 } else { 56 };
+            let no_time = [&ban[..at], &doubles(&[f64::NAN]), &ban[at + 8..]].concat();
+            damaged.push((*algorithm, "has no time of the last charge", no_time));
+        }
     }
     for (algorithm, what, value) in damaged {
         for usage in [COMMIT, COUNT_REJECTED, EVALUATE, REFUND, RECORD, CREDIT, BAN_BY_HAND, UNBAN, FORGET_DENIALS] {
