@@ -197,6 +197,9 @@ async fn inspect_bans_under_every_policy_of_the_limits_file_and_takes_and_gives_
         assert!(state(&banned, policy).iter().any(|cell| cell.starts_with("1m")), "{banned:?}");
     }
     assert!(banned.stderr.contains("login: this is a shadow policy"), "{banned:?}");
+    assert!(banned.stderr.contains("refuses the client from its next check on"), "{banned:?}");
+    let shadow = service.inspect("ban", &[&["--policy", "login"], &file[..], &["90s"]].concat());
+    assert!(!shadow.stderr.contains("refuses the client"), "{shadow:?}");
     let ended = service.inspect("unban", &file);
     assert!(done(&ended, "per-client").starts_with("a ban ended") && done(&ended, "login").starts_with("a ban ended"));
 

@@ -61,7 +61,7 @@ pub(super) async fn run(
         match change.make(client, &before).await {
             Ok(changed) => {
                 rows.push(row(policy, &change.done(&before, changed)));
-                has_changed |= changed > 0;
+                has_changed |= changed > 0 && !change.refuses_nothing(policy);
                 report.advise(change.advice(&before, changed));
             }
             // What was done before is printed first.
@@ -141,7 +141,7 @@ impl Change {
             advice.push(beside.advice(policy, "change that limit instead"));
         }
         match (self, policy.lease()) {
-            (Self::Ban(_), _) if policy.is_shadow() => {
+            _ if self.refuses_nothing(policy) => {
                 advice.push(format!("{name}: this is a shadow policy, which reports the ban and refuses nothing"));
             }
             (Self::Ban(_) | Self::Take(_), Some(_)) => advice.push(format!(
@@ -154,6 +154,11 @@ impl Change {
             _ => {}
         }
         advice
+    }
+
+    /// Whether the change is a ban that no request notices.
+    fn refuses_nothing(self, policy: &Policy) -> bool {
+        matches!(self, Self::Ban(_)) && policy.is_shadow()
     }
 
     /// When the service notices the change.
