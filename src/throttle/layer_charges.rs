@@ -85,8 +85,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// [`Acquire::and`](crate::limiter::Acquire::and). A request whose cost is 0 under the first policy is exempt from
     /// all limits.
     ///
-    /// The [mistakes](Self#mistakes) of [`with_cost`](Self::with_cost), for this policy. A [concurrency
-    /// limit](Policy::concurrent) is one too: it has to be the first policy.
+    /// The [mistakes](Self#mistakes) of [`with_cost`](Self::with_cost), for this policy. A second policy of one name is
+    /// one too, and so is a [concurrency limit](Policy::concurrent), which has to be the first policy.
     ///
     /// # Examples
     ///
@@ -114,6 +114,9 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         let Self { key, cost: first, head, settings } = self.change(|settings| {
             if policy.is_concurrent() {
                 settings.mistake.add(ConfigError::concurrency_needs_hold(policy.name()));
+            }
+            if settings.policies().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+                settings.mistake.add(ConfigError::duplicate_policy(policy.name()));
             }
             settings.mistake.keep(cost.check_fixed(&policy));
             settings.further.push(policy);

@@ -59,6 +59,11 @@ impl Settings {
         }
     }
 
+    /// All policies, the first one first.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&self.policy).chain(&self.further)
+    }
+
     /// Checks everything that can be checked without a call.
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         self.limiter.validate()?;

@@ -61,6 +61,16 @@ fn a_cost_after_further_limits_is_a_configuration_error_that_names_the_order() {
     says(error, "the cost would replace those of the further limits; call `with_cost` before `and_limit`");
 }
 
+/// Each call would be an error: the two would share one count.
+#[tokio::test]
+async fn two_limits_of_one_name_are_a_configuration_error_before_the_first_call() {
+    let name = r#"two policies of one check are called "Tokens" "#;
+    let twice = layer().and_limit(Policy::per_minute("Tokens", 500).unwrap(), 1);
+    says(twice.validated().unwrap_err(), name);
+    let further = layer().and_limit(requests(3), 1).and_limit(requests(3), 1);
+    says(further.validated().unwrap_err(), r#"two policies of one check are called "requests" "#);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_a_slot_and_for_a_rate() {
     let concurrent = Policy::concurrent("calls", 2).unwrap();
