@@ -58,11 +58,15 @@ pub(super) fn nearest<'a>(written: &str, words: impl Iterator<Item = &'a str>) -
     }
 }
 
+/// The most characters of a word that are compared, because the time grows with their square. No word of a file and no
+/// name of a policy has more.
+const COMPARED: usize = 64;
+
 /// The number of characters to insert, delete, replace or swap with the next that turns one word into the other,
 /// without regard to case and with `_` for `-`. Words of very different lengths are as far apart as their lengths.
 fn distance(one: &str, other: &str) -> usize {
     let characters = |word: &str| -> Vec<char> {
-        word.chars().map(|c| if c == '_' { '-' } else { c.to_ascii_lowercase() }).collect()
+        word.chars().take(COMPARED).map(|c| if c == '_' { '-' } else { c.to_ascii_lowercase() }).collect()
     };
     if one.len().abs_diff(other.len()) > 8 {
         return one.len().abs_diff(other.len());

@@ -9,7 +9,7 @@ use std::{
 
 use tollgate::GlobalKey;
 
-use super::{check, with_policy};
+use super::{check, mistakes, with_policy};
 use crate::support::app::limiter;
 
 /// A file with this number of routes.
@@ -50,4 +50,30 @@ fn eight_times_the_routes_load_in_about_eight_times_the_time() {
         }
     }
     panic!("1 000 routes in {small:?}, 8 000 in {large:?}");
+}
+
+/// A tree of so many segments would exhaust the stack of the thread that watches the file.
+#[test]
+fn law_6_a_route_with_thousands_of_segments_is_a_mistake() {
+    let with_route = |segments: usize| with_policy(&format!("routes.\"{}\".cost = 2", "/a".repeat(segments)));
+    let [mistake] = &mistakes(&with_route(20_000))[..] else { panic!("one mistake") };
+    assert!(
+        mistake.ends_with(
+            "a route with 20000 segments is too long; write {*rest} in place of the last ones, at most 256 in all"
+        ),
+        "{mistake}"
+    );
+    assert!(check(&with_route(256)).unwrap().layer(limiter(), GlobalKey).is_ok());
+}
+
+/// To compare these two names letter by letter would take an hour.
+#[test]
+fn law_6_long_names_are_compared_in_a_short_time() {
+    let policy = |name: &str| format!("policies.{name}.rate = \"5/s\"\n");
+    let others: String = (0..8).map(|number| policy(&format!("q{number}"))).collect();
+    let (known, unknown) = ("x".repeat(400_000), "y".repeat(400_000));
+    let file = format!("{others}{}routes.\"/a\".policies = [\"{unknown}\"]", policy(&known));
+    let [unusable, wrong] = &mistakes(&with_policy(&file))[..] else { panic!("two mistakes") };
+    assert!(unusable.contains("is not usable in a header") || unusable.ends_with("..."), "{unusable}");
+    assert!(wrong.contains(": no policy is called \"yyy") && wrong.len() < 600, "{wrong}");
 }

@@ -40,8 +40,18 @@ const METHODS: [Method; 9] = [
     Method::PATCH,
 ];
 
+/// The most segments of a route. The table is a tree of segments, which a deep route would make too deep for a stack.
+const MOST_SEGMENTS: usize = 256;
+
 impl<'a> Pattern<'a> {
     pub(super) fn parse(route: &'a str) -> Result<Self, ConfigError> {
+        let segments = route.matches('/').count();
+        if segments > MOST_SEGMENTS {
+            return Err(ConfigError::new(format!(
+                "a route with {segments} segments is too long; write {{*rest}} in place of the last ones, at most \
+                 {MOST_SEGMENTS} in all"
+            )));
+        }
         read(route).map_err(|advice| ConfigError::new(format!("route {route:?} is not understood: {advice}")))
     }
 }
@@ -66,8 +76,9 @@ fn read(route: &str) -> Result<Pattern<'_>, String> {
     if let Some(old) = segments(path).find(|segment| segment.starts_with([':', '*'])) {
         return Err(format!("this is the syntax of axum 0.7; write {:?}", in_braces(path, old)));
     }
+    let count = segments(path).count();
     for (place, segment) in segments(path).enumerate() {
-        let last = place + 1 == segments(path).count() && path.len() == written.len();
+        let last = place + 1 == count && path.len() == written.len();
         match Segment::parse(segment)? {
             Segment::Rest if !last => {
                 return Err(format!("{segment} covers the rest of the path; write it as the last segment"));
