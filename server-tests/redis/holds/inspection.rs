@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tollgate::{
-    ManualClock, Policy, RedisStore,
+    Check, ErrorKind, ManualClock, Policy, RedisStore,
     policy::{Holds, Unsettled},
-    store::{HoldChange, OpenHolds},
+    redis,
+    store::{HoldChange, OpenHolds, Store},
 };
 
-use super::{available, builder, change, hold, with_clock};
+use super::{answer, available, builder, change, hold, with_clock};
 use crate::support::{
     cluster::Cluster,
     redis_server::{RedisServer, calls},
@@ -94,4 +95,39 @@ async fn a_value_that_is_no_set_of_holds_is_an_error_that_names_no_key() {
     server.command("SET tollgate:{alice}:uploads(holds):l5:1s poison");
     let error = store.open_holds("alice", &uploads).await.unwrap_err();
     assert!(error.to_string().contains("WRONGTYPE") && !error.to_string().contains("alice"), "{error}");
+}
+
+/// Inspection must not report holds under which the service gets no verdict.
+#[tokio::test]
+async fn holds_that_checks_refuse_are_an_error_of_inspection_and_others_are_not() {
+    let server = RedisServer::start();
+    let store = builder().open(&server.url()).unwrap();
+    let uploads = Policy::concurrent("uploads", 3).unwrap();
+    let head = |covered: f64| [b"t", &[0; 16][..], &covered.to_le_bytes()].concat();
+    let (later, slot) = (4e15, |name: &str| (name.as_bytes().to_vec(), 4e15));
+    let cases = [
+        (vec![(head(later), -1.0), slot("12345678"), (b"12345678c".to_vec(), 2e20)], true),
+        (vec![(head(later), -1.0), slot("1234567890")], false),
+        (vec![(head(f64::NAN), -1.0), slot("12345678")], false),
+        (vec![(head(-1.0), -1.0), slot("12345678")], false),
+        (vec![(head(2f64.powi(54)), -1.0), slot("12345678")], false),
+    ];
+    for (number, (members, is_read)) in cases.into_iter().enumerate() {
+        server.command("FLUSHALL");
+        let mut command = redis::cmd("ZADD");
+        command.arg("tollgate:{alice}:uploads(holds):l5:1s");
+        for (member, score) in members {
+            command.arg(score).arg(member);
+        }
+        command.exec(&mut server.connection()).unwrap();
+        let checked = answer(store.check(&Check::hold("alice", &uploads, 1))).await.map(drop);
+        let found = store.open_holds("alice", &uploads).await.map(drop);
+        for result in [checked, found] {
+            assert_eq!(
+                result.map_err(|error| error.kind()),
+                if is_read { Ok(()) } else { Err(ErrorKind::BadKey) },
+                "{number}"
+            );
+        }
+    }
 }

@@ -30,6 +30,9 @@ pub struct OpenHolds {
 /// The name of the head has `t` and three doubles.
 const HEAD_BYTES: usize = 25;
 
+/// No other member has a longer name than that of a hold's units: its id and `c`.
+const MEMBER_BYTES: usize = 9;
+
 /// Members that one command reads. Redis answers no other command meanwhile.
 const PAGE: usize = 1_000;
 
@@ -82,10 +85,13 @@ async fn read(client: &Client, connection: &mut RoutedConnection, holds: &str) -
             seconds * 1e6 + micros
         }
     };
-    let head: Vec<(Vec<u8>, f64)> =
-        connection.query(redis::cmd("ZRANGE").arg(holds).arg(0).arg(0).arg("WITHSCORES")).await?;
-    let Some((head, score)) = head.first() else { return Ok(Some(OpenHolds::default())) };
+    let first: Vec<(Vec<u8>, f64)> =
+        connection.query(redis::cmd("ZRANGE").arg(holds).arg(0).arg(1).arg("WITHSCORES")).await?;
+    let Some((head, score)) = first.first() else { return Ok(Some(OpenHolds::default())) };
     let (Some(units), Some(own)) = (units(*score), own_time(head, now)) else { return Ok(None) };
+    if first.get(1).is_some_and(|(member, _)| member.len() > MEMBER_BYTES) {
+        return Ok(None);
+    }
     // With a client's clock the time of the holds stands still instead of running behind.
     let now = if client.clock.now_us().is_none() { own } else { now };
     let mut found = OpenHolds { units, ..OpenHolds::default() };
@@ -130,7 +136,10 @@ fn own_time(head: &[u8], now: f64) -> Option<f64> {
         let bytes = head.get(1 + 8 * place..9 + 8 * place).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0.0, f64::from_le_bytes)
     };
-    let [reached, offset] = [0, 1].map(number);
+    let [reached, offset, covered] = [0, 1, 2].map(number);
+    if !(0.0..2f64.powi(54)).contains(&covered) {
+        return None;
+    }
     let largest = 2f64.powi(53);
     let is_step = offset >= 0.0 && now + offset < largest && reached < largest;
     let is_whole = offset.fract() == 0.0 && reached.fract() == 0.0;
