@@ -154,7 +154,8 @@ impl Warning {
         let text = format!(
             "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local \
              are refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, \
-             or give the number of instances with `Limiter::with_local`"
+             delete the key if another program has written it, or give the number of instances with \
+             `Limiter::with_local`"
         );
         Self::new("instances_unknown", text)
     }
