@@ -2,7 +2,15 @@
 
 use std::cell::RefCell;
 
-use crate::{callers::Place, plan::mode::Mode, service::seen::Seen};
+use crate::{
+    place::Place,
+    plan::{
+        mode::{Mode, TTL},
+        swarm::LONGEST_FAULT,
+    },
+    service::seen::Seen,
+    time::now,
+};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +97,14 @@ impl Call {
     fn is_admitted(&self) -> bool {
         matches!(self.outcome, Outcome::Admitted { .. })
     }
+}
+
+/// How long a call may be on its way after its caller has gone: a fault that keeps it, and the way.
+const ON_ITS_WAY: u64 = LONGEST_FAULT + 300;
+
+/// Until when the units of a call with an unknown fate may be held or charged.
+pub(crate) fn may_last_until(mode: Mode) -> u64 {
+    now() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
 }
 
 thread_local! {

@@ -1,10 +1,10 @@
 //! What was found in worlds.
 
 use crate::{
-    callers::Place,
     coverage::Coverage,
     known::Known,
     laws::{Breach, judge},
+    place::Place,
     plan::Plan,
     shrink::shrink,
     world::{self, Report},

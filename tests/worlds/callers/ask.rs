@@ -2,19 +2,13 @@
 
 use tollgate::{Decision, Error};
 
-use super::Place;
 use crate::{
-    history::{self, Call, Outcome},
-    plan::{
-        mode::{Mode, TTL},
-        swarm::LONGEST_FAULT,
-    },
+    history::{self, Call, Outcome, may_last_until},
+    place::Place,
+    plan::mode::Mode,
     rare,
     time::now,
 };
-
-/// How long a call may be on its way after its caller has gone: a fault that keeps it, and the way.
-const ON_ITS_WAY: u64 = LONGEST_FAULT + 300;
 
 /// Recorded when it is dropped, as gone unless it was answered.
 pub(super) struct Ask {
@@ -94,11 +88,6 @@ impl Drop for Ask {
         self.change(|call| call.charged_by = may_last_until(call.mode));
         self.end(Outcome::Gone);
     }
-}
-
-/// Until when the units of a call with an unknown fate may be held or charged.
-pub(crate) fn may_last_until(mode: Mode) -> u64 {
-    now() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
 }
 
 /// Work under a hold, which is recorded however it ends.

@@ -6,12 +6,14 @@ use tollgate::{
 };
 
 use super::{
-    Caller, KEYS,
+    Caller,
     ask::{Ask, Work},
     impatient::Patience,
-    key_name,
 };
-use crate::time::ms;
+use crate::{
+    keys::{KEYS, key_name},
+    time::ms,
+};
 
 impl Caller {
     pub(super) async fn hold(&mut self) {

@@ -10,9 +10,10 @@ use std::{sync::PoisonError, time::Duration};
 use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Error, Limiter};
 
-pub(crate) use self::ask::may_last_until;
 use self::{ask::Ask, impatient::Patience};
 use crate::{
+    keys::{KEYS, SECOND_KEYS, key_name, second_key_name},
+    place::Place,
     plan::mode::Mode,
     process::{SharedLimiter, SharedSite},
     random::Rng,
@@ -20,31 +21,10 @@ use crate::{
     time::{ms, now},
 };
 
-/// The number of keys of a mode.
-pub(crate) const KEYS: u64 = 3;
-/// The number of second keys of a mode.
-pub(crate) const SECOND_KEYS: u64 = 9;
-/// The first of the keys that one caller has for itself.
-pub(crate) const LONE: u64 = 1_000_000;
 /// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
 const THINKING: [u64; 4] = [12, 40, 40, 120];
 /// How long callers of `acquire` wait.
 const MAX_WAIT: Duration = Duration::from_millis(300);
-
-pub(crate) fn key_name(mode: Mode, key: u64) -> String {
-    format!("{mode}-{key}")
-}
-
-pub(crate) fn second_key_name(mode: Mode, key: u64) -> String {
-    format!("{mode}-second-{key}")
-}
-
-/// Where a caller runs: its process, and the runtime there.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Place {
-    pub(crate) process: usize,
-    pub(crate) runtime: usize,
-}
 
 /// A caller.
 #[derive(Clone)]

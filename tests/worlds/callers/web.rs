@@ -13,8 +13,9 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use tower::ServiceExt;
 
-use super::{Caller, KEYS, impatient::Patience, key_name};
+use super::{Caller, impatient::Patience};
 use crate::{
+    keys::{KEYS, key_name},
     plan::mode::{LIMIT, Mode},
     service::{self, COST, EXEMPT, SMALL_LIMIT, script::Script, visit::Visit},
     time::{ms, now},

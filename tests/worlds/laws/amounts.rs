@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     history::{Call, Outcome},
+    keys::KEYS,
     plan::{
         Plan,
         fault::{Fault, Kind},
@@ -76,7 +77,7 @@ pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
     if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || times_more(report) > 0 {
         return None;
     }
-    for key in 0..crate::callers::KEYS {
+    for key in 0..KEYS {
         let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, u64::from(call.charged())))
             .filter(|(_, _, units)| *units > 0)

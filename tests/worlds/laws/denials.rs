@@ -3,12 +3,13 @@
 use super::amounts::keys;
 use crate::{
     history::Call,
+    place::Pause,
     plan::{
         Plan,
         fault::{Fault, Kind},
         mode::{LIMIT, Mode, SLOTS, WINDOW},
     },
-    world::{Pause, Report},
+    world::Report,
 };
 
 /// What a rounded time may add, in milliseconds.

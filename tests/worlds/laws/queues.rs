@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use super::amounts::{keys, of_key};
 use crate::{
     history::{Call, Outcome},
+    place::Pause,
     plan::{
         Plan,
         fault::Fault,
         mode::{LIMIT, Mode, WINDOW},
     },
-    world::{Pause, Report},
+    world::Report,
 };
 
 /// How long before a call the world has to be calm, in milliseconds: a window, and the recovery from a fault.

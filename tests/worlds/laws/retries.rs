@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::amounts::times_more;
 use crate::{
-    callers::LONE,
     history::{Call, Outcome},
+    keys::LONE,
     plan::{
         Plan,
         mode::{Mode, WINDOW},

@@ -1,10 +1,10 @@
 //! How long callers wait, and for how long they get no verdict.
 
 use crate::{
-    callers::Place,
     history::{Call, Outcome},
+    place::{Pause, Place},
     plan::{Plan, fault::Kind, mode::Mode},
-    world::{Pause, Report},
+    world::Report,
 };
 
 /// The deadline, in milliseconds.

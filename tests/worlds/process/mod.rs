@@ -1,9 +1,9 @@
 //! Processes: a limiter and its runtimes, which the world drives in steps of a millisecond.
 
 pub(crate) mod runtime;
+pub(crate) mod thread;
 
 use std::{
-    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -12,14 +12,14 @@ use tokio::runtime::{Handle, Runtime};
 use tollgate::{Limiter, MemoryStore, RedisStore};
 
 use crate::{
-    callers::KEYS,
+    keys::KEYS,
     network,
+    place::Pause,
     plan::{Plan, Watch},
     rare::Watcher,
     server::cluster::{FIRST_PORT, HOST},
     service::{Onlooker, Site},
     time::{ms, now},
-    world::Pause,
 };
 
 pub(crate) struct Process {
@@ -49,24 +49,6 @@ struct OneRuntime {
     stands_until: u64,
     /// The milliseconds that have passed since it stands still.
     missed: u64,
-}
-
-thread_local! {
-    /// For how long the task that runs keeps its thread, in milliseconds.
-    static BLOCKS: Cell<u64> = const { Cell::new(0) };
-    /// Whether the process that runs is being killed.
-    static IS_KILLED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether tasks end because their process is killed.
-pub(crate) fn is_killed() -> bool {
-    IS_KILLED.get()
-}
-
-/// Keeps the thread of the current runtime for some milliseconds. The caller goes on, and what is ready within this
-/// millisecond: then the runtime stands still.
-pub(crate) fn block(milliseconds: u64) {
-    BLOCKS.set(BLOCKS.get().max(milliseconds));
 }
 
 /// How far the clock of a new process is moved: beyond the real time that passes while a world runs.
@@ -134,7 +116,7 @@ impl Process {
                 continue;
             }
             runtime::drive(runtime, std::mem::take(missed));
-            let blocks = BLOCKS.take();
+            let blocks = thread::take_blocks();
             if blocks > 0 {
                 *stands_until = now() + blocks;
                 begun.push(Pause { process: self.number, runtime: Some(index), from: now(), to: *stands_until });
@@ -162,9 +144,7 @@ impl Process {
     /// Ends the process as if it were killed. Its connections have to be cut before.
     pub(crate) fn kill(self) {
         network::set_current(self.number);
-        IS_KILLED.set(true);
-        self.runtimes.into_iter().for_each(|runtime| drop_runtime(runtime.runtime));
-        IS_KILLED.set(false);
+        thread::kill(|| self.runtimes.into_iter().for_each(|runtime| drop_runtime(runtime.runtime)));
     }
 }
 

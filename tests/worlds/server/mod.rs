@@ -84,6 +84,16 @@ impl Server {
         work(&mut self.data.borrow_mut())
     }
 
+    pub(crate) fn set_role(&mut self, role: Role) {
+        self.role = role;
+        self.end_refusal();
+    }
+
+    /// Nothing is wrong any more. A replica still refuses to write.
+    pub(crate) fn end_refusal(&mut self) {
+        self.with_data(|data| data.refusal = self.role.refusal());
+    }
+
     pub(crate) fn flush_scripts(&mut self) {
         self.scripts.flush();
     }

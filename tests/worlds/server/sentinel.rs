@@ -1,7 +1,6 @@
 //! A master, its replica, and the sentinels that name the master.
 
 use super::{
-    Server,
     cluster::{FIRST_PORT, HOST},
     commands::Refusal,
     reply::Reply,
@@ -21,7 +20,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// Why a server with this role refuses commands that write, if nothing else is wrong.
-    fn refusal(self) -> Option<Refusal> {
+    pub(super) fn refusal(self) -> Option<Refusal> {
         (self == Self::Replica).then_some(Refusal::Replica)
     }
 
@@ -46,17 +45,5 @@ impl Role {
             }
             _ => Reply::error("ERR unknown command 'SENTINEL'"),
         }
-    }
-}
-
-impl Server {
-    pub(crate) fn set_role(&mut self, role: Role) {
-        self.role = role;
-        self.end_refusal();
-    }
-
-    /// Nothing is wrong any more. A replica still refuses to write.
-    pub(crate) fn end_refusal(&mut self) {
-        self.with_data(|data| data.refusal = self.role.refusal());
     }
 }

@@ -7,16 +7,11 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use tollgate::{Decision, middleware::Bill};
 
-use super::{
-    SETTLE,
-    body::Frames,
-    script::{Panics, Settles},
-    visit::Visit,
-};
-use crate::{process, time::ms};
+use super::{body::Frames, script::Panics, settle, visit::Visit};
+use crate::{process::thread, time::ms};
 
 pub(super) async fn handle(request: Request) -> Response {
     let extensions = request.extensions();
@@ -41,7 +36,7 @@ pub(super) async fn handle(request: Request) -> Response {
         resume_unwind(Box::new("a handler panics"));
     }
     if script.blocks > 0 {
-        process::block(script.blocks);
+        thread::block(script.blocks);
     }
     if script.works > 0 {
         tokio::time::sleep(ms(script.works)).await;
@@ -54,15 +49,6 @@ pub(super) async fn handle(request: Request) -> Response {
         _ => Body::new(Frames::new(*script, bill, Arc::clone(&visit))),
     };
     let mut response = Response::new(body);
-    let settle = match script.settles {
-        _ if script.panics == Panics::Settling => Some(HeaderValue::from_static("panic")),
-        Settles::AtEnd => None,
-        Settles::Charge(units) => Some(HeaderValue::from(units)),
-        Settles::Keep => Some(HeaderValue::from_static("keep")),
-        Settles::Release => Some(HeaderValue::from_static("release")),
-    };
-    if let Some(settle) = settle {
-        response.headers_mut().insert(SETTLE, settle);
-    }
+    settle::write(script, &mut response);
     response
 }

@@ -6,19 +6,17 @@ mod limits;
 mod observer;
 pub(crate) mod script;
 pub(crate) mod seen;
+mod settle;
 pub(crate) mod visit;
 
-use std::{
-    panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 use axum::{Router, routing::get};
-use http::{request, response};
-use tollgate::{ConfigError, HeaderKey, Key, Limiter, MemoryStore, RateLimitLayer, Route, middleware::Settlement};
+use http::request;
+use tollgate::{ConfigError, HeaderKey, Key, Limiter, MemoryStore, RateLimitLayer, Route};
 
 use self::{
     handler::handle,
@@ -34,8 +32,6 @@ use crate::plan::{
 pub(crate) const CLIENT: &str = "x-client";
 /// The header that a closure takes the cost from.
 pub(crate) const COST: &str = "x-cost";
-/// The header of a response that says how its holds end.
-const SETTLE: &str = "x-settle";
 /// The end of paths without a limit.
 pub(crate) const EXEMPT: &str = "/exempt";
 /// Routes of each mode with a fixed cost.
@@ -107,7 +103,7 @@ impl Site {
             }
             let settled: Vec<Mode> = modes.iter().copied().filter(|mode| here(mode, true)).collect();
             if let Some(layer) = layer(&settled, limiter)? {
-                router = router.merge(routes(&settled).layer(layer.with_settlement(settle)));
+                router = router.merge(routes(&settled).layer(layer.with_settlement(settle::read)));
             }
         }
         if modes.contains(&Mode::WebLive) {
@@ -167,15 +163,4 @@ fn routes(modes: &[Mode]) -> Router {
 
 fn cost_of(parts: &request::Parts) -> u32 {
     parts.headers.get(COST).and_then(|cost| cost.to_str().ok()?.parse().ok()).unwrap_or(1)
-}
-
-/// What the handler has written into the response.
-fn settle(response: &response::Parts) -> Settlement {
-    match response.headers.get(SETTLE).and_then(|settle| settle.to_str().ok()) {
-        Some("keep") => Settlement::Held,
-        Some("release") => Settlement::Nothing,
-        Some("panic") => resume_unwind(Box::new("a closure panics")),
-        Some(units) => units.parse().map_or(Settlement::AtEnd, Settlement::Units),
-        None => Settlement::AtEnd,
-    }
 }

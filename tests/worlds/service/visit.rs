@@ -11,10 +11,10 @@ use super::{
     seen::Seen,
 };
 use crate::{
-    callers::{Place, may_last_until},
-    history::{self, Call, Outcome, Web},
+    history::{self, Call, Outcome, Web, may_last_until},
+    place::Place,
     plan::mode::Mode,
-    process,
+    process::thread,
     time::now,
 };
 
@@ -145,7 +145,7 @@ impl Drop for Visit {
         };
         let is_held = call.mode.is_settled() && web.is_judged;
         let settled = is_held.then(|| self.charged(&call, &web));
-        call.web = Some(Web { settled, ended: now(), is_killed: process::is_killed(), ..web });
+        call.web = Some(Web { settled, ended: now(), is_killed: thread::is_killed(), ..web });
         history::record(call);
     }
 }

@@ -12,7 +12,7 @@ use tollgate::{Key, Policy, limiter::CheckFuture};
 
 use super::World;
 use crate::{
-    callers::{KEYS, SECOND_KEYS, key_name, second_key_name},
+    keys::{KEYS, SECOND_KEYS, key_name, second_key_name},
     network,
     plan::{
         fault::{Fault, Kind},

@@ -1,8 +1,9 @@
 //! What faults do to a world, and how they end.
 
-use super::{Pause, World};
+use super::World;
 use crate::{
     network::{self, Connection, Link, Network},
+    place::Pause,
     plan::fault::{Fault, Kind},
     server::{Trouble, cluster::Move, commands::Refusal, database::Database},
     time::now,

@@ -13,9 +13,11 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    callers::{Caller, LONE, Place},
+    callers::Caller,
     history::{self, Call},
+    keys::LONE,
     network::{self, Network},
+    place::{Pause, Place},
     plan::{Plan, fault::Fault, mode::Mode},
     process::{Process, runtime},
     random::Rng,
@@ -42,22 +44,6 @@ pub(crate) struct World {
     timeline: Vec<(u64, String)>,
     callers: Vec<JoinHandle<()>>,
     of_crate: tollgate::world::World,
-}
-
-/// When a process or one of its runtimes did not run, or had just started.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause {
-    pub(crate) process: usize,
-    /// `None` stands for all.
-    pub(crate) runtime: Option<usize>,
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-}
-
-impl Pause {
-    pub(crate) fn is_at(&self, place: Place) -> bool {
-        self.process == place.process && self.runtime.is_none_or(|runtime| runtime == place.runtime)
-    }
 }
 
 /// What a world was like.
