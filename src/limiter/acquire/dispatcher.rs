@@ -1,9 +1,14 @@
-//! The dispatcher of a queue: the task that asks the store for the head.
+//! The dispatcher of a queue: it asks the store for the head.
 //!
-//! A task of its own, because the future of the head may not be polled for a while, or may be dropped, and the others
-//! would wait for it.
+//! It is a task of its own where anybody waits, because the future of the head may not be polled for a while, or may be
+//! dropped, and the others would wait for it. A caller that is alone polls the dispatcher itself until then.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use tokio::time::Instant;
 
@@ -23,7 +28,7 @@ use crate::{
     runtime::precise_sleep,
 };
 
-/// A dispatcher at work. If its task ends early, because its runtime shuts down or an observer panics, the waiters join
+/// A dispatcher at work. If it ends early, because its runtime shuts down or an observer panics, the waiters join
 /// again and start another dispatcher.
 struct Dispatcher {
     core: Arc<Core>,
@@ -35,10 +40,9 @@ struct Dispatcher {
     is_done: bool,
 }
 
-/// Starts the dispatcher of a queue on the current runtime.
-pub(super) fn start(core: &Arc<Core>, id: QueueId, number: u64) {
-    let dispatcher = Dispatcher { core: Arc::clone(core), id, number, in_flight: None, is_done: false };
-    tokio::spawn(dispatcher.run());
+/// The work of a dispatcher of a queue.
+pub(super) fn dispatch(core: &Arc<Core>, id: QueueId, number: u64) -> impl Future<Output = ()> + Send + use<> {
+    Dispatcher { core: Arc::clone(core), id, number, in_flight: None, is_done: false }.run()
 }
 
 impl Dispatcher {
@@ -49,6 +53,10 @@ impl Dispatcher {
                 Step::Done => {
                     self.is_done = true;
                     return;
+                }
+                Step::Leave(seat) => {
+                    seat.leave();
+                    tokio::task::yield_now().await;
                 }
                 Step::Sleep { until, is_precise } => {
                     let mut changed = pin!(changed.notified());

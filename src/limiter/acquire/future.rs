@@ -108,6 +108,7 @@ impl Acquire {
                 deadline: after(Instant::now(), max_wait),
                 ticket: None,
                 watches: false,
+                seat: None,
                 delivery: None,
             };
             place.wait().await

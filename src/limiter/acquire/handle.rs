@@ -70,10 +70,11 @@ impl Limiter {
     ///
     /// # Cost of a wait
     ///
-    /// A task of the current runtime asks for all waiters of a key. Timers tick in milliseconds, which would add up
-    /// where admissions follow each other every 0.5 to 250 ms. There, the task sleeps for the last 1.5 ms with a thread
-    /// for blocking work, and yields in a loop for the last 0.2 ms: at 50 checks a second, about a hundredth of a core.
-    /// At most two tasks of a process do so at a time; the others are up to a millisecond late.
+    /// A caller that need not wait, and is alone with its key, costs little more than a check. Where callers wait, a
+    /// task of the current runtime asks for all of a key. Timers tick in milliseconds, which would add up where
+    /// admissions follow each other every 0.5 to 250 ms. There, the task sleeps for the last 1.5 ms with a thread for
+    /// blocking work, and yields in a loop for the last 0.2 ms: at 50 checks a second, about a hundredth of a core. At
+    /// most two tasks of a process do so at a time; the others are up to a millisecond late.
     ///
     /// # Choosing a policy
     ///

@@ -1,7 +1,8 @@
 //! Waiting for units: `Limiter::acquire` and `Limiter::acquire_hold`.
 //!
 //! Callers that wait for one key form a queue, and only its head asks the store, at the time that the store gave. The
-//! queue is served by a task of its own. The future of a caller only has a place in the queue.
+//! queue is served by a dispatcher: a task of its own as soon as anybody waits. The future of a caller only has a place
+//! in the queue.
 
 mod aim;
 mod denial;
@@ -19,6 +20,7 @@ mod queue;
 mod queue_id;
 pub(super) mod queues;
 mod rivals;
+mod seat;
 mod waiter;
 
 pub(crate) use self::key_pause::LONGEST_PAUSE;

@@ -1,6 +1,12 @@
 //! The place of a caller in a queue.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{
     sync::oneshot,
@@ -11,10 +17,11 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::{
         acquire::{
-            dispatcher,
+            dispatcher::{dispatch, hand_on},
             further::Further,
             queue_id::QueueId,
             queues::Joined,
+            seat::{Dispatching, Seat},
             waiter::{Delivery, Reply, Waiter},
         },
         core::Core,
@@ -37,6 +44,8 @@ pub(super) struct Place {
     pub(super) ticket: Option<u64>,
     /// Whether the dispatcher runs on another runtime, which may not run.
     pub(super) watches: bool,
+    /// Where this caller polls the dispatcher, if it does.
+    pub(super) seat: Option<Arc<Seat>>,
     /// What the caller waits for, until it has received it.
     pub(super) delivery: Option<oneshot::Receiver<Delivery>>,
 }
@@ -83,9 +92,8 @@ impl Place {
         }
         // A check is on its way. Its verdict comes within the store's deadline, if its runtime runs.
         let time = self.core.store.deadline();
-        if let Some(received) = within(time.saturating_add(LINGER), self.delivery.as_mut()?).await {
-            self.delivery = None;
-            return received.ok();
+        if let Some(received) = within(time.saturating_add(LINGER), self.received()).await {
+            return received;
         }
         // What the check charges belongs to this caller, whose failure policy may let it pass. While the channel is
         // open, the charge goes to no other waiter.
@@ -95,23 +103,34 @@ impl Place {
 
     /// The delivery, or `None` at `end`. The delivery is `None` if the dispatcher has ended.
     async fn receive_until(&mut self, end: Instant) -> Option<Option<Delivery>> {
-        let Some(delivery) = &mut self.delivery else { return Some(None) };
         loop {
             let now = Instant::now();
             let until = if self.watches { end.min(now + WATCH_INTERVAL) } else { end };
-            match timeout_at(until, &mut *delivery).await {
-                Ok(received) => {
-                    self.delivery = None;
-                    return Some(received.ok());
-                }
+            match timeout_at(until, self.received()).await {
+                Ok(received) => return Some(received),
                 Err(_) if until == end => return None,
                 Err(_) => {
                     if let Some(number) = self.core.queues.take_over(&self.id, self.core.store.deadline()) {
-                        dispatcher::start(&self.core, self.id.clone(), number);
+                        tokio::spawn(dispatch(&self.core, self.id.clone(), number));
                     }
                 }
             }
         }
+    }
+
+    /// The delivery, or `None` if the dispatcher has ended without one.
+    fn received(&mut self) -> impl Future<Output = Option<Delivery>> + Send {
+        poll_fn(|cx| self.poll_received(cx))
+    }
+
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        // The dispatcher first, because it may deliver.
+        self.seat = self.seat.take().filter(|seat| seat.poll(cx));
+        let Some(delivery) = &mut self.delivery else { return Poll::Ready(None) };
+        Pin::new(delivery).poll(cx).map(|received| {
+            self.delivery = None;
+            received.ok()
+        })
     }
 
     fn join(&mut self) -> Result<(), Box<Reply>> {
@@ -128,10 +147,15 @@ impl Place {
         };
         match self.core.queues.join(&self.id, self.ticket, waiter) {
             Joined::Refused(refused) => Err(refused),
-            Joined::Waiting { ticket, start, is_elsewhere } => {
+            Joined::Waiting { ticket, dispatcher, is_elsewhere } => {
                 (self.ticket, self.watches, self.delivery) = (Some(ticket), is_elsewhere, Some(delivery));
-                if let Some(number) = start {
-                    dispatcher::start(&self.core, self.id.clone(), number);
+                match dispatcher {
+                    Dispatching::Start(number, seat) => {
+                        let work = Box::pin(dispatch(&self.core, self.id.clone(), number));
+                        self.seat = seat.seat(work).then_some(seat);
+                    }
+                    Dispatching::Others(Some(seat)) => seat.leave(),
+                    Dispatching::Others(None) => {}
                 }
                 Ok(())
             }
@@ -149,13 +173,17 @@ impl Drop for Place {
         if let Some(ticket) = self.ticket {
             self.core.queues.leave(&self.id, ticket);
         }
+        // A check may be on its way.
+        if let Some(seat) = self.seat.take() {
+            seat.leave();
+        }
         // A reply may have arrived that the caller has not received.
         let Some(mut delivery) = self.delivery.take() else { return };
         delivery.close();
         if let Ok(delivery) = delivery.try_recv()
             && let Ok(decision) = delivery.outcome.clone()
         {
-            dispatcher::hand_on(&self.core, &self.id, delivery.take_back(self.cost), &decision);
+            hand_on(&self.core, &self.id, delivery.take_back(self.cost), &decision);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         paused_keys::PausedKeys,
         queue::{Group, Queue, Step},
         queue_id::QueueId,
+        seat::Dispatching,
         waiter::{Reply, Waiter},
     },
     policy::Policy,
@@ -53,8 +54,7 @@ struct Table {
 pub(super) enum Joined {
     Waiting {
         ticket: u64,
-        /// The number of the dispatcher that the caller has to start.
-        start: Option<u64>,
+        dispatcher: Dispatching,
         /// Whether the dispatcher runs on another runtime.
         is_elsewhere: bool,
     },
@@ -94,9 +94,9 @@ impl Queues {
         if let Err(reply) = queue.join(ticket, waiter, now) {
             return Joined::Refused(reply);
         }
-        let (start, is_elsewhere) = (queue.start_dispatcher(now), queue.is_dispatched_elsewhere());
+        let (dispatcher, is_elsewhere) = (queue.dispatching(now), queue.is_dispatched_elsewhere());
         table.waiters += 1;
-        Joined::Waiting { ticket, start, is_elsewhere }
+        Joined::Waiting { ticket, dispatcher, is_elsewhere }
     }
 
     /// Whether nobody waits for a key that is not paused, and there would be room to wait.
@@ -148,8 +148,13 @@ impl Queues {
 
     /// What the dispatcher does next, and what wakes it earlier. Replies to waiters whose time is over.
     pub(super) fn step(&self, id: &QueueId, dispatcher: u64) -> (Step, Arc<Notify>) {
-        let step = self.with(id, |queue| (queue.step(dispatcher, Instant::now()), Arc::clone(&queue.changed)));
-        let ((step, late), changed) = step.unwrap_or_else(|| ((Step::Done, Vec::new()), Arc::default()));
+        let step = self.with(id, |queue| {
+            let (step, late) = queue.step(dispatcher, Instant::now());
+            // Whoever waits may not be polled in time.
+            let seat = if let Step::Sleep { .. } = step { queue.take_seat() } else { None };
+            (seat.map_or(step, Step::Leave), late, Arc::clone(&queue.changed))
+        });
+        let (step, late, changed) = step.unwrap_or_else(|| (Step::Done, Vec::new(), Arc::default()));
         for reply in late {
             reply.send();
         }

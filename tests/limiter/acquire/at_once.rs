@@ -1,14 +1,17 @@
 //! Callers that need not wait.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
 use tollgate::decision::Source;
 
 use super::*;
-use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::support::{
+    PendingStore,
+    unhealthy_store::{Health, UnhealthyStore},
+};
 
 /// What the first poll returns: `Some` if nothing else is needed, such as a task that asks the store.
 fn first_poll(acquired: impl Future<Output = Result<Decision, Error>>) -> Option<Decision> {
@@ -64,6 +67,64 @@ async fn a_store_is_asked_once_where_denials_count_and_nothing_is_lost_where_it_
     assert!(!limiter.acquire(KEY, &bucket(10), 1).within(Duration::ZERO).await.unwrap().is_allowed());
 }
 
+/// Polls a caller once. It has sent its check then, and waits for the answer.
+fn send(acquired: Pin<&mut impl Future<Output = Result<Decision, Error>>>) {
+    assert!(acquired.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// A store over a round trip of 5 ms.
+fn distant() -> Limiter {
+    let store = UnhealthyStore::with_breaker(Health::Slow(ROUND_TRIP), None);
+    Limiter::new(store.counting_in(MemoryStore::new().with_clock(TokioClock::new())))
+}
+
+const ROUND_TRIP: Duration = Duration::from_millis(5);
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_alone_starts_a_task_only_if_it_has_to_wait_also_where_the_store_answers_later() {
+    let (limiter, policy) = (distant(), Policy::per_second("p", 3).unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(limiter.check("other", &policy, 1).await.unwrap().is_allowed());
+    // What the limiter needs for each check, such as its measure of stalls.
+    let of_checks = tasks();
+    for left in [2, 1, 0] {
+        let mut acquired = pin!(limiter.acquire(KEY, &policy, 1).within(SECOND));
+        send(acquired.as_mut());
+        assert_eq!(tasks(), of_checks, "its check is on its way");
+        let decision = acquired.await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.available(), tasks()), (true, Some(left), of_checks));
+    }
+    let mut waiting = pin!(limiter.acquire(KEY, &policy, 1).within(2 * SECOND));
+    tokio::time::timeout(ROUND_TRIP * 4, waiting.as_mut()).await.unwrap_err();
+    assert_eq!(tasks(), of_checks + 1, "its turn must not depend on who polls it");
+    assert!(waiting.await.unwrap().is_allowed());
+    tokio::time::sleep(ROUND_TRIP).await;
+    assert_eq!(tasks(), of_checks);
+}
+
+/// The first caller has sent a check and is not polled again, for example because its task does something else.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_not_polled_while_its_check_is_on_its_way_holds_nobody_up() {
+    let (limiter, policy, start) = (distant(), Policy::per_second("p", 2).unwrap(), Instant::now());
+    let mut first = pin!(limiter.acquire(KEY, &policy, 1).within(SECOND));
+    send(first.as_mut());
+    assert!(limiter.acquire(KEY, &policy, 1).within(SECOND).await.unwrap().is_allowed());
+    assert!(start.elapsed() <= ROUND_TRIP * 3, "one round trip after the other: {:?}", start.elapsed());
+    assert!(first.await.unwrap().is_allowed());
+    assert!(start.elapsed() <= ROUND_TRIP * 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_unit_of_a_caller_that_leaves_while_its_check_is_on_its_way_goes_to_the_next() {
+    let (limiter, start) = (distant(), Instant::now());
+    let mut leaving = Box::pin(limiter.acquire(KEY, &bucket(1), 1).within(SECOND));
+    send(leaving.as_mut());
+    drop(leaving);
+    // The check of the caller that has left is still on its way, and is not sent again.
+    assert!(limiter.acquire(KEY, &bucket(1), 1).within(SECOND).await.unwrap().is_allowed());
+    assert!(start.elapsed() <= ROUND_TRIP * 2, "{:?}", start.elapsed());
+}
+
 /// The time of one of many calls, one after the other.
 async fn time_of<F: Future<Output = Result<Decision, Error>>>(call: impl Fn() -> F) -> Duration {
     const CALLS: u32 = 20_000;
@@ -79,12 +140,19 @@ async fn time_of<F: Future<Output = Result<Decision, Error>>>(call: impl Fn() ->
 async fn long_the_time_of_an_acquire_that_need_not_wait() {
     let limiter = Limiter::new(MemoryStore::new());
     let direct = Policy::per_second("direct", 1_000_000_000).unwrap().with_algorithm(Algorithm::FixedWindow);
-    // Such a caller always goes through the queue.
+    // Such a caller always goes through the queue, and is alone in it.
     let queued = Policy::per_second("queued", 1_000_000_000).unwrap().with_denials_counted(true);
     let queued = queued.with_algorithm(Algorithm::FixedWindow);
     let check = time_of(|| limiter.check(KEY, &direct, 1)).await;
     let direct = time_of(|| limiter.acquire(KEY, &direct, 1).within(SECOND)).await;
     let queued = time_of(|| limiter.acquire(KEY, &queued, 1).within(SECOND)).await;
     println!("check {check:?}, acquire {direct:?}, acquire through the queue {queued:?}");
-    assert!(direct < queued / 2, "{direct:?}, {queued:?}");
+    let (limiter, policy) = (Limiter::new(PendingStore(MemoryStore::new())), Policy::per_second("p", 1_000_000_000));
+    let policy = policy.unwrap().with_algorithm(Algorithm::FixedWindow);
+    let check = time_of(|| limiter.check(KEY, &policy, 1)).await;
+    let later = time_of(|| limiter.acquire(KEY, &policy, 1).within(SECOND)).await;
+    println!("where the store answers later: check {check:?}, acquire {later:?}");
+    // A task of its own took 28 us.
+    let most = Duration::from_micros(14);
+    assert!(direct < queued && queued < most && later < most, "{direct:?}, {queued:?}, {later:?}");
 }

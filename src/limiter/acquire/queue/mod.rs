@@ -28,6 +28,7 @@ use crate::{
         further::{Further, Room},
         key_pause::KeyPause,
         rivals::Rivals,
+        seat::{Dispatching, Seat},
         waiter::{Reply, Waiter},
     },
     policy::Policy,
@@ -74,7 +75,7 @@ pub(super) struct Queue {
     has_hold_ended: bool,
     /// Whether a waiter has joined for whom it was not known how long it would wait.
     has_unjudged: bool,
-    /// The task that asks for the waiters.
+    /// The dispatcher that asks for the waiters.
     dispatch: Dispatch,
     /// Wakes the dispatcher: the head has left, or the reason for its wait has changed.
     pub(super) changed: Arc<Notify>,
@@ -88,6 +89,8 @@ struct Dispatch {
     number: u64,
     /// The runtime of the dispatcher.
     runtime: Option<runtime::Id>,
+    /// Where the caller that has started the dispatcher polls it, unless it is a task.
+    seat: Option<Arc<Seat>>,
     /// When the dispatcher is back at the latest, if its runtime runs.
     back_by: Option<Instant>,
 }
@@ -132,6 +135,8 @@ pub(super) enum Step {
         is_precise: bool,
     },
     Ask(Group),
+    /// The dispatcher becomes a task, before it waits.
+    Leave(Arc<Seat>),
 }
 
 /// The number of dispatchers that have been started.
@@ -197,12 +202,20 @@ impl Queue {
         Some(waiter)
     }
 
-    /// The number of a dispatcher that the caller has to start on the current runtime, if there is none.
-    pub(super) fn start_dispatcher(&mut self, now: Instant) -> Option<u64> {
+    /// What a caller that has just joined does for the dispatcher. If there is none, it starts one on the current
+    /// runtime.
+    pub(super) fn dispatching(&mut self, now: Instant) -> Dispatching {
         if self.dispatch.is_running {
-            return None;
+            return Dispatching::Others(self.take_seat());
         }
-        Some(self.replace_dispatcher(now))
+        let (number, seat) = (self.replace_dispatcher(now), Arc::new(Seat::new()));
+        self.dispatch.seat = Some(Arc::clone(&seat));
+        Dispatching::Start(number, seat)
+    }
+
+    /// The seat of the dispatcher, which has to leave it.
+    pub(super) fn take_seat(&mut self) -> Option<Arc<Seat>> {
+        self.dispatch.seat.take()
     }
 
     /// The number of a dispatcher that the caller has to start on the current runtime, because the runtime of the
@@ -225,7 +238,7 @@ impl Queue {
     fn replace_dispatcher(&mut self, now: Instant) -> u64 {
         let number = 1 + DISPATCHERS.fetch_add(1, Ordering::Relaxed);
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
-        self.dispatch = Dispatch { is_running: true, number, runtime, back_by: Some(now) };
+        self.dispatch = Dispatch { is_running: true, number, runtime, seat: None, back_by: Some(now) };
         number
     }
 

@@ -28,14 +28,14 @@ impl Queue {
         let step = self.next_step(now);
         self.dispatch.back_by = Some(match &step {
             Step::Sleep { until, .. } => *until,
-            Step::Done | Step::Ask(_) => now,
+            Step::Done | Step::Ask(_) | Step::Leave(_) => now,
         });
         (step, late)
     }
 
     fn next_step(&mut self, now: Instant) -> Step {
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
-            self.dispatch.is_running = false;
+            (self.dispatch.is_running, self.dispatch.seat) = (false, None);
             self.is_paced = self.paused_until(true, now).is_some();
             return Step::Done;
         };

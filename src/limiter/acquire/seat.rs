@@ -1,0 +1,88 @@
+//! The seat of a dispatcher that is not a task: the caller that has started it polls it, until another caller joins the
+//! queue or the head has to wait. Most callers need not wait, and a task for each would cost more than their checks.
+
+use std::{
+    fmt,
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Context,
+};
+
+use tokio::runtime::Handle;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Shared by the caller that polls the dispatcher and by its queue.
+pub(super) struct Seat {
+    /// Where the dispatcher becomes a task.
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+enum State {
+    Seated(Work),
+    /// The caller is about to seat the dispatcher, or polls it.
+    Away,
+    /// As [`Away`](Self::Away), and the dispatcher becomes a task instead of coming back.
+    Wanted,
+}
+
+/// What a caller that has joined a queue does for its dispatcher.
+pub(super) enum Dispatching {
+    /// Starts the dispatcher of this number, and polls it in its seat.
+    Start(u64, Arc<Seat>),
+    /// Makes the dispatcher a task if its caller still polls it.
+    Others(Option<Arc<Seat>>),
+}
+
+impl Seat {
+    /// The seat of a dispatcher of the current runtime, which is about to be seated.
+    pub(super) fn new() -> Self {
+        Self { runtime: Handle::current(), state: Mutex::new(State::Away) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock leaves a valid state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seats the dispatcher, unless it has become a task meanwhile. Returns whether it is seated.
+    pub(super) fn seat(&self, work: Work) -> bool {
+        let mut state = self.state();
+        if matches!(*state, State::Away) {
+            *state = State::Seated(work);
+            return true;
+        }
+        drop(state);
+        self.runtime.spawn(work);
+        false
+    }
+
+    /// Polls the dispatcher without the lock. Returns whether it is seated afterwards.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> bool {
+        let Some(mut work) = self.take(State::Away) else { return false };
+        work.as_mut().poll(cx).is_pending() && self.seat(work)
+    }
+
+    /// Makes the dispatcher a task, now or when its caller has polled it.
+    pub(super) fn leave(&self) {
+        if let Some(work) = self.take(State::Wanted) {
+            self.runtime.spawn(work);
+        }
+    }
+
+    fn take(&self, next: State) -> Option<Work> {
+        match mem::replace(&mut *self.state(), next) {
+            State::Seated(work) => Some(work),
+            State::Away | State::Wanted => None,
+        }
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seat")
+    }
+}
