@@ -161,3 +161,29 @@ async fn law_13_a_new_cause_of_an_outage_is_reported_at_once_with_its_remedy_and
     }
     assert_eq!(log.take().len(), 5);
 }
+
+/// The causes are texts of the Redis store, which the tests of servers with TLS assert.
+#[tokio::test]
+async fn law_13_each_mistake_of_certificates_has_a_remedy_of_its_own() {
+    for (cause, remedy) in [
+        (
+            "is not valid for the name 127.0.0.1; it is valid for a.example",
+            "Use a host of the certificate in the store's",
+        ),
+        (
+            "has expired on Fri, 01 Jan 2021 00:00:00 GMT",
+            "Renew the certificate, or correct the clock of this machine.",
+        ),
+        ("is valid from Thu, 01 Jan 2099 00:00:00 GMT", "Correct the clock of this machine, or replace"),
+        ("is from an authority that is not trusted", "Set the authority with `RedisStoreBuilder::root_certificates`."),
+    ] {
+        let (log, _guard) = Log::start(Level::WARN);
+        let flaky = FlakyStore::default();
+        let limiter = Limiter::new(flaky.clone());
+        flaky.fail(Some(Error::new(ErrorKind::Misconfigured, format!("the server's certificate {cause}"))));
+        limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
+        let lines = log.take();
+        assert!(lines.len() == 1 && lines[0].contains(cause) && lines[0].contains(remedy), "{cause}: {lines:#?}");
+        assert!(!lines[0].contains("its login and its permissions"), "{lines:#?}");
+    }
+}
