@@ -3,13 +3,17 @@
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore,
+    Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, ThrottleLayer, http,
     policy::{Holds, Unsettled},
     store::SettleAnswer,
 };
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::policy;
-use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::{
+    connect,
+    redis_server::{Directory, RedisServer},
+};
 
 fn at(url: &str) -> Limiter {
     // A long deadline, so that a loaded machine causes no timeouts.
@@ -105,6 +109,58 @@ async fn the_documented_acl_for_holds_is_enough() {
         }
     }
     assert!(server.command("ACL LOG").starts_with("*0"), "a command was refused");
+}
+
+/// Bans, shards, waits, pauses of a fleet and changes by hand need no more than plain checks; leases and slots no more
+/// than holds.
+#[tokio::test]
+async fn the_documented_acl_is_enough_in_every_mode() {
+    let server = RedisServer::start();
+    let url = server.url().replace("//", "//gate:secret@");
+    server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL}"));
+    let limiter = Limiter::new(connect(&url)).without_notices();
+    let second = Duration::from_secs(1);
+    for algorithm in
+        [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
+    {
+        let plain = |name: &str| Policy::per_second(name, 2).unwrap().with_algorithm(algorithm);
+        let (banned, sharded) = (plain("ban").ban_after(1, second).unwrap(), plain("shards").with_shards(2).unwrap());
+        for _ in 0..4 {
+            let _ = limiter.check("k", &banned, 1).await.unwrap();
+            let _ = limiter.check("k", &sharded, 1).await.unwrap();
+        }
+        limiter.ban("k", &plain("p"), second).await.unwrap();
+        assert!(limiter.unban("k", &plain("p")).await.unwrap());
+        limiter.record("k", &plain("p"), 2).await.unwrap();
+        assert!(limiter.acquire("k", &plain("p"), 1).within(3 * second).await.unwrap().is_allowed());
+        let _ = limiter.credit("k", &plain("p"), 1).await.unwrap();
+        limiter.reset("k", &banned).await.unwrap();
+    }
+    // The first call asks for a pause, which reaches the store in a task of its own.
+    let refuse = |_: http::Request<()>| async {
+        let refused = http::Response::builder().status(429).header("retry-after", "1");
+        refused.body(()).map_err(|error| error.to_string())
+    };
+    let upstream = Policy::per_second("upstream", 10).unwrap();
+    let throttle = ThrottleLayer::new(limiter, upstream.clone(), "account").with_shared_pauses();
+    let client = throttle.layer(service_fn(refuse));
+    client.oneshot(http::Request::new(())).await.unwrap();
+    tokio::time::sleep(second / 4).await;
+    let other = ThrottleLayer::new(Limiter::new(connect(&url)).without_notices(), upstream, "account");
+    other.with_shared_pauses().layer(service_fn(refuse)).oneshot(http::Request::new(())).await.unwrap();
+    assert!(server.command("ACL LOG").starts_with("*0"), "{}", server.command("ACL LOG"));
+
+    server.command(&format!("ACL SETUSER gate {HOLDS_ACL}"));
+    let limiter = Limiter::new(connect(&url)).without_notices();
+    let leased = Policy::per_second("leased", 1_000).unwrap().with_lease(100).unwrap();
+    let slots = Policy::concurrent("slots", 1).unwrap();
+    for _ in 0..200 {
+        assert!(limiter.check("k", &leased, 1).await.unwrap().is_allowed());
+    }
+    let slot = limiter.acquire_hold("k", &slots, 1).within(second).await.unwrap().into_hold().unwrap();
+    slot.release().await.unwrap();
+    limiter.close().await;
+    assert!(server.command("ACL LOG").starts_with("*0"), "{}", server.command("ACL LOG"));
 }
 
 /// The additional permissions in the documentation of `RedisStore` for counting instances.

@@ -1,8 +1,12 @@
 //! `rediss://`: servers with certificates of a test authority.
 
-use std::{env, process::Command, time::Duration};
+use std::{
+    env, fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
-use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
+use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, redis, store::RedisStoreBuilder};
 
 use super::{
     policy,
@@ -10,6 +14,7 @@ use super::{
     warm_up::assert_judged,
 };
 use crate::support::{
+    connect,
     link::Link,
     redis_server::{Directory, RedisServer},
     says,
@@ -58,6 +63,36 @@ fn certificates_of_the_system_that_cannot_be_read_are_a_configuration_error_that
     // A store without TLS does not need them.
     let server = RedisServer::start();
     assert!(with_system_certificates("/nonexistent/bundle.pem", &server.url(), None).contains("answered: true"));
+}
+
+/// Not a test: a process whose operating system loses its certificates after the first connection.
+#[tokio::test]
+#[ignore = "started by the test below"]
+async fn lost_certificates_process() {
+    let [url, admin, file] = ["TOLLGATE_URL", "TOLLGATE_ADMIN", "SSL_CERT_FILE"].map(|name| env::var(name).unwrap());
+    let limiter = Limiter::new(connect(&url)).without_notices();
+    let _ = limiter.check("k", &policy(), 1).await.unwrap();
+    fs::remove_file(file).unwrap();
+    let mut admin = redis::Client::open(admin).unwrap().get_connection().unwrap();
+    let cut: u64 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).query(&mut admin).unwrap();
+    println!("cut: {}", cut > 0);
+    let start = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() && start.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    println!("answered: {}", limiter.check("k", &policy(), 1).await.is_ok());
+}
+
+/// Each dial would otherwise read and parse some hundred files.
+#[test]
+fn the_certificates_of_the_system_are_loaded_once_and_not_at_each_dial() {
+    let (server, directory) = (TlsServer::start("no"), Directory::new());
+    let file = directory.write("bundle.pem", server.authority.pem());
+    let mut process = Command::new(env::current_exe().unwrap());
+    process.args(["--exact", "redis::tls::lost_certificates_process", "--ignored", "--nocapture"]);
+    process.env("SSL_CERT_FILE", file).env("TOLLGATE_URL", server.url()).env("TOLLGATE_ADMIN", server.server.url());
+    let output = String::from_utf8(process.output().unwrap().stdout).unwrap();
+    assert!(output.contains("cut: true") && output.contains("answered: true"), "{output}");
 }
 
 #[tokio::test]
