@@ -199,20 +199,28 @@ mod tests {
             let handshake = Duration::from_micros(handshake_us);
             // Any order but that of their arrival takes the simulation long for many clients.
             for is_in_order in if clients > 200 { &[true][..] } else { &[true, false] } {
-                let (time, wasted) = fleet(clients, handshake, *is_in_order).await;
-                let floor = handshake * u32::try_from(clients).unwrap();
-                println!("{clients} clients, {handshake:?}, in order {is_in_order}: {time:?} of {floor:?}, {wasted}");
+                let (time, floor) = row(clients, handshake, *is_in_order).await;
                 // Redis computes them about in the order of their arrival. Any other order is at most twice as slow.
                 let most = if *is_in_order { floor } else { 2 * floor };
-                assert!(time <= most + Duration::from_millis(10), "{clients}: {time:?} of {floor:?}, {wasted}");
+                assert!(time <= most + Duration::from_millis(10), "{clients}: {time:?} of {floor:?}");
             }
         }
     }
+
+    /// The time of a fleet, and of its handshakes. Prints them with the handshakes in vain.
+    async fn row(clients: usize, handshake: Duration, is_in_order: bool) -> (Duration, Duration) {
+        let (time, wasted) = fleet(clients, handshake, is_in_order).await;
+        let floor = handshake * u32::try_from(clients).unwrap();
+        let order = if is_in_order { "in order" } else { "in any order" };
+        println!("{clients} clients, {handshake:?} {order}: {time:?} of {floor:?}, {wasted} handshakes in vain");
+        (time, floor)
+    }
+
     #[tokio::test(start_paused = true)]
-    #[ignore = "takes a minute of processor time without optimisation"]
-    async fn ten_thousand_clients_whose_connections_were_cut_are_back_after_the_time_of_their_handshakes() {
-        let (time, wasted) = fleet(10_000, Duration::from_millis(1), true).await;
+    #[ignore = "takes a minute of processor time without optimisation: tests/run --long"]
+    async fn long_ten_thousand_clients_whose_connections_were_cut_are_back_after_the_time_of_their_handshakes() {
+        let (time, floor) = row(10_000, Duration::from_millis(1), true).await;
         // A stall of this test's process makes the clients wait longer.
-        assert!(time <= Duration::from_millis(11_000), "{time:?}, {wasted} in vain");
+        assert!(time <= floor + Duration::from_secs(1), "{time:?} of {floor:?}");
     }
 }
