@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod alone;
+mod arrivals;
 mod by_hand;
 mod drops;
 mod fleet;
@@ -11,6 +12,13 @@ mod pauses;
 mod support;
 
 pub(crate) use support::{print_line, undisturbed};
+
+/// Not a test: the entry point of the processes that call an upstream.
+#[test]
+#[ignore = "started by the tests above"]
+fn arrivals_process() {
+    arrivals::main();
+}
 
 /// Not a test: the entry point of the processes of a fleet.
 #[test]
