@@ -6,6 +6,7 @@ mod clock_steps;
 mod cluster;
 mod costs;
 mod denials;
+mod ended_runtimes;
 mod inspection;
 mod keys;
 mod late;

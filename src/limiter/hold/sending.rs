@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -34,6 +35,8 @@ use crate::{
 const STUCK: Duration = Duration::from_millis(250);
 /// The longest time that [`Limiter::close`](crate::Limiter::close) waits for a store that answers.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+/// The most ends that are sent at once, before the check of their caller goes on.
+const MOST_AT_ONCE: usize = 64;
 /// Time between two notices of ends that were given up, in microseconds.
 const NOTICE_US: u64 = 60_000_000;
 
@@ -122,9 +125,21 @@ impl Core {
 
     /// Returns whether the runtime runs the task, as far as can be seen.
     fn spawn_end(self: &Arc<Self>, domain: usize, sent: Sent, call: Call, runtime: &Handle) -> bool {
+        !runtime.spawn(self.sending(domain, sent, call)).is_finished()
+    }
+
+    fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Call) -> impl Future<Output = ()> + Send + use<> {
         let Sent { number, attempt, ending } = sent;
-        let sending = Sending { core: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false };
-        !runtime.spawn(sending.run(ending, call)).is_finished()
+        Sending { core: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }.run(ending, call)
+    }
+
+    /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.
+    fn send_at_once(self: &Arc<Self>, domain: usize, sent: Sent, runtime: &Handle) {
+        let mut sending = Box::pin(self.sending(domain, sent, Call::UNSENT));
+        let send = || sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(send)) {
+            drop(runtime.spawn(sending));
+        }
     }
 
     /// Notes the answer to the end of a hold that its caller has awaited, or keeps the end to send it again.
@@ -164,8 +179,12 @@ impl Core {
     /// Sends what is due in all domains from the current runtime. Returns when something is due next.
     pub(super) fn look_after_ends(self: &Arc<Self>) -> Option<Instant> {
         let Ok(runtime) = Handle::try_current() else { return None };
-        let due = self.ends.take_due(runtime.id(), self.stuck());
+        let mut due = self.ends.take_due(runtime.id(), self.stuck());
+        let others = due.sent.split_off(due.sent.len().min(MOST_AT_ONCE));
         for (domain, sent) in due.sent {
+            self.send_at_once(domain, sent, &runtime);
+        }
+        for (domain, sent) in others {
             self.spawn_end(domain, sent, Call::UNSENT, &runtime);
         }
         self.give_up(due.late);

@@ -1,12 +1,19 @@
 //! Runtimes that end right after a response, before what a request has held is given back.
 
-use std::{convert::Infallible, sync::mpsc, thread, time::Duration};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    fmt,
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
 
 use axum::body::Body;
 use http::{Request, Response};
-use tokio::runtime;
+use tokio::{runtime, sync::oneshot, time::sleep};
 use tollgate::{
-    Error, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
+    Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::Bill,
     observe::{Event, HoldEnd, Observer},
     policy::Holds,
@@ -16,29 +23,55 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{CLIENT, Frames, at_end, one_client, request};
 
-/// A memory store behind a network: each call takes effect after a millisecond, and its answer arrives after another.
-#[derive(Clone, Debug, Default)]
-struct Remote(MemoryStore);
+const MS: Duration = Duration::from_millis(1);
 
-/// The memory store answers at once.
-async fn over_the_network<T>(call: impl FnOnce() -> Answer<T>) -> Result<T, Error> {
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let answer = call();
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    match answer {
-        Answer::Ready(result) => result,
-        Answer::Pending(pending) => pending.await,
+/// A memory store behind a network: calls take effect in the order in which they were sent, after a millisecond, and
+/// their answers arrive after another.
+#[derive(Clone, Default)]
+struct Remote {
+    memory: MemoryStore,
+    /// The calls on their way.
+    line: Arc<Mutex<VecDeque<Arrival>>>,
+}
+
+type Arrival = Box<dyn FnOnce() + Send>;
+
+impl Remote {
+    fn send<T: Send + 'static>(&self, call: impl FnOnce(&MemoryStore) -> Answer<T> + Send + 'static) -> Answer<T> {
+        let (memory, line) = (self.memory.clone(), Arc::clone(&self.line));
+        Answer::pending(async move {
+            let (sender, answer) = oneshot::channel();
+            let arrives = move || drop(sender.send(call(&memory)));
+            line.lock().unwrap().push_back(Box::new(arrives) as Arrival);
+            sleep(MS).await;
+            while answer.is_empty() {
+                let first = line.lock().unwrap().pop_front();
+                first.into_iter().for_each(|arrives| arrives());
+            }
+            sleep(MS).await;
+            // The memory store answers at once.
+            match answer.await.unwrap() {
+                Answer::Ready(result) => result,
+                Answer::Pending(pending) => pending.await,
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remote")
     }
 }
 
 impl Store for Remote {
     fn check(&self, check: &Check) -> Answer<Verdict> {
-        let (memory, check) = (self.0.clone(), check.clone());
-        Answer::pending(over_the_network(move || memory.check(&check)))
+        let check = check.clone();
+        self.send(move |memory| memory.check(&check))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
-        self.0.reset(key, policy)
+        self.memory.reset(key, policy)
     }
 
     fn has_holds(&self) -> bool {
@@ -46,12 +79,12 @@ impl Store for Remote {
     }
 
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
-        let (memory, hold) = (self.0.clone(), hold.clone());
-        Answer::pending(over_the_network(move || memory.change_hold(&hold, change)))
+        let hold = hold.clone();
+        self.send(move |memory| memory.change_hold(&hold, change))
     }
 }
 
-/// The next request in another runtime sends the end of the slot together with its own check.
+/// The next request in another runtime sends the end of the slot before its own check.
 #[test]
 fn law_15_a_slot_whose_runtime_has_ended_is_free_with_the_next_request() {
     let slot = Policy::concurrent("uploads", 1).unwrap();
@@ -67,12 +100,12 @@ fn law_15_a_slot_whose_runtime_has_ended_is_free_with_the_next_request() {
         // The body ends without a runtime that runs.
         drop(response);
     }
-    assert!(statuses.windows(2).all(|pair| pair.contains(&200)), "{statuses:?}");
+    assert_eq!(statuses, [200; 12]);
 }
 
 /// Counts the ends of holds.
 #[derive(Clone, Debug, Default)]
-struct Ends(std::sync::Arc<std::sync::Mutex<Vec<HoldEnd>>>);
+struct Ends(Arc<Mutex<Vec<HoldEnd>>>);
 
 impl Observer for Ends {
     fn on_event(&self, event: &Event<'_>) {
@@ -100,7 +133,7 @@ fn law_15_what_ends_outside_of_any_runtime_gives_its_slot_back_once_with_the_nex
     for last in [Last::Body, Last::Guard, Last::Upgrade] {
         let ends = Ends::default();
         let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap());
-        let limiter = Limiter::new(Remote(memory.clone())).with_observer(ends.clone());
+        let limiter = Limiter::new(Remote { memory: memory.clone(), ..Remote::default() }).with_observer(ends.clone());
         let (sender, kept) = mpsc::channel();
         let answers = move |request: Request<Body>| {
             let bill = request.extensions().get::<Bill>().unwrap().clone();
@@ -142,26 +175,43 @@ fn law_15_what_ends_outside_of_any_runtime_gives_its_slot_back_once_with_the_nex
 /// The longest age passes in a runtime that uses the limiter, and not in that of the request.
 #[test]
 fn law_15_a_hold_whose_runtime_has_ended_gets_no_older_than_the_longest_age() {
+    grows_no_older(true);
+}
+
+/// Nothing drives the runtime of the request, and another one holds a slot of its own.
+#[test]
+fn law_15_a_hold_whose_runtime_stands_still_gets_no_older_than_the_longest_age() {
+    grows_no_older(false);
+}
+
+fn grows_no_older(has_ended: bool) {
     let ends = Ends::default();
     let holds = Holds::new().with_longest(Duration::from_millis(300));
     let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds).unwrap());
-    let limiter = Limiter::new(Remote(memory.clone())).with_observer(ends.clone());
+    let limiter = Limiter::new(Remote { memory: memory.clone(), ..Remote::default() }).with_observer(ends.clone());
     let answers = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]).then_stays_open())) };
     let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end);
     let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
     let first = current_thread();
     let response = first.block_on(service.oneshot(request())).unwrap();
-    drop(first);
-    current_thread().block_on(async {
+    let first = Some(first).filter(|_| !has_ended);
+    let second = current_thread();
+    let own = second.block_on(async {
         let _ = limiter.peek("other", &policy).await.unwrap();
+        let own = match has_ended {
+            true => None,
+            false => limiter.hold("other", &policy, 1).await.unwrap().into_hold(),
+        };
         for _ in 0..1_000 {
             if !ends.0.lock().unwrap().is_empty() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        own
     });
     assert_eq!(*ends.0.lock().unwrap(), [HoldEnd::TooLong]);
     drop(response);
     assert_eq!(ends.0.lock().unwrap().len(), 1);
+    drop((own, first));
 }
