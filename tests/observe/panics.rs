@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tokio::{task::JoinSet, time::Instant};
 use tollgate::{
-    Check, Limiter, ManualClock, MemoryStore, Policy,
+    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
+    clock::TokioClock,
     observe::{Event, Observer},
     policy::Holds,
 };
@@ -51,6 +53,53 @@ async fn law_16_an_observer_that_panics_on_each_event_changes_no_answer() {
     let observed = limiter().with_observer(Panics).with_observer(recorder.clone());
     assert_eq!(answers(observed).await, answers(limiter()).await);
     assert!(!recorder.take().holds.is_empty(), "the other observer gets the events");
+}
+
+/// Each caller gets what it gets without an observer, when it gets it. One that panics must not end the task that asks
+/// for all of them.
+#[tokio::test(start_paused = true)]
+async fn law_16_an_observer_that_panics_delays_and_refuses_no_caller_that_waits() {
+    let policies = [
+        Policy::per_second("bucket", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap(),
+        Policy::per_second("leased", 10).unwrap().with_lease(5).unwrap(),
+    ];
+    for policy in policies {
+        let mut ends = Vec::new();
+        for panics in [true, false] {
+            let limiter = Limiter::new(MemoryStore::new().with_clock(TokioClock::new()));
+            let limiter = if panics { limiter.with_observer(Panics) } else { limiter };
+            let (start, mut waiting) = (Instant::now(), JoinSet::new());
+            for _ in 0..30 {
+                waiting.spawn(limiter.acquire("k", &policy, 1).within(Duration::from_secs(60)));
+            }
+            for acquired in waiting.join_all().await {
+                assert!(acquired.unwrap().is_allowed());
+            }
+            ends.push(start.elapsed());
+        }
+        let difference = ends[0].abs_diff(ends[1]);
+        // Checks are spread over some milliseconds by chance.
+        assert!(difference <= Duration::from_millis(50), "{}: {ends:?}", policy.name());
+    }
+}
+
+/// A slot for which callers wait, whose ends are reported.
+#[tokio::test(start_paused = true)]
+async fn law_16_an_observer_that_panics_keeps_no_slot_from_callers_that_wait() {
+    let limiter = Limiter::new(MemoryStore::new().with_clock(TokioClock::new())).with_observer(Panics);
+    let one = Policy::concurrent("one", 1).unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..10 {
+        let (limiter, one) = (limiter.clone(), one.clone());
+        waiting.spawn(async move {
+            let slot = limiter.acquire_hold("k", &one, 1).within(Duration::from_secs(20)).await.unwrap();
+            assert!(slot.is_allowed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            drop(slot);
+        });
+    }
+    waiting.join_all().await;
+    assert_eq!(limiter.peek("k", &one).await.unwrap().available(), Some(1));
 }
 
 #[tokio::test]

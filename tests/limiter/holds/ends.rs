@@ -156,19 +156,21 @@ async fn a_settlement_whose_answer_was_lost_is_counted_in_the_fallback() {
     assert!(decision.is_allowed(), "the share counts 10 units, and not 900");
 }
 
-/// 10 000 requests a second that run for 5 ms each, and a client of one slot that resets 4 000 a second.
+/// Two servers with 10 000 requests a second that run for 5 ms each, and a client of one slot that resets 4 000 a
+/// second.
 #[tokio::test(start_paused = true)]
 async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_resets_its_requests() {
     const MS: Duration = Duration::from_millis(1);
-    let (limiter, _, memory) = stage();
+    let (first, store, memory) = stage();
+    let servers = [first, Limiter::new(store)];
     let slots = Policy::concurrent("slots", 400).unwrap();
     let one = Policy::concurrent("one", 1).unwrap();
     let running = Arc::new(AtomicU32::new(0));
     let denied = Arc::new(AtomicU32::new(0));
     let mut most = 0.0_f64;
     for ms in 0..1_500 {
-        for _ in 0..10 {
-            let (limiter, slots) = (limiter.clone(), slots.clone());
+        for request in 0..10 {
+            let (limiter, slots) = (servers[request % 2].clone(), slots.clone());
             let (running, denied) = (Arc::clone(&running), Arc::clone(&denied));
             tokio::spawn(async move {
                 running.fetch_add(1, Ordering::SeqCst);
@@ -179,8 +181,8 @@ async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_re
                 running.fetch_sub(1, Ordering::SeqCst);
             });
         }
-        for reset in 0..4 {
-            let hold = limiter.hold("reset", &one, 1);
+        for reset in 0..4_u32 {
+            let hold = servers[reset as usize % 2].hold("reset", &one, 1);
             tokio::spawn(timeout((5 + 4 * reset) * MS, hold));
         }
         sleep(MS).await;

@@ -102,6 +102,27 @@ async fn a_late_charge_that_the_store_refuses_is_reported() {
     assert_warnings(&recorder.take().warnings, &[("ends_given_up", "the ends of 1 holds")]);
 }
 
+/// It is sent once, so the end of its runtime may lose it, and nobody would know.
+#[test]
+fn a_late_charge_that_is_lost_with_its_runtime_is_reported_with_the_next_use() {
+    let (clock, recorder) = (tollgate::ManualClock::default(), Recorder::default());
+    let store = RemoteStore::new(MemoryStore::new().with_clock(clock.clone()));
+    let (limiter, policy) = (Limiter::new(store).with_observer(recorder.clone()), policy(Unsettled::Charge));
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime().block_on(async {
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        clock.advance(TTL);
+        assert_eq!(hold.settle(9).await.unwrap(), SettleAnswer::Expired);
+        // The runtime ends here, with the charge of five units on its way.
+    });
+    assert_warnings(&recorder.take().warnings, &[]);
+    runtime().block_on(async {
+        assert_eq!(available(&limiter, &policy).await, 16);
+        assert_eq!(available(&limiter, &policy).await, 16);
+    });
+    assert_warnings(&recorder.take().warnings, &[("ends_given_up", "the ends of 1 holds")]);
+}
+
 /// The store has never made a hold of the local fallback, so its whole cost is owed to the store.
 #[tokio::test]
 async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {

@@ -3,8 +3,10 @@
 mod blocks;
 mod calls;
 mod decisions;
+mod moving;
 mod never_over;
 mod remote;
+mod runtimes;
 
 use std::time::Duration;
 
