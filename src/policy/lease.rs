@@ -1,5 +1,7 @@
 //! Leases: blocks of units that a process spends by itself.
 
+use std::time::Duration;
+
 use crate::{
     error::ConfigError,
     policy::{
@@ -7,6 +9,9 @@ use crate::{
         limit::Policy,
     },
 };
+
+/// How long a block without demand is held at most: callers that wait for its units ask again after this time.
+const TYPICAL: Duration = Duration::from_millis(100);
 
 impl Policy {
     /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
@@ -45,9 +50,10 @@ impl Policy {
     /// is suspended while that clock stands still may spend an expired block after it has left its window: at most two
     /// blocks for each suspension.
     ///
-    /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
-    /// [`Holds::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a block, so
-    /// such a policy takes none.
+    /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. If the policy
+    /// has no holds, sets [`Holds::new`] with a [typical duration](Holds::with_typical) of 100 ms, after which
+    /// [`acquire`](crate::Limiter::acquire) asks again for units that blocks of others hold. A time-to-live below one
+    /// second leaves no time to spend a block, so such a policy takes none.
     ///
     /// # Errors
     ///
@@ -91,7 +97,7 @@ impl Policy {
         }
         Ok(self.change(|d| {
             d.lease = Some(units);
-            d.holds = d.holds.or(Some(Holds::new()));
+            d.holds = d.holds.or(Some(Holds::new().with_typical(TYPICAL)));
         }))
     }
 

@@ -7,6 +7,7 @@ mod moving;
 mod never_over;
 mod remote;
 mod runtimes;
+mod waiters;
 
 use std::time::Duration;
 
