@@ -16,9 +16,9 @@ use crate::{
 /// Charges under [shadow](Policy::with_shadow) policies do not decide: a check that its other charges pass is charged,
 /// and each shadow charge that does not fit is left out.
 ///
-/// A check keeps the first mistake of its charges. [`validated`](Self::validated) returns it; without `validated`, each
-/// call with the check returns it as an error of kind [`Config`](crate::ErrorKind::Config), charges nothing, and every
-/// failure policy refuses the check.
+/// A check keeps the first mistake of its charges and of their policies. [`validated`](Self::validated) returns it;
+/// without `validated`, each call with the check returns it as an error of kind [`Config`](crate::ErrorKind::Config),
+/// charges nothing, and every failure policy refuses the check.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ impl Check {
     /// Creates a check with one charge.
     pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
         let charges = SmallVec::from_buf([Charge::new(key.into(), policy.clone(), cost)]);
-        Self { charges, mistake: FirstMistake::NONE }
+        Self { charges, mistake: policy.mistake() }
     }
 
     /// Creates a check that holds `cost` units, for [`Limiter::hold_all`](crate::Limiter::hold_all). It may have the
@@ -76,7 +76,8 @@ impl Check {
     /// It is a mistake if the policy has no [holds](Policy::with_holds), if `cost` is 0, or if the check has a plain
     /// charge of the same key and policy. Otherwise as [`and`](Self::and).
     pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
-        let added = Charge::held(key.into(), policy.clone(), cost).and_then(|charge| self.push_another(charge));
+        let charge = policy.validate().and_then(|()| Charge::held(key.into(), policy.clone(), cost));
+        let added = charge.and_then(|charge| self.push_another(charge));
         self.mistake.keep(added);
         self
     }
@@ -84,10 +85,10 @@ impl Check {
     /// Adds a charge. A second charge of the same key and policy adds to the cost of the first.
     ///
     /// It is a mistake if the key is charged under another policy of the same name, because the two policies would
-    /// share their counts, if the check holds units of the same key and policy, or if it has
-    /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already.
+    /// share their counts, if the check holds units of the same key and policy, if it has
+    /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already, or if the policy has a [mistake](Policy#mistakes).
     pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
-        let added = self.push(key.into(), policy.clone(), cost);
+        let added = policy.validate().and_then(|()| self.push(key.into(), policy.clone(), cost));
         self.mistake.keep(added);
         self
     }
@@ -96,7 +97,8 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the first mistake of [`hold`](Self::hold), [`and`](Self::and) or [`and_hold`](Self::and_hold).
+    /// [`ConfigError`]: the first mistake of [`hold`](Self::hold), [`and`](Self::and), [`and_hold`](Self::and_hold) or
+    /// a policy.
     ///
     /// # Examples
     ///

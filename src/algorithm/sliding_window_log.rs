@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn charges_of_one_stamp_are_one_record() {
         let exact = Policy::per_second("p", 1_000).unwrap();
-        let coarse = exact.clone().with_resolution(Duration::from_millis(250)).unwrap();
+        let coarse = exact.clone().with_resolution(Duration::from_millis(250));
         // The times of the coarse log are rounded up, so the first charge has a stamp of its own.
         for (policy, records) in [(exact, 500), (coarse, 5)] {
             let mut log = SlidingWindowLog::default();

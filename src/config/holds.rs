@@ -35,7 +35,7 @@ impl Draft<'_> {
             return;
         }
         if let Some(holds) = holds {
-            match self.policy.clone().with_holds(holds) {
+            match self.policy.clone().with_holds(holds).validated() {
                 Ok(policy) => self.policy = policy,
                 Err(error) => self.mistakes.add(place, message(error)),
             }
@@ -53,8 +53,8 @@ impl Draft<'_> {
         ] {
             let Some(duration) = settings.read(field, self.mistakes, values::duration).value() else { continue };
             // Compared alone, so that all durations are reported.
-            if Policy::per_second("policy", 1).is_ok_and(|plain| plain.with_holds(with(Holds::new(), duration)).is_ok())
-            {
+            let alone = Policy::per_second("policy", 1).map(|plain| plain.with_holds(with(Holds::new(), duration)));
+            if alone.is_ok_and(|alone| alone.validate().is_ok()) {
                 holds = with(holds, duration);
             } else {
                 let advice = format!("{duration:?} is out of range; write \"1ms\" to \"366d\"");
@@ -79,7 +79,7 @@ impl Draft<'_> {
         if self.is_excluded("a lease", &fields::LEASE) {
             return;
         }
-        match self.policy.clone().with_lease(units) {
+        match self.policy.clone().with_lease(units).validated() {
             Ok(policy) => self.policy = policy,
             Err(error) => self.mistakes.add(self.section.place_of(&fields::LEASE), message(error)),
         }

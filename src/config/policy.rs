@@ -115,11 +115,11 @@ impl Draft<'_> {
             Read::Value(algorithm) => self.policy = self.policy.clone().with_algorithm(algorithm),
         }
         self.set(&fields::RESOLUTION, resolution, |policy, resolution| match policy.algorithm() {
-            Algorithm::SlidingWindowLog => policy.with_resolution(resolution),
+            Algorithm::SlidingWindowLog => policy.with_resolution(resolution).validated(),
             _ => Err(ConfigError::new("only the log has a resolution; leave out the resolution or the algorithm")),
         });
         self.set(&fields::BURST, burst, |policy, burst| match policy.algorithm() {
-            Algorithm::TokenBucket => policy.with_burst(burst),
+            Algorithm::TokenBucket => policy.with_burst(burst).validated(),
             _ => Err(ConfigError::new(
                 "only a token bucket has a burst; add algorithm = \"token-bucket\", or leave the burst out",
             )),
@@ -128,14 +128,14 @@ impl Draft<'_> {
 
     fn set_shards(&mut self) {
         let shards = self.section.read(&fields::SHARDS, self.mistakes, values::whole);
-        self.set(&fields::SHARDS, shards, Policy::with_shards);
+        self.set(&fields::SHARDS, shards, |policy, shards| policy.with_shards(shards).validated());
     }
 
     fn set_counts(&mut self) {
         let denials_counted = self.section.read(&fields::COUNT_REJECTED, self.mistakes, values::flag);
         self.set(&fields::COUNT_REJECTED, denials_counted, |policy, value| Ok(policy.with_denials_counted(value)));
         let unit = self.section.read(&fields::UNIT, self.mistakes, values::text);
-        self.set(&fields::UNIT, unit, Policy::with_unit);
+        self.set(&fields::UNIT, unit, |policy, unit| policy.with_unit(unit).validated());
     }
 
     fn set_ban(&mut self) {
@@ -152,10 +152,12 @@ impl Draft<'_> {
         }
         let (Some(denials), Some(duration)) = (denials.value(), duration.value()) else { return };
         // A ban that no policy can have is a mistake of its fields.
-        if let Err(error) = Policy::per_second("policy", 1).and_then(|plain| plain.ban_after(denials, duration)) {
+        if let Err(error) =
+            Policy::per_second("policy", 1).and_then(|plain| plain.ban_after(denials, duration).validated())
+        {
             return self.mistakes.add(ban.place_of(&fields::FOR), message(error));
         }
-        match self.policy.clone().ban_after(denials, duration) {
+        match self.policy.clone().ban_after(denials, duration).validated() {
             Ok(policy) => self.policy = policy,
             Err(error) => self.mistakes.add(ban.place().clone(), message(error)),
         }
@@ -166,7 +168,7 @@ impl Draft<'_> {
         self.set(&fields::POLICY_SHADOW, shadow, |policy, value| Ok(policy.with_shadow(value)));
         let near_limit = self.section.read(&fields::NEAR_LIMIT, self.mistakes, values::share_or_off);
         self.set(&fields::NEAR_LIMIT, near_limit, |policy, share| match share {
-            Some(share) => policy.with_near_limit(share),
+            Some(share) => policy.with_near_limit(share).validated(),
             None => Ok(policy.without_near_limit()),
         });
     }

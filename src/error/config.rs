@@ -10,13 +10,13 @@ use std::{borrow::Cow, error, fmt};
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Algorithm, Policy};
+/// use tollgate::Policy;
 ///
 /// let error = Policy::per_minute("per client", 60).unwrap_err();
 /// println!("{error}"); // says which characters a name may have
 ///
-/// let sliding = Policy::per_minute("per-client", 60).unwrap();
-/// assert_eq!(sliding.with_burst(5).unwrap_err().policy_name(), Some("per-client"));
+/// let sliding = Policy::per_minute("per-client", 60).unwrap().with_burst(5);
+/// assert_eq!(sliding.validated().unwrap_err().policy_name(), Some("per-client"));
 /// ```
 #[derive(Clone, Eq, PartialEq)]
 pub struct ConfigError {
@@ -43,14 +43,6 @@ impl ConfigError {
     /// The name of the policy that the mistake is about; `None` if it is about no policy.
     pub fn policy_name(&self) -> Option<&str> {
         self.policy.as_deref()
-    }
-
-    /// Each shard would count denials by itself.
-    pub(crate) fn ban_with_shards(policy: &str) -> Self {
-        Self::of_policy(
-            policy,
-            "each shard would count denials by itself, so a policy has either a ban or shards; leave one of the two out",
-        )
     }
 
     /// A plain charge under a concurrency limit would never be given back.
@@ -85,11 +77,6 @@ impl ConfigError {
         Self::new(message).about(policy)
     }
 
-    pub(crate) fn excludes_lease(policy: &str, setting: &str) -> Self {
-        let message = format!("`{setting}` and `with_lease` exclude each other; leave one of the two out");
-        Self::of_policy(policy, message)
-    }
-
     pub(crate) fn invalid_policy_name(name: &str) -> Self {
         Self::new(format!(
             "policy name {name:?} is not usable in a header: start with a letter or `*`, go on with letters, \
@@ -114,10 +101,7 @@ impl ConfigError {
     }
 
     pub(crate) fn policy_without_holds(policy: &str) -> Self {
-        let message = format!(
-            "policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it, and leave out \
-             `with_denials_counted`, which removes them"
-        );
+        let message = format!("policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it");
         Self::new(message).about(policy)
     }
 

@@ -16,6 +16,12 @@ impl FirstMistake {
         self.0.get_or_insert_with(|| Box::new(mistake));
     }
 
+    /// This mistake if it is one of `present`, otherwise the first of them: for settings that a later one may mend.
+    pub(crate) fn of(&self, present: Vec<ConfigError>) -> Self {
+        let kept = present.iter().position(|mistake| self.0.as_deref() == Some(mistake));
+        Self(present.into_iter().nth(kept.unwrap_or(0)).map(Box::new))
+    }
+
     /// Returns the value of a setting, or keeps its mistake.
     pub(crate) fn keep<T>(&mut self, setting: Result<T, ConfigError>) -> Option<T> {
         setting.map_err(|mistake| self.add(mistake)).ok()

@@ -35,7 +35,7 @@ impl Share {
             Algorithm::TokenBucket => &judging,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => whole,
         };
-        let mirror = mirror.without_ban().with_denials_counted(true);
+        let mirror = mirror.counting_everything();
         Self { instances, policy: policy.clone(), unsettled: mirror.renamed("unsettled"), mirror, judging }
     }
 }

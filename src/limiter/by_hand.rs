@@ -161,6 +161,7 @@ impl Limiter {
 
     async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
         self.core.mistake.found()?;
+        policy.validate()?;
         change.validate(policy)?;
         let core = &self.core;
         let observed = core.observer.as_ref().map(|observer| (observer, Instant::now()));

@@ -127,7 +127,8 @@ impl Limiter {
     ///
     /// The future resolves to an [`Error`] if the store gives no verdict within its deadline. A check under
     /// [shadow policies](Policy::with_shadow) alone is then allowed instead, from the source
-    /// [`Open`](crate::decision::Source::Open).
+    /// [`Open`](crate::decision::Source::Open). An error of kind [`Config`](crate::ErrorKind::Config) if the limiter or
+    /// the policy has a [mistake](Policy#mistakes), also under shadow policies.
     ///
     /// # Panics
     ///
@@ -280,6 +281,7 @@ impl Limiter {
     /// Once the future has been polled, the key may be reset although the future is dropped.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         self.core.mistake.found()?;
+        policy.validate()?;
         let key = key.into();
         let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));

@@ -46,13 +46,13 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// # Mistakes
 ///
 /// No setter returns a `Result`. A layer keeps the first mistake in its settings, and [`validated`](Self::validated)
-/// returns it, so let `.validated()?` be the last line of each layer. Settings that have to fit together, such as a
-/// cost and a limit, may be set in any order.
+/// returns it, or that of its policies, so let `.validated()?` be the last line of each layer. Settings that have to
+/// fit together, such as a cost and a limit, may be set in any order.
 ///
 /// A layer with a mistake that is not validated never lets a request pass: each request gets 500, whatever the failure
 /// policy is, and the limiter reports the mistake
-/// ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). Only a layer in
-/// [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass.
+/// ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). So does a request for which a closure chooses a
+/// policy with a mistake. Only a layer in [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass.
 ///
 /// # Naming the type
 ///
@@ -121,10 +121,10 @@ impl<K: KeyExtractor, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: a mistake of its keys, or the first setting that is wrong by itself. Otherwise settings that do
-    /// not fit together: no policy, two policies of one name, a fixed cost above a limit, the cost of a policy that the
-    /// layer does not have, [`fail_local`](Self::fail_local) without a fallback, or holds that the policies or the
-    /// store do not have.
+    /// [`ConfigError`]: a mistake of its keys, or the first setting that is wrong by itself, then a mistake of a
+    /// policy. Otherwise settings that do not fit together: no policy, two policies of one name, a fixed cost above a
+    /// limit, the cost of a policy that the layer does not have, [`fail_local`](Self::fail_local) without a fallback,
+    /// or holds that the policies or the store do not have.
     ///
     /// # Examples
     ///

@@ -70,7 +70,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
     ///     .with_cost(estimate)
     ///     .with_settlement(|response: &response::Parts| match response.status {
@@ -113,8 +113,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [
-    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(Holds::new())?,
-    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(Holds::new())?,
+    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(Holds::new()),
+    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(Holds::new()),
     /// ];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
     ///     .with_cost_of("input-tokens", 1_000)

@@ -178,6 +178,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
             Some(policies) => charges.add(key, policies),
             None => {
                 let policies = policies.policies(parts, &key);
+                // Those of every request have been judged with the layer.
+                policies.0.iter().try_for_each(Policy::validate).map_err(misconfigured)?;
                 charges.add(key, &policies.0)
             }
         }

@@ -50,7 +50,7 @@ pub(super) fn without_limits() -> ConfigError {
 ///
 /// # Errors
 ///
-/// No policy, two policies of one name, or more policies than a check has charges.
+/// No policy, a policy with a mistake, two policies of one name, or more policies than a check has charges.
 pub(super) fn usable(plan: Policies) -> Result<Policies, ConfigError> {
     if plan.0.is_empty() {
         return Err(ConfigError::no_policy());
@@ -59,6 +59,7 @@ pub(super) fn usable(plan: Policies) -> Result<Policies, ConfigError> {
         return Err(ConfigError::too_many_charges(Check::MAX_CHARGES));
     }
     for (index, policy) in plan.0.iter().enumerate() {
+        policy.validate()?;
         if plan.0[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
             return Err(ConfigError::duplicate_policy(policy.name()));
         }

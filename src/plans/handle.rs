@@ -47,8 +47,8 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `default` has no policy, two policies of one name, or more than
-    /// [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
+    /// [`ConfigError`] if `default` has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
+    /// one name, or more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
     ///
     /// # Examples
     ///
@@ -180,8 +180,8 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the plan has no policy, two policies of one name, or too many policies, or if it is the name
-    /// of a policy that the limits do not have.
+    /// [`ConfigError`] if the plan has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
+    /// one name, or too many policies, or if it is the name of a policy that the limits do not have.
     pub fn insert(&self, key: impl Into<Key>, plan: impl IntoPlan) -> Result<(), ConfigError> {
         let plan = match plan.into_plan() {
             None => self.core.default.clone(),

@@ -26,8 +26,8 @@ use crate::error::in_words;
 /// assert_eq!(exact.algorithm(), Algorithm::SlidingWindowLog);
 ///
 /// let calendar_quota = Policy::per_day("daily", 10_000)?.with_algorithm(Algorithm::FixedWindow);
-/// let steady_rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
-/// # let _ = (calendar_quota, steady_rate);
+/// let steady_rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
+/// # let _ = (calendar_quota, steady_rate.validated()?);
 /// # Ok(())
 /// # }
 /// ```

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    error::ConfigError,
-    policy::{limit::Policy, micros::micros_up},
-};
+use crate::policy::{limit::Policy, micros::micros_up};
 
 impl Policy {
     /// Bans a key that was denied `denials` times within `duration`, for `duration`. Until the ban ends the key is
@@ -25,10 +22,9 @@ impl Policy {
     /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` support bans. Defaults to no ban, because a client that
     /// follows Retry-After should pass.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the policy has [shards](Self::with_shards) or [holds](Self::with_holds), or if
-    /// `denials` is 0, or the duration is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// It is a [mistake](Self#mistakes) if `denials` is 0, if the duration is shorter than 1 µs or longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW), or if the policy has [shards](Self::with_shards) or
+    /// [holds](Self::with_holds).
     ///
     /// # Examples
     ///
@@ -37,27 +33,22 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600))?;
+    /// let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
+    /// # let _ = login.validated()?;
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "block")]
     #[doc(alias = "penalty")]
-    pub fn ban_after(self, denials: u32, duration: Duration) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn ban_after(self, denials: u32, duration: Duration) -> Self {
         if denials == 0 || !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
-            let message = format!(
+            return self.mistaken(format_args!(
                 "a ban after {denials} denials for {duration:?} is out of range; use at least 1 denial and 1 µs to 366 \
                  days"
-            );
-            return Err(ConfigError::of_policy(self.name(), message));
+            ));
         }
-        if self.shards() > 1 {
-            return Err(ConfigError::ban_with_shards(self.name()));
-        }
-        if self.holds().is_some() {
-            return Err(self.excludes_holds("ban_after"));
-        }
-        Ok(self.change(|d| d.ban = Some((denials, micros_up(duration)))))
+        self.change(|d| d.ban = Some((denials, micros_up(duration))))
     }
 
     /// This policy without its ban: the same limit on the same counts.
@@ -66,5 +57,14 @@ impl Policy {
             Some(_) => self.clone().change(|d| d.ban = None),
             None => self.clone(),
         }
+    }
+
+    /// This policy as one that counts whatever it is asked to charge, also beyond the limit. A concurrency limit stays
+    /// as it is.
+    pub(crate) fn counting_everything(&self) -> Self {
+        if self.is_concurrent() {
+            return self.clone();
+        }
+        self.clone().change(|d| (d.denials_counted, d.ban, d.holds, d.lease) = (true, None, None, None))
     }
 }

@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
+    error::FirstMistake,
     key::partition::PartitionKeys,
     policy::{algorithm::Algorithm, holds::Holds},
 };
@@ -14,8 +15,8 @@ pub(super) struct Definition {
     pub(super) limit: u32,
     pub(super) window_us: u64,
     pub(super) algorithm: Algorithm,
-    pub(super) resolution_us: u64,
-    pub(super) burst: u32,
+    pub(super) resolution_us: Special<u64>,
+    pub(super) burst: Special<u32>,
     pub(super) denials_counted: bool,
     /// `None` for requests, the default of the header draft.
     pub(super) unit: Option<Box<str>>,
@@ -36,6 +37,32 @@ pub(super) struct Definition {
     pub(super) shadow: bool,
     /// The share of the limit at which a key is near it; `None` without the event.
     pub(super) near_limit: Option<f64>,
+    /// What is wrong with one setting, whatever the others are. That setting is as it was.
+    pub(super) mistake: FirstMistake,
+}
+
+/// A setting that one algorithm has. Values are equal if they have the same effect, also if one is the default.
+#[derive(Clone, Copy)]
+pub(super) struct Special<T> {
+    pub(super) value: T,
+    /// Whether the policy's author has set it, so that another algorithm is a mistake.
+    pub(super) is_set: bool,
+}
+
+impl<T> Special<T> {
+    pub(super) fn unset(value: T) -> Self {
+        Self { value, is_set: false }
+    }
+
+    pub(super) fn set(value: T) -> Self {
+        Self { value, is_set: true }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Special<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
 }
 
 impl Definition {
@@ -46,8 +73,8 @@ impl Definition {
             limit,
             window_us,
             algorithm: Algorithm::SlidingWindowLog,
-            resolution_us: 1,
-            burst: limit,
+            resolution_us: Special::unset(1),
+            burst: Special::unset(limit),
             denials_counted: false,
             unit: None,
             partition_keys: None,
@@ -59,12 +86,13 @@ impl Definition {
             is_ban: false,
             shadow: false,
             near_limit: None,
+            mistake: FirstMistake::NONE,
         }
     }
 
     /// See [`Policy::form`](super::Policy::form).
     pub(super) fn form(&self) -> (Algorithm, u64, u64) {
-        (self.algorithm, self.window_us, self.resolution_us)
+        (self.algorithm, self.window_us, self.resolution_us.value)
     }
 
     /// The definition of the policy that counts denials. No user can choose its name, because names have no
@@ -79,7 +107,7 @@ impl Definition {
     /// The largest cost that can ever pass at once if the policy has no shards.
     pub(super) fn whole_capacity(&self) -> u32 {
         match self.algorithm {
-            Algorithm::TokenBucket => self.burst,
+            Algorithm::TokenBucket => self.burst.value,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => self.limit,
         }
     }
@@ -89,16 +117,20 @@ impl Definition {
     /// No user can choose its name, because names have no parentheses. The name contains the number of shards, so
     /// another number uses other counts: a count of one number could hold more than the limit of another allows.
     pub(super) fn shard_definition(&self, number: u32) -> Self {
-        let part = |units: u32| units / self.shards + u32::from(number < units % self.shards);
         Self {
             name: format!("{}(shards:{})", self.name, self.shards).into_boxed_str(),
-            limit: part(self.limit),
-            burst: part(self.burst),
+            limit: self.part(self.limit, number),
+            burst: Special { value: self.part(self.burst.value, number), ..self.burst },
             shards: 1,
             unit: None,
             partition_keys: None,
             ..self.clone()
         }
+    }
+
+    /// The units of one shard, counted from 0, of those of all shards.
+    pub(super) fn part(&self, units: u32, number: u32) -> u32 {
+        units / self.shards + u32::from(number < units % self.shards)
     }
 }
 
@@ -122,14 +154,15 @@ impl fmt::Debug for Definition {
             is_ban: _,
             shadow,
             near_limit,
+            mistake: _,
         } = self;
         f.debug_struct("Policy")
             .field("name", name)
             .field("limit", limit)
             .field("window", &Duration::from_micros(*window_us))
             .field("algorithm", algorithm)
-            .field("resolution", &Duration::from_micros(*resolution_us))
-            .field("burst", burst)
+            .field("resolution", &Duration::from_micros(resolution_us.value))
+            .field("burst", &burst.value)
             .field("denials_counted", denials_counted)
             .field("unit", unit)
             .field("partition_keys", partition_keys)

@@ -13,12 +13,12 @@ use crate::policy::micros::micros_up;
 /// use tollgate::{Policy, policy::{Holds, Unsettled}};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
+/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
 ///
 /// // A slot that is given back if the process that holds it ends.
 /// let holds = Holds::new().with_ttl(Duration::from_secs(10)).with_unsettled(Unsettled::Release);
-/// let slots = Policy::per_minute("slots", 3)?.with_holds(holds)?;
-/// # let _ = (tokens, slots);
+/// let slots = Policy::per_minute("slots", 3)?.with_holds(holds);
+/// # let _ = (tokens.validated()?, slots.validated()?);
 /// # Ok(())
 /// # }
 /// ```

@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    error::ConfigError,
-    policy::{
-        holds::{Holds, Unsettled},
-        limit::Policy,
-    },
-};
+use crate::policy::{holds::Holds, limit::Policy};
 
 /// How long a block without demand is held at most: callers that wait for its units ask again after this time.
 const TYPICAL: Duration = Duration::from_millis(100);
@@ -55,10 +49,9 @@ impl Policy {
     /// [`acquire`](crate::Limiter::acquire) asks again for units that blocks of others hold. A time-to-live below one
     /// second leaves no time to spend a block, so such a policy takes none.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if `units` is 0 or above the policy's [capacity](Self::capacity), or if the policy has a ban or
-    /// shards, counts denials, or has holds that are [released](Unsettled::Release) when they expire.
+    /// It is a [mistake](Self#mistakes) if `units` is 0 or above the policy's [capacity](Self::capacity), or if the
+    /// policy has a ban or shards, counts denials, or has holds that are
+    /// [released](crate::policy::Unsettled::Release) when they expire.
     ///
     /// # Examples
     ///
@@ -67,7 +60,7 @@ impl Policy {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let per_tenant = Policy::per_minute("per-tenant", 10_000_000)?.with_lease(20_000)?;
+    /// let per_tenant = Policy::per_minute("per-tenant", 10_000_000)?.with_lease(20_000);
     ///
     /// # let store = MemoryStore::new(); // a `RedisStore`
     /// let limiter = Limiter::new(store);
@@ -77,28 +70,16 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_lease(self, units: u32) -> Result<Self, ConfigError> {
-        if !(1..=self.capacity()).contains(&units) {
-            let most = self.capacity();
-            let message = format!(
-                "a lease of {units} units is out of range; use 1 to {most}, what is spent in some milliseconds"
-            );
-            return Err(ConfigError::of_policy(self.name(), message));
+    #[must_use]
+    pub fn with_lease(self, units: u32) -> Self {
+        if units == 0 {
+            return self
+                .mistaken("a lease of 0 units spends nothing; use 1 or more, what is spent in some milliseconds");
         }
-        let is_released = self.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release);
-        let excludes = [
-            (self.ban().is_some(), "ban_after"),
-            (self.is_sharded(), "with_shards"),
-            (self.denials_counted(), "with_denials_counted"),
-            (is_released, "Unsettled::Release"),
-        ];
-        if let Some((_, setting)) = excludes.into_iter().find(|(is_set, _)| *is_set) {
-            return Err(ConfigError::excludes_lease(self.name(), setting));
-        }
-        Ok(self.change(|d| {
+        self.change(|d| {
             d.lease = Some(units);
             d.holds = d.holds.or(Some(Holds::new().with_typical(TYPICAL)));
-        }))
+        })
     }
 
     /// The largest block that a process takes, set by [`with_lease`](Self::with_lease). `None` without leases.
@@ -121,35 +102,24 @@ mod tests {
 
     #[test]
     fn a_block_is_at_least_one_unit_and_at_most_the_capacity() {
-        let bucket = policy().with_algorithm(Algorithm::TokenBucket).with_burst(10).unwrap();
-        for (policy, units, most) in [(policy(), 0, 100), (policy(), 101, 100), (bucket, 11, 10)] {
-            let error = policy.with_lease(units).unwrap_err().to_string();
+        let bucket = policy().with_algorithm(Algorithm::TokenBucket).with_burst(10);
+        for (policy, units, most) in [(policy(), 101, 100), (bucket, 11, 10)] {
+            let error = policy.with_lease(units).validated().unwrap_err().to_string();
             let expected = format!("policy \"p\": a lease of {units} units is out of range; use 1 to {most}, ");
             assert!(error.starts_with(&expected), "{error}");
         }
-        let leased = policy().with_lease(100).unwrap();
-        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new())));
+        let error = policy().with_lease(0).validated().unwrap_err().to_string();
+        assert!(error.starts_with("policy \"p\": a lease of 0 units spends nothing; use 1 or more, "), "{error}");
+        let leased = policy().with_lease(100);
+        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new().with_typical(TYPICAL))));
         assert_eq!(policy().lease(), None);
     }
 
     #[test]
     fn the_order_of_settings_does_not_matter() {
         let holds = Holds::new().with_ttl(Duration::from_secs(5));
-        let first = policy().with_holds(holds).unwrap().with_lease(10).unwrap();
-        let last = policy().with_lease(10).unwrap().with_holds(holds).unwrap();
+        let first = policy().with_holds(holds).with_lease(10);
+        let last = policy().with_lease(10).with_holds(holds);
         assert_eq!((&first, first.lease(), first.holds()), (&last, Some(10), Some(&holds)));
-
-        let excludes = |setting| ConfigError::excludes_lease("p", setting);
-        let ban = Duration::from_secs(60);
-        assert_eq!(policy().with_lease(10).unwrap().ban_after(1, ban).unwrap_err(), excludes("ban_after"));
-        assert_eq!(policy().ban_after(1, ban).unwrap().with_lease(10).unwrap_err(), excludes("ban_after"));
-        assert_eq!(policy().with_lease(10).unwrap().with_shards(2).unwrap_err(), excludes("with_shards"));
-        assert_eq!(policy().with_shards(2).unwrap().with_lease(10).unwrap_err(), excludes("with_shards"));
-        let counting = policy().with_denials_counted(true).with_lease(10).unwrap_err();
-        assert_eq!(counting, excludes("with_denials_counted"));
-        assert_eq!(policy().with_lease(10).unwrap().with_denials_counted(true).lease(), None);
-        let released = Holds::new().with_unsettled(Unsettled::Release);
-        assert_eq!(policy().with_lease(10).unwrap().with_holds(released).unwrap_err(), excludes("Unsettled::Release"));
-        assert_eq!(policy().with_holds(released).unwrap().with_lease(10).unwrap_err(), excludes("Unsettled::Release"));
     }
 }

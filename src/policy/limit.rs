@@ -1,4 +1,4 @@
-//! The policy: its constructors and getters.
+//! The policy: its value and its getters.
 
 use std::{
     any::Any,
@@ -11,13 +11,12 @@ use std::{
 use foldhash::fast::FixedState;
 
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, FirstMistake},
     key::{Key, partition::PartitionKey},
     policy::{
         algorithm::Algorithm,
-        definition::{Definition, is_token},
-        micros::micros_up,
-        near_units::{NEAR_LIMIT, near_units},
+        definition::{Definition, Special},
+        near_units::near_units,
     },
 };
 
@@ -38,6 +37,16 @@ use crate::{
 /// highest limit under which a log was charged since it was last empty bounds the log's memory: after a limit is
 /// lowered, the old limit bounds the memory until the log is empty.
 ///
+/// # Mistakes
+///
+/// No setter returns a `Result`. A policy keeps the first mistake in its settings, and [`validated`](Self::validated)
+/// returns it. Settings that have to fit together, such as a burst and the algorithm, may come in any order.
+///
+/// A policy with a mistake limits nothing and lets nothing pass. It is a mistake of each
+/// [layer](crate::RateLimitLayer#mistakes), [client](crate::ThrottleLayer#mistakes) and [`Check`](crate::Check) with
+/// it, and plans with it are unusable. Each call of a [`Limiter`](crate::Limiter) with it returns an error of kind
+/// [`Config`](crate::ErrorKind::Config), and every failure policy refuses the check.
+///
 /// # Examples
 ///
 /// ```
@@ -46,8 +55,9 @@ use crate::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_client = Policy::per_minute("per-client", 60)?;
-/// let bursts = Policy::per_second("bursts", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
-/// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86))?;
+/// let bursts = Policy::per_second("bursts", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
+/// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86));
+/// # let _ = (per_client, bursts.validated()?, daily.validated()?);
 /// # Ok(())
 /// # }
 /// ```
@@ -66,6 +76,8 @@ struct Inner {
     near_units: u64,
     /// See [`Policy::is_direct`].
     is_direct: bool,
+    /// The first mistake in the definition.
+    mistake: FirstMistake,
     /// The policy that counts denials, if they lead to a ban.
     ban: Option<Policy>,
     /// The policies of the shards; empty without shards.
@@ -77,86 +89,6 @@ struct Inner {
 }
 
 impl Policy {
-    /// The longest window, 366 days: arithmetic on microseconds stays exact in Lua's doubles.
-    pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
-
-    /// Creates a policy of `limit` units per `window`.
-    ///
-    /// The window is counted in microseconds; a fraction of a microsecond is rounded up.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the name is not usable as a Structured Field String and Token (RFC 9651), the limit is 0, or
-    /// the window is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::Policy;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policy = Policy::new("per-client", 500, Duration::from_secs(300))?;
-    /// assert!(Policy::new("per client", 500, Duration::from_secs(300)).is_err(), "a name has no blanks");
-    /// # let _ = policy;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn new(name: impl Into<String>, limit: u32, window: Duration) -> Result<Self, ConfigError> {
-        let policy = name.into();
-        if !is_token(&policy) {
-            return Err(ConfigError::invalid_policy_name(&policy));
-        }
-        if limit == 0 {
-            return Err(ConfigError::of_policy(&policy, "a limit of 0 lets nothing through; use 1 or more"));
-        }
-        let wrong = |how| ConfigError::of_policy(&policy, format!("a window of {window:?} is too {how}"));
-        if window < Duration::from_micros(1) {
-            return Err(wrong("short; use at least 1 µs"));
-        }
-        if window > Self::MAX_WINDOW {
-            return Err(wrong("long; use at most 366 days"));
-        }
-        let plain = Definition::plain(policy.into_boxed_str(), limit, micros_up(window));
-        Ok(Self::from(Definition { near_limit: Some(NEAR_LIMIT), ..plain }))
-    }
-
-    /// Creates a policy of `limit` units per second.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::new`].
-    pub fn per_second(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
-        Self::new(name, limit, Duration::from_secs(1))
-    }
-
-    /// Creates a policy of `limit` units per minute.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::new`].
-    pub fn per_minute(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
-        Self::new(name, limit, Duration::from_secs(60))
-    }
-
-    /// Creates a policy of `limit` units per hour.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::new`].
-    pub fn per_hour(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
-        Self::new(name, limit, Duration::from_secs(3_600))
-    }
-
-    /// Creates a policy of `limit` units per 24 hours.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::new`].
-    pub fn per_day(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
-        Self::new(name, limit, Duration::from_secs(86_400))
-    }
-
     /// The name of the policy.
     pub fn name(&self) -> &str {
         &self.definition().name
@@ -187,7 +119,7 @@ impl Policy {
     /// The burst of a [token bucket](Algorithm::TokenBucket). It equals the limit unless
     /// [`with_burst`](Self::with_burst) sets another. `None` for the other algorithms.
     pub fn burst(&self) -> Option<u32> {
-        (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst)
+        (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst.value)
     }
 
     /// The largest cost that can ever pass at once: the burst of a token bucket, otherwise the limit. Of a policy with
@@ -222,7 +154,7 @@ impl Policy {
     }
 
     pub(crate) fn resolution_us(&self) -> u64 {
-        self.definition().resolution_us
+        self.definition().resolution_us.value
     }
 
     /// Algorithm, window and resolution: counts of policies that differ in one of them are incompatible.
@@ -248,7 +180,10 @@ impl Policy {
     /// One instance's share of the policy, rounded up to whole units: with more instances than units, each instance may
     /// spend one unit.
     pub(crate) fn share(&self, instances: u32) -> Self {
-        self.clone().change(|d| (d.limit, d.burst) = (d.limit.div_ceil(instances), d.burst.div_ceil(instances)))
+        self.clone().change(|d| {
+            d.limit = d.limit.div_ceil(instances);
+            d.burst.value = d.burst.value.div_ceil(instances);
+        })
     }
 
     /// The policies of the shards; empty without shards.
@@ -272,7 +207,7 @@ impl Policy {
     pub(crate) fn pauses(&self, burst_us: u32) -> Self {
         let name = format!("{} pause", self.name()).into();
         let plain = Definition::plain(name, 1_000_000, 1_000_000);
-        Self::from(Definition { algorithm: Algorithm::TokenBucket, burst: burst_us, ..plain })
+        Self::from(Definition { algorithm: Algorithm::TokenBucket, burst: Special::set(burst_us), ..plain })
     }
 
     /// Whether both policies share their counts: they have the same name and form.
@@ -280,6 +215,12 @@ impl Policy {
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         // Both are usually clones of one policy.
         self.is_clone_of(other) || self.has_same_form(other)
+    }
+
+    /// The first mistake in the definition.
+    #[inline]
+    pub(super) fn first_mistake(&self) -> &FirstMistake {
+        &self.0.mistake
     }
 
     #[inline]
@@ -343,18 +284,20 @@ impl Policy {
     pub(super) fn change(self, change: impl FnOnce(&mut Definition)) -> Self {
         let mut definition = self.0.definition.clone();
         change(&mut definition);
-        Self::from(definition)
+        Self::judged(definition, &self.0.mistake)
     }
-}
 
-impl From<Definition> for Policy {
-    fn from(definition: Definition) -> Self {
+    /// `former` is the first mistake before the last setting, which may have mended it.
+    fn judged(definition: Definition, former: &FirstMistake) -> Self {
+        let mistake = former.of(definition.mistakes());
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
         let ban = definition.ban_definition().map(Self::from);
         let limit = u64::from(definition.limit);
         let unit_time = (definition.window_us / limit, definition.window_us % limit);
         let capacity = definition.whole_capacity() / definition.shards;
-        let shards = if definition.shards > 1 { shards_of(&definition) } else { Box::default() };
+        // Shards of a mistake might have no unit.
+        let has_shards = definition.shards > 1 && mistake.found().is_ok();
+        let shards = if has_shards { shards_of(&definition) } else { Box::default() };
         let near_units = near_units(definition.near_limit, capacity);
         let is_direct = definition.shards == 1 && definition.lease.is_none();
         let (shadow, derived) = (OnceLock::new(), OnceLock::new());
@@ -365,11 +308,18 @@ impl From<Definition> for Policy {
             capacity,
             near_units,
             is_direct,
+            mistake,
             ban,
             shards,
             shadow,
             derived,
         }))
+    }
+}
+
+impl From<Definition> for Policy {
+    fn from(definition: Definition) -> Self {
+        Self::judged(definition, &FirstMistake::NONE)
     }
 }
 
@@ -389,7 +339,7 @@ fn shards_of(definition: &Definition) -> Box<[Policy]> {
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        self.is_clone_of(other) || self.0.definition == other.0.definition
+        self.is_clone_of(other) || self.0.definition == other.0.definition && self.0.mistake == other.0.mistake
     }
 }
 

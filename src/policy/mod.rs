@@ -1,8 +1,7 @@
 //! Policies: how many units a key may spend in a window, and how they are counted.
 //!
 //! A limit of 60 requests a minute does not say where a minute begins, what a unit is, or what happens to a client that
-//! ignores the limit. A [`Policy`] defines all three: by its algorithm, its unit and its ban. Mistakes in a policy are
-//! errors where the policy is created.
+//! ignores the limit. A [`Policy`] defines all three: by its algorithm, its unit and its ban.
 //!
 //! # Rules
 //!
@@ -15,7 +14,8 @@
 //! 4. A [shadow policy](Policy::with_shadow) counts and reports, and refuses nothing. It shares its counts with the
 //!    same policy enforced.
 //! 5. A policy [with holds](Policy::with_holds) counts open holds as spent.
-//! 6. The call that makes a setting returns a [`ConfigError`](crate::ConfigError) if the setting cannot work.
+//! 6. A constructor returns a [`ConfigError`](crate::ConfigError) if the limit cannot work. A policy keeps the first
+//!    [mistake](Policy#mistakes) of its setters, and whatever uses the policy reports it.
 //!
 //! # The default
 //!
@@ -38,18 +38,20 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! // 100 requests a second on average, at most 20 at once.
-//! let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
+//! let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
 //! // 100 MB a day, counted in bytes, with at most about 1 000 records per key.
 //! let upload = Policy::per_day("upload", 100_000_000)?
-//!     .with_unit("content-bytes")?
-//!     .with_resolution(Duration::from_secs(86))?;
+//!     .with_unit("content-bytes")
+//!     .with_resolution(Duration::from_secs(86));
 //! // Counts and reports what it would deny, before it is enforced.
 //! let exports = Policy::per_hour("exports", 20)?.with_shadow(true);
 //! // Ten denials within ten minutes lock the key out for ten minutes.
-//! let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600))?;
+//! let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
 //! // Tokens of a model, whose number is known afterwards.
-//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new())?;
-//! # let _ = (rate, upload, exports, login, tokens);
+//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
+//! # for policy in [rate, upload, exports, login, tokens] {
+//! #     policy.validated()?;
+//! # }
 //! # Ok(())
 //! # }
 //! ```
@@ -60,12 +62,14 @@
 mod algorithm;
 mod ban;
 mod concurrent;
+mod constructors;
 mod definition;
 mod holding;
 mod holds;
 mod lease;
 mod limit;
 mod micros;
+mod mistakes;
 mod near_units;
 mod rollout;
 mod settings;

@@ -1,6 +1,6 @@
 //! Rolling out a limit: shadow policies, and the share of the limit at which a key is near it.
 
-use crate::{error::ConfigError, policy::limit::Policy};
+use crate::policy::limit::Policy;
 
 impl Policy {
     /// Sets whether the policy is a shadow policy: it counts and reports, and refuses nothing.
@@ -64,9 +64,7 @@ impl Policy {
     /// and the metrics count it. So a service can warn a customer before the first denial. Without an observer, the
     /// setting has no effect. Defaults to 0.8. [`without_near_limit`](Self::without_near_limit) turns the event off.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the share is not above 0 and at most 1.
+    /// Another share is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -74,19 +72,20 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let daily = Policy::per_day("daily", 10_000)?.with_near_limit(0.95)?;
+    /// let daily = Policy::per_day("daily", 10_000)?.with_near_limit(0.95);
     /// assert_eq!(daily.near_limit(), Some(0.95));
-    /// assert!(daily.with_near_limit(95.0).is_err(), "a share, not percent");
+    /// assert!(daily.with_near_limit(95.0).validated().is_err(), "a share, not percent");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_near_limit(self, share: f64) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn with_near_limit(self, share: f64) -> Self {
         if !(share > 0.0 && share <= 1.0) {
-            let message =
-                format!("{share} is not a share of the limit; write one above 0 and at most 1, such as 0.8 for 80 %");
-            return Err(ConfigError::of_policy(self.name(), message));
+            return self.mistaken(format_args!(
+                "{share} is not a share of the limit; write one above 0 and at most 1, such as 0.8 for 80 %"
+            ));
         }
-        Ok(self.change(|d| d.near_limit = Some(share)))
+        self.change(|d| d.near_limit = Some(share))
     }
 
     /// Turns off the event of a key that is near the limit.
@@ -111,10 +110,10 @@ mod tests {
         let policy = Policy::per_minute("p", 10).unwrap();
         assert_eq!((policy.near_limit(), policy.clone().without_near_limit().near_limit()), (Some(0.8), None));
         for share in [0.01, 0.5, 1.0] {
-            assert_eq!(policy.clone().with_near_limit(share).unwrap().near_limit(), Some(share));
+            assert_eq!(policy.clone().with_near_limit(share).near_limit(), Some(share));
         }
         for share in [0.0, -0.5, 1.01, 80.0, f64::INFINITY, f64::NAN] {
-            let error = policy.clone().with_near_limit(share).unwrap_err();
+            let error = policy.clone().with_near_limit(share).validated().unwrap_err();
             let expected = format!("policy \"p\": {share} is not a share of the limit; ");
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
@@ -127,7 +126,7 @@ mod tests {
         let shadow = policy.clone().with_shadow(true);
         assert!(shadow.is_shadow() && shadow != policy && shadow.counts_with(&policy));
         assert_eq!(shadow.with_shadow(false), policy);
-        let shards = policy.with_shards(3).unwrap().with_shadow(true);
+        let shards = policy.with_shards(3).with_shadow(true);
         assert!(shards.shard_policies().iter().all(Policy::is_shadow));
     }
 }

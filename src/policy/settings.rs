@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use crate::{
-    error::ConfigError,
     key::partition::PartitionKeys,
-    policy::{algorithm::Algorithm, definition::is_token, limit::Policy, micros::micros_up},
+    policy::{
+        algorithm::Algorithm,
+        definition::{Special, is_token},
+        limit::Policy,
+        micros::micros_up,
+    },
 };
 
 impl Policy {
-    /// Sets the algorithm, with that algorithm's default resolution and burst.
+    /// Sets the algorithm.
     ///
-    /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact.
+    /// Defaults to [`Algorithm::SlidingWindowLog`], because it is exact. It is a [mistake](Self#mistakes) if the policy
+    /// has a [resolution](Self::with_resolution) or a [burst](Self::with_burst) that belongs to another algorithm.
     ///
     /// # Examples
     ///
@@ -26,8 +31,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
-        let burst = self.limit();
-        self.change(|d| (d.algorithm, d.resolution_us, d.burst) = (algorithm, 1, burst))
+        self.change(|d| d.algorithm = algorithm)
     }
 
     /// Bounds the memory of the log: the times of records are rounded up to `resolution`, so that at most `window /
@@ -38,10 +42,8 @@ impl Policy {
     /// which is exact. Redis limits a value to 512 MB unless configured otherwise, so the log of one key holds about 33
     /// million requests. Set a resolution where more may be in a window.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the algorithm is not the log, or the resolution is shorter than 1 µs or longer than the
-    /// window.
+    /// It is a [mistake](Self#mistakes) if the algorithm is not the log, or the resolution is shorter than 1 µs or
+    /// longer than the window.
     ///
     /// # Examples
     ///
@@ -50,34 +52,28 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86))?;
+    /// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86));
     /// assert_eq!(daily.resolution(), Some(Duration::from_secs(86)));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_resolution(self, resolution: Duration) -> Result<Self, ConfigError> {
-        if self.algorithm() != Algorithm::SlidingWindowLog {
-            let message = "only the sliding window log has a resolution; leave out `.with_resolution(..)` or the other \
-                           algorithm";
-            return Err(ConfigError::of_policy(self.name(), message));
-        }
+    #[must_use]
+    pub fn with_resolution(self, resolution: Duration) -> Self {
         let window = self.window();
         if resolution < Duration::from_micros(1) || resolution > window {
-            let message =
-                format!("a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}");
-            return Err(ConfigError::of_policy(self.name(), message));
+            return self.mistaken(format_args!(
+                "a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"
+            ));
         }
-        Ok(self.change(|d| d.resolution_us = micros_up(resolution)))
+        self.change(|d| d.resolution_us = Special::set(micros_up(resolution)))
     }
 
     /// Sets the number of units in a full token bucket.
     ///
     /// Defaults to the limit, so that an idle client may spend the units of a whole window at once.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the algorithm is not the token bucket, the burst is 0 or smaller than the number of
-    /// [shards](Self::with_shards), or refilling it takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// It is a [mistake](Self#mistakes) if the algorithm is not the token bucket, if the burst is 0 or smaller than the
+    /// number of [shards](Self::with_shards), or if refilling it takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -85,29 +81,27 @@ impl Policy {
     /// use tollgate::{Algorithm, Policy};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20)?;
+    /// let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
     /// assert_eq!(rate.capacity(), 20);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_burst(self, burst: u32) -> Result<Self, ConfigError> {
-        if self.algorithm() != Algorithm::TokenBucket {
-            let message = "only a token bucket has a burst; call `.with_algorithm(Algorithm::TokenBucket)` first";
-            return Err(ConfigError::of_policy(self.name(), message));
-        }
+    #[must_use]
+    pub fn with_burst(self, burst: u32) -> Self {
         if burst == 0 {
-            return Err(ConfigError::of_policy(self.name(), "a burst of 0 lets nothing through; use 1 or more"));
+            return self.mistaken("a burst of 0 lets nothing through; use 1 or more");
         }
-        let shards = self.shards();
-        self.divide(|d| d.burst = burst, shards)
+        self.change(|d| d.burst = Special::set(burst))
     }
 
     /// Sets whether denied requests are counted, so that a client that does not wait stays limited.
     ///
     /// A cost above the limit is never counted, and neither is a peek. A token bucket is emptied but never goes into
-    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. A policy that counts
-    /// rejections has no [holds](Self::with_holds): `true` removes them, and [`Limiter::hold`](crate::Limiter::hold) is
-    /// then an error. Defaults to `false`, because a client that waits for Retry-After should pass.
+    /// debt. With [shards](Self::with_shards), the shard that was asked counts a denial. Has no meaning for a
+    /// [concurrency limit](Self::concurrent). Defaults to `false`, because a client that waits for Retry-After should
+    /// pass.
+    ///
+    /// `true` is a [mistake](Self#mistakes) if the policy has [holds](Self::with_holds) or a [lease](Self::with_lease).
     ///
     /// # Examples
     ///
@@ -125,11 +119,7 @@ impl Policy {
         if self.is_concurrent() {
             return self;
         }
-        self.change(|d| {
-            d.denials_counted = denials_counted;
-            d.holds = d.holds.filter(|_| !denials_counted);
-            d.lease = d.lease.filter(|_| !denials_counted);
-        })
+        self.change(|d| d.denials_counted = denials_counted)
     }
 
     /// Sets the unit that clients see: `qu` in `RateLimit-Policy` of [`HeaderStyle::Draft11`](crate::HeaderStyle).
@@ -138,9 +128,7 @@ impl Policy {
     /// a request costs: the layer's cost does. Defaults to `requests`, which is not sent, because it is also the
     /// default of the draft.
     ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the unit is not usable as a Structured Field String and Token (RFC 9651).
+    /// It is a [mistake](Self#mistakes) if the unit is not usable as a Structured Field String and Token (RFC 9651).
     ///
     /// # Examples
     ///
@@ -148,22 +136,22 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let uploads = Policy::per_hour("uploads", 100 << 20)?.with_unit("content-bytes")?;
+    /// let uploads = Policy::per_hour("uploads", 100 << 20)?.with_unit("content-bytes");
     /// assert_eq!(uploads.unit(), Some("content-bytes"));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_unit(self, unit: impl Into<String>) -> Result<Self, ConfigError> {
+    #[must_use]
+    pub fn with_unit(self, unit: impl Into<String>) -> Self {
         let unit = unit.into();
         if !is_token(&unit) {
-            let message = format!(
+            return self.mistaken(format_args!(
                 "unit {unit:?} is not usable in a header; write \"content-bytes\", \"concurrent-requests\" or the \
                  like, a letter and then letters, digits or dashes"
-            );
-            return Err(ConfigError::of_policy(self.name(), message));
+            ));
         }
         let unit = (unit != "requests").then(|| unit.into_boxed_str());
-        Ok(self.change(|d| d.unit = unit))
+        self.change(|d| d.unit = unit)
     }
 
     /// Discloses to clients which partition a request was counted in: `pk` in both fields of
@@ -183,6 +171,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ConfigError;
 
     #[test]
     fn wrong_policies_are_errors_that_contain_the_value() {
@@ -214,13 +203,13 @@ mod tests {
 
     #[test]
     fn resolution_and_burst_belong_to_their_algorithms() {
-        fn says(result: Result<Policy, ConfigError>, expected: &str) {
-            let error = result.unwrap_err().to_string();
+        fn says(policy: Policy, expected: &str) {
+            let error = policy.validated().unwrap_err().to_string();
             assert!(error.starts_with(&format!("policy \"p\": {expected}; ")), "{error}");
         }
         let policy = Policy::per_second("p", 10).unwrap();
         assert_eq!((policy.resolution(), policy.burst()), (Some(Duration::from_micros(1)), None));
-        let coarse = policy.clone().with_resolution(Duration::from_millis(20)).unwrap();
+        let coarse = policy.clone().with_resolution(Duration::from_millis(20));
         assert_eq!(coarse.resolution(), Some(Duration::from_millis(20)));
         says(policy.clone().with_burst(5), "only a token bucket has a burst");
         for resolution in [Duration::ZERO, Duration::from_millis(1001)] {
@@ -232,7 +221,7 @@ mod tests {
         let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
         says(yearly.with_burst(2), "a burst of 2 takes more than 366 days to refill");
         assert_eq!((bucket.resolution(), bucket.burst()), (None, Some(10)));
-        let small = bucket.clone().with_burst(7).unwrap();
+        let small = bucket.clone().with_burst(7);
         assert_eq!((small.burst(), small.capacity()), (Some(7), 7));
         let resolution = bucket.with_resolution(Duration::from_millis(1));
         says(resolution, "only the sliding window log has a resolution");

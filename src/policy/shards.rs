@@ -1,9 +1,6 @@
 //! Shards: one budget in several counts, which a cluster keeps on several nodes.
 
-use crate::{
-    error::ConfigError,
-    policy::{definition::Definition, limit::Policy},
-};
+use crate::policy::{limit::Policy, mistakes::MAX_SHARDS};
 
 impl Policy {
     /// Divides the budget of each key into `shards` counts, 1 to 64, which a cluster keeps in slots of their own: for a
@@ -54,10 +51,10 @@ impl Policy {
     /// The number is a part of each Redis key. Another number starts fresh counts, so for the length of one window a
     /// client may spend its limit once with each number. A changed limit applies at once, as without shards.
     ///
-    /// # Errors
+    /// # Mistakes
     ///
-    /// [`ConfigError`] if `shards` is 0, above 64, or above the limit or the burst, if the policy has a
-    /// [ban](Self::ban_after) or [holds](Self::with_holds), or if the bucket of a shard takes longer than
+    /// It is a [mistake](Self#mistakes) if `shards` is 0, above 64, or above the limit or the burst, if the policy has
+    /// a [ban](Self::ban_after) or [holds](Self::with_holds), or if the bucket of a shard takes longer than
     /// [`MAX_WINDOW`](Self::MAX_WINDOW) to fill.
     ///
     /// # Examples
@@ -67,7 +64,7 @@ impl Policy {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let everybody = Policy::per_second("everybody", 50_000)?.with_shards(10)?;
+    /// let everybody = Policy::per_second("everybody", 50_000)?.with_shards(10);
     /// assert_eq!((everybody.limit(), everybody.capacity()), (50_000, 5_000));
     ///
     /// # let store = MemoryStore::new(); // a `RedisStore` on a cluster
@@ -78,11 +75,14 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_shards(self, shards: u32) -> Result<Self, ConfigError> {
-        if shards > 1 && self.holds().is_some() {
-            return Err(self.excludes_holds("with_shards"));
+    #[must_use]
+    pub fn with_shards(self, shards: u32) -> Self {
+        let most = MAX_SHARDS.min(self.limit());
+        if !(1..=most).contains(&shards) {
+            let mistake = self.definition().wrong_shards(shards, most);
+            return self.change(|d| d.mistake.add(mistake));
         }
-        self.divide(|_| {}, shards)
+        self.change(|d| d.shards = shards)
     }
 
     /// The number of shards; 1 unless [`with_shards`](Self::with_shards) sets another.
@@ -100,60 +100,28 @@ impl Policy {
     pub(crate) fn without_shards(&self) -> Self {
         if self.is_sharded() { self.clone().change(|d| d.shards = 1) } else { self.clone() }
     }
-
-    /// A policy with a changed definition and this number of shards.
-    pub(super) fn divide(self, change: impl FnOnce(&mut Definition), shards: u32) -> Result<Self, ConfigError> {
-        let mut definition = self.definition().clone();
-        change(&mut definition);
-        let policy = &*definition.name;
-        let most = MAX_SHARDS.min(definition.limit).min(definition.whole_capacity());
-        if !(1..=most).contains(&shards) {
-            let message = format!(
-                "{shards} shards are out of range; use 1 to {most}, because each shard needs a unit of the limit and of \
-                 the burst"
-            );
-            return Err(ConfigError::of_policy(policy, message));
-        }
-        if shards > 1 && definition.ban.is_some() {
-            return Err(ConfigError::ban_with_shards(policy));
-        }
-        definition.shards = shards;
-        // The remainders of limit and burst differ, so a shard may take longer to fill than the whole bucket.
-        let is_too_slow = |Definition { limit, burst, window_us, .. }: &Definition| {
-            u128::from(*burst) * u128::from(*window_us) / u128::from(*limit) > Self::MAX_WINDOW.as_micros()
-        };
-        if (0..shards).any(|number| is_too_slow(&definition.shard_definition(number))) {
-            let message =
-                format!("a burst of {} takes more than 366 days to refill; use a smaller one", definition.burst);
-            return Err(ConfigError::of_policy(&definition.name, message));
-        }
-        Ok(Self::from(definition))
-    }
 }
-
-/// The most shards of a policy: a peek asks all of them in one check.
-const MAX_SHARDS: u32 = 64;
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{check::Charge, key::Key, policy::Algorithm};
+    use crate::{check::Charge, error::ConfigError, key::Key, policy::Algorithm};
 
     fn policy(limit: u32) -> Policy {
         Policy::per_minute("p", limit).unwrap()
     }
 
     fn bucket(limit: u32, burst: u32) -> Policy {
-        policy(limit).with_algorithm(Algorithm::TokenBucket).with_burst(burst).unwrap()
+        policy(limit).with_algorithm(Algorithm::TokenBucket).with_burst(burst)
     }
 
     #[test]
     fn shards_divide_limit_and_burst_without_a_rest() {
         for (limit, burst) in [(64, 64), (100, 100), (65, 1_000), (127, 64), (u32::MAX, u32::MAX)] {
             for count in [2, 3, 7, 63, 64] {
-                let policy = bucket(limit, burst).with_shards(count).unwrap();
+                let policy = bucket(limit, burst).with_shards(count);
                 let shards = policy.shard_policies();
                 assert_eq!((policy.shards() as usize, shards.len()), (count as usize, count as usize));
                 for (of, whole) in [(Policy::limit as fn(&Policy) -> u32, limit), (|p| p.burst().unwrap(), burst)] {
@@ -165,7 +133,7 @@ mod tests {
                 assert_eq!((policy.limit(), policy.burst()), (limit, Some(burst)));
             }
         }
-        let policy = policy(7).with_resolution(Duration::from_secs(1)).unwrap().with_shards(3).unwrap();
+        let policy = policy(7).with_resolution(Duration::from_secs(1)).with_shards(3);
         let limits: Vec<u32> = policy.shard_policies().iter().map(Policy::limit).collect();
         assert_eq!((limits, policy.capacity()), (vec![3, 2, 2], 2));
         assert!(policy.shard_policies().iter().all(|shard| shard.form() == policy.form()));
@@ -181,12 +149,12 @@ mod tests {
             (bucket(100, 5), 6, 5),
             (bucket(5, 100), 6, 5),
         ] {
-            let error = policy.with_shards(shards).unwrap_err().to_string();
+            let error = policy.with_shards(shards).validated().unwrap_err().to_string();
             let expected = format!("policy \"p\": {shards} shards are out of range; use 1 to {most}, ");
             assert!(error.starts_with(&expected), "{error}");
         }
-        assert_eq!(policy(3).with_shards(1).unwrap(), policy(3));
-        assert_eq!(policy(9).with_shards(3).unwrap().with_shards(1).unwrap(), policy(9));
+        assert_eq!(policy(3).with_shards(1), policy(3));
+        assert_eq!(policy(9).with_shards(3).with_shards(1), policy(9));
     }
 
     #[test]
@@ -194,25 +162,21 @@ mod tests {
         let both = |limit, burst, shards| {
             let first = policy(limit).with_algorithm(Algorithm::TokenBucket);
             [
-                first.clone().with_burst(burst).and_then(|policy| policy.with_shards(shards)),
-                first.with_shards(shards).and_then(|policy| policy.with_burst(burst)),
-                policy(limit)
-                    .with_shards(shards)
-                    .map(|policy| policy.with_algorithm(Algorithm::TokenBucket))
-                    .and_then(|policy| policy.with_burst(burst)),
+                first.clone().with_burst(burst).with_shards(shards),
+                first.with_shards(shards).with_burst(burst),
+                policy(limit).with_shards(shards).with_algorithm(Algorithm::TokenBucket).with_burst(burst),
+                policy(limit).with_burst(burst).with_shards(shards).with_algorithm(Algorithm::TokenBucket),
             ]
+            .map(Policy::validated)
         };
         for (limit, burst, shards, is_ok) in [(9, 20, 9, true), (9, 3, 3, true), (9, 3, 4, false), (3, 9, 4, false)] {
-            let [one, two, three] = both(limit, burst, shards);
-            assert_eq!((one.is_ok(), &one, &one), (is_ok, &two, &three));
+            let [one, two, three, four] = both(limit, burst, shards);
+            assert_eq!((one.is_ok(), [&one; 3]), (is_ok, [&two, &three, &four]));
         }
         let ban = Duration::from_secs(60);
-        let error = ConfigError::ban_with_shards("p");
-        assert_eq!(policy(9).ban_after(1, ban).unwrap().with_shards(2).unwrap_err(), error);
-        assert_eq!(policy(9).with_shards(2).unwrap().ban_after(1, ban).unwrap_err(), error);
-        assert!(policy(9).with_shards(1).unwrap().ban_after(1, ban).is_ok());
-        let counting = policy(9).with_denials_counted(true).with_shards(2).unwrap();
-        assert_eq!(counting, policy(9).with_shards(2).unwrap().with_denials_counted(true));
+        assert!(policy(9).with_shards(1).ban_after(1, ban).validated().is_ok());
+        let counting = policy(9).with_denials_counted(true).with_shards(2);
+        assert_eq!(counting, policy(9).with_shards(2).with_denials_counted(true));
         assert!(counting.shard_policies().iter().all(Policy::denials_counted));
     }
 
@@ -223,9 +187,9 @@ mod tests {
         let half = Policy::new("p", 3, Policy::MAX_WINDOW / 2).unwrap().with_algorithm(Algorithm::TokenBucket);
         let message = "a burst of 6 takes more than 366 days to refill; use a smaller one";
         let error = ConfigError::of_policy("p", message);
-        assert_eq!(half.clone().with_burst(6).unwrap().with_shards(2).unwrap_err(), error);
-        assert_eq!(half.clone().with_shards(2).unwrap().with_burst(6).unwrap_err(), error);
-        assert!(half.with_burst(4).unwrap().with_shards(2).is_ok());
+        assert_eq!(half.clone().with_burst(6).with_shards(2).validated().unwrap_err(), error);
+        assert_eq!(half.clone().with_shards(2).with_burst(6).validated().unwrap_err(), error);
+        assert!(half.with_burst(4).with_shards(2).validated().is_ok());
     }
 
     #[test]
@@ -233,7 +197,7 @@ mod tests {
         let key = Key::from("k");
         let mut seen = Vec::new();
         for shards in [1, 2, 3, 64] {
-            let policy = policy(64).with_shards(shards).unwrap();
+            let policy = policy(64).with_shards(shards);
             let charge = Charge::new(key.clone(), policy, 1);
             for shard in charge.of_all_shards() {
                 assert!(!shard.policy.is_sharded());

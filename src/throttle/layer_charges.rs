@@ -112,6 +112,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         T: IntoThrottleCost<Form>,
     {
         let Self { key, cost: first, head, settings } = self.change(|settings| {
+            settings.mistake.keep(policy.validate());
             if policy.is_concurrent() {
                 settings.mistake.add(ConfigError::concurrency_needs_hold(policy.name()));
             }

@@ -50,11 +50,11 @@ impl Settings {
     pub(super) fn new(limiter: Limiter, policy: Policy) -> Self {
         Self {
             limiter,
+            mistake: policy.mistake(),
             policy,
             further: Vec::new(),
             max_wait: Duration::from_secs(10),
             failure: FailurePolicy::Closed,
-            mistake: FirstMistake::default(),
             shares: None,
         }
     }

@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn no_units_pass_earlier_than_forecast() {
         let base = Policy::new("p", 7, Duration::from_millis(1_000)).unwrap();
-        let bucket = |burst| base.clone().with_algorithm(Algorithm::TokenBucket).with_burst(burst).unwrap();
+        let bucket = |burst| base.clone().with_algorithm(Algorithm::TokenBucket).with_burst(burst);
         let policies = [
             base.clone(),
-            base.clone().with_resolution(Duration::from_millis(90)).unwrap(),
+            base.clone().with_resolution(Duration::from_millis(90)),
             base.clone().with_algorithm(Algorithm::FixedWindow),
             base.clone().with_algorithm(Algorithm::SlidingWindowCounter),
             bucket(1),

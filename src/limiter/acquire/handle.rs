@@ -93,7 +93,7 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let upstream = Policy::per_second("upstream", 50)?.with_algorithm(Algorithm::TokenBucket).with_burst(1)?;
+    /// let upstream = Policy::per_second("upstream", 50)?.with_algorithm(Algorithm::TokenBucket).with_burst(1);
     ///
     /// for _ in 0..3 {
     ///     let decision = limiter.acquire("maps-api", &upstream, 1).within(Duration::from_secs(10)).await?;

@@ -33,7 +33,7 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
 /// match limiter.hold("tenant:3", &tokens, 400).await? {
 ///     HoldAnswer::Open(hold) => drop(hold.settle(250).await?),
 ///     HoldAnswer::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
@@ -103,7 +103,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
 /// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_hold().ok_or("no tokens left")?;
 /// assert_eq!(hold.decision().available(), Some(600));
 /// // The work is done here.
@@ -191,8 +191,8 @@ impl Hold {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
-    /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new())?;
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+    /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new());
     /// let check = Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
     /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
     /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;

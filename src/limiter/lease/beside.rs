@@ -82,7 +82,7 @@ impl HeldCounts {
     pub(super) fn policy_with_holds(&self, hash: u64, policy: &Policy, now: Instant) -> Option<Policy> {
         let holds = self.lock().get(&hash).filter(|count| now < count.until)?.holds;
         // A policy with a ban or counted denials cannot have holds.
-        policy.clone().with_holds(holds).ok()
+        policy.clone().with_holds(holds).validated().ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, HeldCount, FastState>> {

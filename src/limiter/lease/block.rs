@@ -88,8 +88,7 @@ impl Block {
 /// The policy under which blocks are held: that of the lease, with a time-to-live of their own.
 pub(super) fn policy_of_blocks(policy: &Policy) -> Policy {
     let holds = policy.holds().filter(|holds| holds.ttl() > LONGEST_TTL);
-    let short = holds.and_then(|holds| policy.clone().with_holds(holds.with_ttl(LONGEST_TTL)).ok());
-    short.unwrap_or_else(|| policy.clone())
+    holds.map_or_else(|| policy.clone(), |holds| policy.clone().with_holds(holds.with_ttl(LONGEST_TTL)))
 }
 
 /// How long a block is spent, from before its hold is requested.

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn sizes(units: u32, deadline: Duration, now: Instant) -> Sizes {
-        let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units).unwrap();
+        let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units);
         Sizes::new(&policy, deadline, now)
     }
 
@@ -175,7 +175,7 @@ mod tests {
             long.answered(20, Duration::from_millis(10), now);
         }
         assert!(long.horizon(now) > Duration::from_millis(29), "{:?}", long.horizon(now));
-        let second = Policy::per_second("p", 1_000).unwrap().with_lease(100).unwrap();
+        let second = Policy::per_second("p", 1_000).unwrap().with_lease(100);
         assert_eq!(Sizes::new(&second, DEADLINE, now).horizon(now), Duration::from_millis(4));
     }
 }

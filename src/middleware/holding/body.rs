@@ -51,7 +51,7 @@ pin_project! {
     /// }
     ///
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new())?;
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
     ///     .with_cost(100)
     ///     .with_settlement(|_: &Parts| Settlement::Units(7))

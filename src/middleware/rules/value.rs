@@ -106,14 +106,15 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// The first mistake in one setting. Otherwise settings that do not fit together: a fixed cost that can never pass,
-    /// the cost of an unknown policy, two policies that would share a count, a list without policies, a missing local
-    /// fallback, or holds that the policies or the store do not have.
+    /// The first mistake in one setting, then that of a policy. Otherwise settings that do not fit together: a fixed
+    /// cost that can never pass, the cost of an unknown policy, two policies that would share a count, a list without
+    /// policies, a missing local fallback, or holds that the policies or the store do not have.
     pub(in crate::middleware) fn validate(&self, limiter: &Limiter) -> Result<(), ConfigError> {
         limiter.validate()?;
         self.mistake.found()?;
         for source in self.all_sources() {
             source.validate()?;
+            source.fixed().unwrap_or_default().iter().try_for_each(Policy::validate)?;
         }
         for settings in iter::once(&self.layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
             self.validate_entry(settings, limiter)?;

@@ -162,8 +162,8 @@ mod tests {
     fn the_holds_of_a_policy_follow_its_count() {
         let ttl = Duration::from_secs(30);
         let policy = Policy::per_minute("p", 10).unwrap();
-        let charged = policy.clone().with_holds(Holds::new().with_ttl(ttl)).unwrap();
-        let released = policy.with_holds(Holds::new().with_ttl(ttl).with_unsettled(Unsettled::Release)).unwrap();
+        let charged = policy.clone().with_holds(Holds::new().with_ttl(ttl));
+        let released = policy.with_holds(Holds::new().with_ttl(ttl).with_unsettled(Unsettled::Release));
         let keys = ["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"].map(str::to_owned).to_vec();
         let count = |cost| [&[9], &log(0, cost)[1..]].concat();
         // The fields of holds: 8, usage, what becomes of unsettled ones, TTL, id, units to charge.
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(packed(&[(&policy, 3), (&shadow, 1)]), [&head[..], &log(0, 3), &log(16, 1)].concat());
         let counting = shadow.with_denials_counted(true);
         assert_eq!(packed(&[(&policy, 3), (&counting, 1)]), [&head[..], &log(0, 3), &log(17, 1)].concat());
-        let banning = policy.with_shadow(true).ban_after(2, Policy::MAX_WINDOW).unwrap();
+        let banning = policy.with_shadow(true).ban_after(2, Policy::MAX_WINDOW);
         let charge = Check::new("k", &banning, 1).take_last().unwrap();
         let usages: Vec<u8> = counts(&charge, Step::Commit)
             .map(|count| {

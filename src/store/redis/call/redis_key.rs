@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn no_subject_chooses_the_tag() {
         let log = Policy::per_second("p", 1).unwrap();
-        let coarse = log.clone().with_resolution(Duration::from_millis(10)).unwrap();
+        let coarse = log.clone().with_resolution(Duration::from_millis(10));
         let fixed = log.clone().with_algorithm(Algorithm::FixedWindow);
         let keys = RedisKeys::new("t:", Slots::OneServer);
         let encode = |key: &str, policy: &Policy| keys.text(&Key::from(key), policy);

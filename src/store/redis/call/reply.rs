@@ -262,10 +262,10 @@ mod tests {
             .flat_map(|policy| algorithms.map(|algorithm| policy.clone().with_algorithm(algorithm)))
             .flat_map(|policy| {
                 let release = Holds::new().with_unsettled(Unsettled::Release);
-                let with_holds = |holds| policy.clone().with_holds(holds).unwrap();
+                let with_holds = |holds| policy.clone().with_holds(holds);
                 [with_holds(Holds::new()), with_holds(release), policy]
             })
-            .chain([Policy::per_minute("q", 5).unwrap().ban_after(3, Duration::from_secs(60)).unwrap()])
+            .chain([Policy::per_minute("q", 5).unwrap().ban_after(3, Duration::from_secs(60))])
             .collect();
         let doubles = [
             0.0,
