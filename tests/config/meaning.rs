@@ -42,27 +42,27 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::per_minute("a", 60),
         Policy::new("b", 7, Duration::from_millis(1_500))
             .map(|b| b.with_algorithm(Algorithm::SlidingWindowCounter).with_denials_counted(true))
-            .and_then(|b| b.with_unit("content-bytes")),
+            .map(|b| b.with_unit("content-bytes")),
         Policy::per_hour("c", 9)
-            .and_then(|c| c.with_algorithm(Algorithm::TokenBucket).with_burst(3))
-            .and_then(|c| c.with_shadow(true).with_near_limit(0.5)),
+            .map(|c| c.with_algorithm(Algorithm::TokenBucket).with_burst(3))
+            .map(|c| c.with_shadow(true).with_near_limit(0.5)),
         Policy::new("d", 9, secs(7_200))
-            .and_then(|d| d.with_resolution(secs(60)))
-            .and_then(|d| d.ban_after(20, secs(600)))
+            .map(|d| d.with_resolution(secs(60)))
+            .map(|d| d.ban_after(20, secs(600)))
             .map(Policy::without_near_limit),
         Policy::per_day("e", 9)
-            .and_then(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
-            .and_then(|e| e.with_near_limit(1.0)),
-        Policy::per_day("f", 9).and_then(|f| f.with_holds(Holds::new())).and_then(|f| f.with_lease(4)),
-        Policy::per_day("g", 9).and_then(|g| {
+            .map(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
+            .map(|e| e.with_near_limit(1.0)),
+        Policy::per_day("f", 9).map(|f| f.with_holds(Holds::new())).map(|f| f.with_lease(4)),
+        Policy::per_day("g", 9).map(|g| {
             let holds = Holds::new().with_ttl(secs(600)).with_typical(secs(5));
             g.with_holds(holds.with_unsettled(Unsettled::Release))
         }),
         Policy::concurrent("h", 3).map(|h| h.with_shadow(true)),
         Policy::concurrent("i", 3)
-            .and_then(|i| i.with_holds(Holds::new().with_ttl(secs(600))))
-            .and_then(|i| i.with_unit("streams")),
-        Policy::per_day("j", 9).and_then(|j| j.with_lease(9)),
+            .map(|i| i.with_holds(Holds::new().with_ttl(secs(600))))
+            .map(|i| i.with_unit("streams")),
+        Policy::per_day("j", 9).map(|j| j.with_lease(9)),
         Policy::per_day("k", 9),
     ];
     let built: Vec<Policy> = built.into_iter().map(Result::unwrap).collect();

@@ -54,7 +54,7 @@ async fn every_field_of_an_allowed_check_is_as_documented() {
 #[tokio::test]
 async fn waits_are_whole_seconds_rounded_up_and_exact_microseconds() {
     let (limiter, clock) = limiter_and_clock();
-    let policy = per_minute(1).ban_after(1, Duration::from_secs(600)).unwrap();
+    let policy = per_minute(1).ban_after(1, Duration::from_secs(600));
     let _ = limiter.check("k", &policy, 1).await.unwrap();
     clock.advance(Duration::from_micros(1));
     let banned = to_value(limiter.check("k", &policy, 1).await.unwrap()).unwrap();
@@ -74,7 +74,7 @@ async fn waits_are_whole_seconds_rounded_up_and_exact_microseconds() {
 #[tokio::test]
 async fn a_burst_above_the_limit_is_the_capacity() {
     let (limiter, _) = limiter_and_clock();
-    let policy = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(30).unwrap();
+    let policy = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(30);
     let decision = to_value(limiter.peek("k", &policy).await.unwrap()).unwrap();
     let standing = &decision["policies"][0];
     assert_eq!(

@@ -226,7 +226,7 @@ async fn a_burst_is_the_limit_in_all_styles_that_have_one() {
             &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 99", "x-ratelimit-reset: 1767225606"],
         ),
     ] {
-        let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
+        let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100);
         let app = app(RateLimitLayer::new(limiter_and_clock().0, bucket, GlobalKey).with_headers(style));
         assert_eq!(fields(&get(&app, "/").await), expected, "{style:?}");
     }
@@ -235,9 +235,8 @@ async fn a_burst_is_the_limit_in_all_styles_that_have_one() {
 /// Several policies have another code path than one.
 #[tokio::test]
 async fn the_remaining_units_are_at_most_the_quota() {
-    let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100).unwrap();
-    let small =
-        tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4).unwrap();
+    let bucket = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(100);
+    let small = tollgate::Policy::per_minute("q", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(4);
     let app = app(RateLimitLayer::new(limiter_and_clock().0, [bucket, small], GlobalKey));
     let reply = get(&app, "/").await;
     assert_eq!(reply.header("ratelimit-policy").unwrap(), r#""p";q=10;w=60, "q";q=10;w=60"#);

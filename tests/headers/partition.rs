@@ -31,7 +31,7 @@ async fn partition(app: &Router, tenant: &str) -> String {
 #[tokio::test]
 async fn a_unit_is_sent_unless_it_is_requests() {
     for (unit, policy) in [("content-bytes", r#""p";q=5;qu="content-bytes";w=60"#), ("requests", r#""p";q=5;w=60"#)] {
-        let app = keyed(per_minute(5).with_unit(unit).unwrap());
+        let app = keyed(per_minute(5).with_unit(unit));
         assert_eq!(fields(&app, "a").await, (policy.into(), r#""p";r=4;t=60"#.into()));
     }
 }
@@ -41,7 +41,7 @@ async fn a_unit_is_sent_unless_it_is_requests() {
 async fn a_policy_that_is_changed_after_a_response_sends_its_own_values() {
     let original = per_minute(5);
     assert_eq!(fields(&keyed(original.clone()), "a").await.0, r#""p";q=5;w=60"#);
-    let changed = original.clone().with_unit("content-bytes").unwrap();
+    let changed = original.clone().with_unit("content-bytes");
     assert_eq!(fields(&keyed(changed), "a").await.0, r#""p";q=5;qu="content-bytes";w=60"#);
     let labelled = original.clone().with_partition_keys(PartitionKeys::label(|key: &Key| key.encoded().to_vec()));
     assert_eq!(fields(&keyed(labelled), "a").await.0, r#""p";q=5;w=60;pk=:YQ==:"#);
@@ -51,7 +51,7 @@ async fn a_policy_that_is_changed_after_a_response_sends_its_own_values() {
 #[test]
 fn a_unit_that_is_not_a_valid_header_value_is_an_error() {
     for unit in ["", "content bytes", "octets\"", "größe", "1st"] {
-        let error = per_minute(5).with_unit(unit).unwrap_err();
+        let error = per_minute(5).with_unit(unit).validated().unwrap_err();
         says(error, &format!("policy \"p\": unit {unit:?} is not usable in a header; "));
     }
 }

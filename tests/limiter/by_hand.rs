@@ -41,7 +41,7 @@ async fn invalid_changes_by_hand_are_errors_that_say_what_to_write() {
     refused(&limiter.record("k", &policy, 0).await.unwrap_err(), zero);
     refused(&limiter.credit("k", &policy, 0).await.unwrap_err(), zero);
 
-    let sharded = Policy::per_minute("p", 10).unwrap().with_shards(2).unwrap();
+    let sharded = Policy::per_minute("p", 10).unwrap().with_shards(2);
     let shards = r#"policy "p": its shards have units of their own, so none can be charged or given back by hand; "#;
     refused(&limiter.record("k", &sharded, 1).await.unwrap_err(), shards);
     refused(&limiter.credit("k", &sharded, 1).await.unwrap_err(), shards);
@@ -90,7 +90,7 @@ async fn a_ban_by_hand_ends_with_its_window_and_holds_again_with_it() {
 #[tokio::test]
 async fn a_ban_covers_all_shards() {
     let (limiter, clock) = limiter();
-    let policy = Policy::per_minute("p", 40).unwrap().with_shards(4).unwrap();
+    let policy = Policy::per_minute("p", 40).unwrap().with_shards(4);
     limiter.ban("k", &policy, BAN).await.unwrap();
     for _ in 0..100 {
         let decision = limiter.check("k", &policy, 1).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_ban_covers_all_shards() {
 #[tokio::test]
 async fn a_ban_ends_the_blocks_of_a_lease_and_charges_what_they_have_spent() {
     let limiter = Limiter::new(MemoryStore::new());
-    let policy = Policy::per_hour("p", 100_000).unwrap().with_lease(1_000).unwrap();
+    let policy = Policy::per_hour("p", 100_000).unwrap().with_lease(1_000);
     for _ in 0..5_000 {
         assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
@@ -171,7 +171,7 @@ async fn a_change_by_hand_is_reported_with_what_it_has_changed_or_its_error() {
 #[tokio::test]
 async fn holds_that_were_open_before_a_ban_are_charged_after_it() {
     let (limiter, clock) = limiter();
-    let policy = policy().with_holds(Holds::new().with_ttl(BAN)).unwrap();
+    let policy = policy().with_holds(Holds::new().with_ttl(BAN));
     let held = limiter.hold("k", &policy, 6).await.unwrap();
     limiter.ban("k", &policy, 2 * BAN).await.unwrap();
     std::mem::forget(held);

@@ -13,7 +13,7 @@ use crate::support::{DownStore, app::assert_mistaken, http, per_minute, recorder
 const SECOND: Duration = Duration::from_secs(1);
 
 fn tokens() -> Policy {
-    per_minute("tokens", 10).with_holds(Holds::new()).unwrap()
+    per_minute("tokens", 10).with_holds(Holds::new())
 }
 
 /// A check of the key `k` whose charges go on in `and`.
@@ -34,7 +34,7 @@ const WRONG: [Wrong<Check>; 4] = [
 
 /// Asserts that an error is the mistake, and that every failure policy refuses it.
 #[track_caller]
-fn is_refused(error: &Error, message: &str) {
+pub(super) fn is_refused(error: &Error, message: &str) {
     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false), "{error}");
     says(error, message);
     for policy in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {

@@ -14,6 +14,7 @@ mod mistakes;
 mod outage_events;
 mod outages;
 mod panics;
+mod policy_mistakes;
 mod shadow;
 mod shards;
 mod try_check;

@@ -88,7 +88,7 @@ async fn a_caller_never_waits_for_units_of_a_shadow_policy() {
 async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
     let (store, _) = memory();
     let limiter = Limiter::new(store);
-    let shadow = per_minute("p", 40).with_shards(4).unwrap().with_shadow(true);
+    let shadow = per_minute("p", 40).with_shards(4).with_shadow(true);
     let mut would_deny = 0;
     for _ in 0..200 {
         let decision = limiter.check("k", &shadow, 1).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
     }
     assert!((160..=165).contains(&would_deny), "40 of 200 fit: {would_deny}");
     // A second attempt of an enforced policy beside it changes nothing for the shadow policy's caller.
-    let enforced = per_minute("enforced", 8).with_shards(2).unwrap();
+    let enforced = per_minute("enforced", 8).with_shards(2);
     let mut allowed = 0;
     for _ in 0..30 {
         let check = Check::new("k", &enforced, 1).and("k", &shadow, 1);

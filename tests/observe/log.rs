@@ -294,7 +294,7 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
 #[tokio::test]
 async fn ends_of_holds_are_logged_without_the_key() {
     let (log, _guard) = Log::start(Level::DEBUG);
-    let policy = per_minute("p", 10).with_holds(Holds::new()).unwrap();
+    let policy = per_minute("p", 10).with_holds(Holds::new());
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
     limiter.hold("alice", &policy, 3).await.unwrap().into_hold().unwrap().settle(2).await.unwrap();
     let key = Fingerprint::of(&Key::from("alice"));

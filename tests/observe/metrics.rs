@@ -141,7 +141,7 @@ async fn ends_of_holds_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
-    let policy = per_minute("p", 10).with_holds(Holds::new()).unwrap();
+    let policy = per_minute("p", 10).with_holds(Holds::new());
     let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap();
     hold().await.settle(1).await.unwrap();
     hold().await.release().await.unwrap();

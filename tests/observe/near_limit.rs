@@ -90,8 +90,8 @@ async fn a_key_is_reported_again_in_the_next_fixed_window() {
 #[tokio::test]
 async fn the_share_is_the_policys_and_may_be_off() {
     let (limiter, _, recorder) = observed();
-    let half = per_minute("half", 10).with_near_limit(0.5).unwrap();
-    let full = per_minute("full", 10).with_near_limit(1.0).unwrap();
+    let half = per_minute("half", 10).with_near_limit(0.5);
+    let full = per_minute("full", 10).with_near_limit(1.0);
     let off = per_minute("off", 10).without_near_limit();
     for cost in [4, 1, 5] {
         let check = Check::new("k", &half, cost).and("k", &full, cost).and("k", &off, cost);
@@ -109,7 +109,7 @@ async fn the_share_is_the_policys_and_may_be_off() {
 #[tokio::test]
 async fn a_bucket_is_near_its_burst_and_clones_of_a_limiter_report_once() {
     let (limiter, _, recorder) = observed();
-    let bucket = per_minute("p", 100).with_algorithm(Algorithm::TokenBucket).with_burst(5).unwrap();
+    let bucket = per_minute("p", 100).with_algorithm(Algorithm::TokenBucket).with_burst(5);
     let _ = limiter.check("k", &bucket, 4).await.unwrap();
     let clone = limiter.clone();
     limiter.reset("k", &bucket).await.unwrap();
@@ -173,7 +173,7 @@ async fn metrics_count_what_a_shadow_policy_would_deny_and_keys_near_a_limit() {
 fn policies_of_all_sizes_have_a_near_limit_within_their_capacity() {
     for limit in [1, 2, 3, 5, 1_000_003, u32::MAX] {
         for share in [1e-12, 0.1, 0.8, 0.999_999, 1.0] {
-            let policy = Policy::per_minute("p", limit).unwrap().with_near_limit(share).unwrap();
+            let policy = Policy::per_minute("p", limit).unwrap().with_near_limit(share);
             assert_eq!(policy.near_limit(), Some(share));
         }
     }

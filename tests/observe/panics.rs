@@ -27,7 +27,7 @@ impl Observer for Panics {
 }
 
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new())
 }
 
 /// What a limiter answers to checks, holds, a settlement and a reset.

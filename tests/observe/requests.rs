@@ -91,7 +91,7 @@ async fn a_request_that_has_waited_for_the_store_names_its_route_and_a_check_wit
 async fn the_log_line_of_a_denial_has_the_route_and_the_method() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
-    let policy = per_minute("p", 1).with_near_limit(1.0).unwrap();
+    let policy = per_minute("p", 1).with_near_limit(1.0);
     let app = users(RateLimitLayer::new(limiter, policy, GlobalKey));
     for _ in 0..2 {
         fetch(&app, "/api/users/alice").await;

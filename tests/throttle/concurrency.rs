@@ -134,7 +134,7 @@ async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy
 #[tokio::test(start_paused = true)]
 async fn what_a_call_holds_is_charged_when_its_response_has_ended() {
     let limiter = limiter();
-    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new()).unwrap();
+    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new());
     let throttle = ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream");
     let (client, _) = client(throttle, false);
     let response = send(&client).await.unwrap();

@@ -59,6 +59,10 @@ async fn a_throttle_with_a_mistake_that_is_not_validated_makes_no_call() {
     makes_no_call(layer().with_cost(free).and_limit(second, 6), "a cost of 6 can never pass ").await;
     let concurrent = tollgate::Policy::concurrent("calls", 2).unwrap();
     makes_no_call(layer().and_limit(concurrent, 1), r#"policy "calls" limits how much runs at once"#).await;
+    let wrong = ThrottleLayer::new(limiter(), per_minute("p", 10).with_burst(5), "upstream").fail_open();
+    makes_no_call(wrong, "only a token bucket has a burst; ").await;
+    let wrong = layer().fail_open().and_limit(per_minute("second", 5).with_shards(6), 1);
+    makes_no_call(wrong, "6 shards are out of range; ").await;
     let after = layer().and_limit(per_minute("second", 5), 1).with_cost(2);
     makes_no_call(after, "call `with_cost` before `and_limit`").await;
 }

@@ -10,7 +10,7 @@ use crate::support::{counting::EmptyRequest, per_minute};
 
 /// A layer with one call every 100 ms.
 fn ten_per_second() -> ThrottleLayer {
-    let bucket = Policy::per_second("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap();
+    let bucket = Policy::per_second("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1);
     ThrottleLayer::new(limiter(), bucket, "upstream")
 }
 

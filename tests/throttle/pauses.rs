@@ -45,7 +45,7 @@ async fn a_response_with_nothing_left_pauses_until_the_reset() {
 async fn calls_that_wait_already_are_held_back_too() {
     let upstream = Upstream::first(503, &[("retry-after", "3")]).with_latency(millis(150));
     let policy = Policy::per_second("p", 5).unwrap().with_algorithm(tollgate::Algorithm::TokenBucket);
-    let client = ThrottleLayer::new(limiter(), policy.with_burst(1).unwrap(), "upstream").layer(upstream.clone());
+    let client = ThrottleLayer::new(limiter(), policy.with_burst(1), "upstream").layer(upstream.clone());
     let mut calls = JoinSet::new();
     for _ in 0..3 {
         let client = client.clone();

@@ -46,10 +46,10 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
     let failed = |error: tollgate::ConfigError| Outcome::Failed(error.to_string());
     let mut policy = Policy::new("p", limit, window).map_err(failed)?.with_algorithm(algorithm);
     if let Some(resolution) = number("resolution_us") {
-        policy = policy.with_resolution(Duration::from_micros(resolution)).map_err(failed)?;
+        policy = policy.with_resolution(Duration::from_micros(resolution)).validated().map_err(failed)?;
     }
     if let Some(burst) = number("burst") {
-        policy = policy.with_burst(u32::try_from(burst).unwrap()).map_err(failed)?;
+        policy = policy.with_burst(u32::try_from(burst).unwrap()).validated().map_err(failed)?;
     }
     Ok(policy.with_denials_counted(case["count_rejected"].as_bool().unwrap_or(false)))
 }

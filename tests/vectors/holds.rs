@@ -59,8 +59,7 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
         _ => Policy::new("p", number(&case["limit"]), time("window_us")),
     };
     policy
-        .map(|policy| policy.with_algorithm(algorithm))
-        .and_then(|policy| policy.with_holds(holds))
+        .and_then(|policy| policy.with_algorithm(algorithm).with_holds(holds).validated())
         .map_err(|error| Outcome::Failed(error.to_string()))
 }
 

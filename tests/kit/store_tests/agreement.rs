@@ -42,9 +42,9 @@ async fn traces(store: TestedStore, by_hand: bool) -> Tested {
                 let limit = *random.pick(&[1, 3, 20, 1_000]);
                 let mut policy = Policy::new(name, limit, Duration::from_micros(window))?.with_algorithm(algorithm);
                 if policy.resolution().is_some() && can_round && resolution <= window {
-                    policy = policy.with_resolution(Duration::from_micros(resolution))?;
+                    policy = policy.with_resolution(Duration::from_micros(resolution));
                 } else if policy.burst().is_some() && resolution > 1 {
-                    policy = policy.with_burst(limit.div_ceil(2))?;
+                    policy = policy.with_burst(limit.div_ceil(2));
                 }
                 policies.push(policy.with_denials_counted(can_count_rejected && random.below(3) == 0));
             }

@@ -15,12 +15,12 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// A limit of two a minute; the third denial bans.
 fn strict(algorithm: Algorithm) -> Result<Policy, NotPassed> {
-    Ok(Policy::per_minute("p", 2)?.with_algorithm(algorithm).ban_after(3, BAN)?)
+    Ok(Policy::per_minute("p", 2)?.with_algorithm(algorithm).ban_after(3, BAN))
 }
 
 /// The same under the first algorithm that the store has.
 fn strict_by_default(store: &TestedStore) -> Result<Policy, NotPassed> {
-    Ok(store.per_minute("p", 2)?.ban_after(3, BAN)?)
+    Ok(store.per_minute("p", 2)?.ban_after(3, BAN))
 }
 
 /// The end of the ban that a peek reports.
@@ -144,7 +144,7 @@ pub(super) async fn a_ban_by_a_policy_that_counts_rejections_ends_at_the_returne
 
 pub(super) async fn a_peek_at_a_banned_key_reports_the_end_of_the_ban(store: TestedStore) -> Tested {
     store.requires(Feature::Bans)?;
-    let policy = store.per_minute("p", 1)?.ban_after(2, BAN)?;
+    let policy = store.per_minute("p", 1)?.ban_after(2, BAN);
     let _ = store.check("k", &policy, 1).await?;
     for _ in 0..5 {
         let _ = store.peek("k", &policy).await?;

@@ -48,7 +48,7 @@ pub(super) async fn another_window_or_resolution_starts_a_fresh_count(store: Tes
         let policy = |seconds| Policy::new("p", 10, Duration::from_secs(seconds));
         let mut policies = vec![policy(10)?.with_algorithm(algorithm), policy(60)?.with_algorithm(algorithm)];
         if algorithm == Algorithm::SlidingWindowLog && store.requires(Feature::Resolution).is_ok() {
-            policies.push(policy(10)?.with_resolution(Duration::from_secs(1))?);
+            policies.push(policy(10)?.with_resolution(Duration::from_secs(1)));
         }
         for policy in policies {
             ensure_eq!(store.peek("k", &policy).await?.available(), Some(10), "available at first under {policy:?}");
@@ -95,10 +95,10 @@ pub(super) async fn law_1_rejections_under_a_lower_limit_remove_no_units_that_a_
             let (mut old, mut new) = (per_hour(1_000)?, per_hour(10)?.with_denials_counted(true));
             if algorithm == Algorithm::TokenBucket {
                 // A small bucket is full again long before the old one.
-                new = new.with_burst(1)?;
+                new = new.with_burst(1);
             } else if resolution > 1 && store.requires(Feature::Resolution).is_ok() {
                 let resolution = Duration::from_micros(resolution);
-                (old, new) = (old.with_resolution(resolution)?, new.with_resolution(resolution)?);
+                (old, new) = (old.with_resolution(resolution), new.with_resolution(resolution));
             }
             let key = format!("{algorithm:?} {old_counts} {resolution}");
             alternate(&store, &key, &old.with_denials_counted(old_counts), &new).await?;

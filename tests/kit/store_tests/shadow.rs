@@ -132,8 +132,7 @@ pub(super) async fn law_12_a_shadow_policy_counts_as_if_it_were_enforced(store: 
             variants.push(plain.with_denials_counted(true));
         }
         if store.requires(Feature::Bans).is_ok() {
-            let banning = variants.iter().map(|policy| policy.clone().ban_after(3, long));
-            let banning = banning.collect::<Result<Vec<_>, _>>()?;
+            let banning: Vec<Policy> = variants.iter().map(|policy| policy.clone().ban_after(3, long)).collect();
             variants.extend(banning);
         }
         for (variant, enforced) in variants.into_iter().enumerate() {

@@ -57,7 +57,7 @@ pub(super) async fn a_sliding_window_counter_fades_the_previous_window(store: Te
 
 pub(super) async fn a_token_bucket_refills_evenly_up_to_its_burst(store: TestedStore) -> Tested {
     store.requires(Feature::TokenBucket)?;
-    let policy = Policy::per_second("p", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(4)?;
+    let policy = Policy::per_second("p", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(4);
     let _ = store.check("k", &policy, 4).await?;
     // A unit each 100 ms.
     for (passed, available) in [(99_999, 0), (1, 1), (99_999, 1), (1, 2), (200_000, 4), (60_000_000, 4)] {
@@ -71,7 +71,7 @@ pub(super) async fn a_token_bucket_refills_evenly_up_to_its_burst(store: TestedS
 pub(super) async fn a_resolution_rounds_the_time_of_a_charge_up(store: TestedStore) -> Tested {
     store.requires(Feature::SlidingWindowLog)?;
     store.requires(Feature::Resolution)?;
-    let policy = Policy::new("p", 5, Duration::from_millis(100))?.with_resolution(Duration::from_millis(10))?;
+    let policy = Policy::new("p", 5, Duration::from_millis(100))?.with_resolution(Duration::from_millis(10));
     store.clock.set_us(1_767_225_600_003_000);
     let _ = store.check("k", &policy, 2).await?;
     store.clock.set_us(1_767_225_600_010_001);
@@ -86,7 +86,7 @@ pub(super) async fn a_resolution_rounds_the_time_of_a_charge_up(store: TestedSto
 
 pub(super) async fn an_idle_token_bucket_admits_exactly_its_burst(store: TestedStore) -> Tested {
     store.requires(Feature::TokenBucket)?;
-    let policy = Policy::per_second("p", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(4)?;
+    let policy = Policy::per_second("p", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(4);
     for _ in 0..3 {
         let mut admitted = 0;
         for _ in 0..10 {
@@ -100,7 +100,7 @@ pub(super) async fn an_idle_token_bucket_admits_exactly_its_burst(store: TestedS
 
 pub(super) async fn five_thousand_a_second_and_sub_microsecond_rates_hold(store: TestedStore) -> Tested {
     store.requires(Feature::TokenBucket)?;
-    let bucket = |limit| Policy::per_second("p", limit)?.with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    let bucket = |limit| Policy::per_second("p", limit).map(|p| p.with_algorithm(Algorithm::TokenBucket).with_burst(1));
     for (limit, micros) in [(5_000, 200), (7, 142_858), (3, 333_334)] {
         let (key, policy) = (limit.to_string(), bucket(limit)?);
         ensure!(store.check(key.as_str(), &policy, 1).await?.is_allowed(), "{limit} a second: the burst was denied");
@@ -108,7 +108,7 @@ pub(super) async fn five_thousand_a_second_and_sub_microsecond_rates_hold(store:
         ensure_eq!(wait, Some(Duration::from_micros(micros)), "{limit} a second: retry_after");
     }
     // Three units a microsecond: a rate that whole microseconds cannot express.
-    let fast = Policy::per_second("fast", 3_000_000)?.with_algorithm(Algorithm::TokenBucket).with_burst(30)?;
+    let fast = Policy::per_second("fast", 3_000_000)?.with_algorithm(Algorithm::TokenBucket).with_burst(30);
     ensure!(store.check("k", &fast, 30).await?.is_allowed());
     store.clock.advance(Duration::from_micros(7));
     ensure_eq!(store.peek("k", &fast).await?.available(), Some(21), "available after 7 us");

@@ -60,7 +60,7 @@ async fn law_8_no_caller_waits_much_longer_than_it_can_for_a_silent_store() {
 #[tokio::test(start_paused = true)]
 async fn law_8_no_caller_waits_much_longer_than_it_can_for_shards_or_mixed_limits() {
     let store = || MemoryStore::new().with_clock(TokioClock::new());
-    let sharded = Policy::per_minute("p", 6).unwrap().with_shards(2).unwrap();
+    let sharded = Policy::per_minute("p", 6).unwrap().with_shards(2);
     let mixed = [6, 7].map(|limit| Policy::per_minute("p", limit).unwrap());
     for policies in [[sharded.clone(), sharded], mixed] {
         let slow = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(30)), None).counting_in(store());

@@ -5,7 +5,7 @@ use tollgate::ErrorKind;
 use super::*;
 
 fn tokens() -> Policy {
-    Policy::per_second("tokens", 20).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap()
+    Policy::per_second("tokens", 20).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1)
 }
 
 fn requests(limit: u32) -> Policy {

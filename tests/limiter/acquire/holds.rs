@@ -11,7 +11,7 @@ use super::*;
 
 /// Ten units a minute, which can be held.
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new())
 }
 
 #[tokio::test(start_paused = true)]

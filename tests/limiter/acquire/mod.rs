@@ -28,7 +28,7 @@ fn limiter() -> Limiter {
 
 /// A bucket of one unit that is refilled `limit` times a second.
 fn bucket(limit: u32) -> Policy {
-    Policy::per_second("p", limit).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap()
+    Policy::per_second("p", limit).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1)
 }
 
 /// The waiters whose calls have ended, in this order, with the time and the result.

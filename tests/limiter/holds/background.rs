@@ -151,7 +151,7 @@ fn what_a_runtime_leaves_unsent_another_one_sends() {
 async fn a_settlement_is_given_up_after_the_time_to_live() {
     let (recorder, (limiter, store)) = (Recorder::default(), remote());
     let limiter = limiter.with_observer(recorder.clone());
-    let policy = tokens().with_holds(Holds::new().with_ttl(Duration::from_millis(100))).unwrap();
+    let policy = tokens().with_holds(Holds::new().with_ttl(Duration::from_millis(100)));
     let hold = hold(&limiter, &policy).await;
     store.is(Network::Down);
     hold.settle(1).await.unwrap_err();

@@ -45,7 +45,7 @@ async fn a_full_store_keeps_expired_holds_for_as_long_as_the_lowered_limit_needs
     let limiter = Limiter::new(store(WhenFull::Deny).with_clock(clock.clone()));
     let [high, low] = [10_000, 10].map(|limit| {
         let policy = Policy::per_minute("tokens", limit).unwrap().with_algorithm(Algorithm::TokenBucket);
-        policy.with_holds(Holds::new().with_ttl(TTL)).unwrap()
+        policy.with_holds(Holds::new().with_ttl(TTL))
     });
     assert!(limiter.check("k", &high, 1).await.unwrap().is_allowed());
     let _hold = limiter.hold("k", &low, 9).await.unwrap();

@@ -86,7 +86,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     let (limiter, _) = limiter();
     let (requests, cents) = (Policy::per_minute("requests", 2).unwrap(), tokens());
     let check = |cost| {
-        let tokens = Policy::per_minute("more", 100).unwrap().with_holds(Holds::new()).unwrap();
+        let tokens = Policy::per_minute("more", 100).unwrap().with_holds(Holds::new());
         Check::new("k", &requests, 1).and_hold("k", &cents, cost).and_hold("k", &tokens, 50)
     };
     assert!(!limiter.hold_all(check(11)).await.unwrap().is_allowed());
@@ -148,20 +148,18 @@ async fn a_wrong_hold_is_an_error_that_says_what_to_write() {
 #[test]
 fn holds_exclude_bans_shards_and_counted_rejections() {
     let (policy, ban) = (Policy::per_minute("p", 10).unwrap(), Duration::from_secs(60));
-    for excluded in [
-        policy.clone().ban_after(3, ban).unwrap(),
-        policy.clone().with_shards(2).unwrap(),
-        policy.clone().with_denials_counted(true),
-    ] {
-        assert!(excluded.with_holds(Holds::new()).is_err());
+    for excluded in
+        [policy.clone().ban_after(3, ban), policy.clone().with_shards(2), policy.clone().with_denials_counted(true)]
+    {
+        assert!(excluded.with_holds(Holds::new()).validated().is_err());
     }
-    assert!(tokens().ban_after(3, ban).is_err());
-    assert!(tokens().with_shards(2).is_err());
-    assert_eq!(tokens().with_denials_counted(true).holds(), None);
+    assert!(tokens().ban_after(3, ban).validated().is_err());
+    assert!(tokens().with_shards(2).validated().is_err());
+    assert!(tokens().with_denials_counted(true).validated().is_err());
     assert_eq!(tokens().with_denials_counted(false), tokens());
     for wrong in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
         for holds in [Holds::new().with_ttl(wrong), Holds::new().with_typical(wrong)] {
-            let error = policy.clone().with_holds(holds).unwrap_err();
+            let error = policy.clone().with_holds(holds).validated().unwrap_err();
             assert!(error.to_string().contains(&format!("{wrong:?}")), "{error}");
         }
     }

@@ -83,15 +83,15 @@ async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
     for algorithm in ALGORITHMS {
         let (limiter, clock) = limiter();
         let policy = Policy::new("tokens", u32::MAX, Policy::MAX_WINDOW / 2)
-            .and_then(|policy| policy.with_holds(Holds::new().with_ttl(TTL)))
             .unwrap()
+            .with_holds(Holds::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         let first = limiter.hold("k", &policy, u32::MAX).await.unwrap().into_hold().unwrap();
         assert!(!limiter.hold("k", &policy, u32::MAX).await.unwrap().is_allowed());
         first.settle(u32::MAX).await.unwrap();
         let slow = Policy::new("slow", 1, Policy::MAX_WINDOW)
-            .and_then(|policy| policy.with_holds(Holds::new().with_ttl(TTL)))
             .unwrap()
+            .with_holds(Holds::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         for _ in 0..3 {
             if let Some(hold) = limiter.hold("k", &slow, 1).await.unwrap().into_hold() {
@@ -139,7 +139,7 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     assert_eq!([peek(&charged), peek(&charged)], [9_924, 10_000]);
 
     let released = Policy::per_minute("released", 10_000).unwrap();
-    let released = released.with_holds(Holds::new().with_ttl(TTL).with_unsettled(Unsettled::Release)).unwrap();
+    let released = released.with_holds(Holds::new().with_ttl(TTL).with_unsettled(Unsettled::Release));
     for _ in 0..4_100 {
         judge(&store, &Check::hold("k", &released, 1));
     }

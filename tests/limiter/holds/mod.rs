@@ -25,7 +25,7 @@ fn tokens() -> Policy {
 
 /// A policy of `limit` units a minute whose holds last 30 s.
 fn with_holds(limit: u32, holds: Holds) -> Policy {
-    Policy::per_minute("tokens", limit).unwrap().with_holds(holds.with_ttl(TTL)).unwrap()
+    Policy::per_minute("tokens", limit).unwrap().with_holds(holds.with_ttl(TTL))
 }
 
 fn of(algorithm: Algorithm, limit: u32) -> Policy {

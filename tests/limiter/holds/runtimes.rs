@@ -19,7 +19,7 @@ fn current_thread() -> Runtime {
 }
 
 fn policy(ttl: Duration) -> Policy {
-    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_ttl(ttl)).unwrap()
+    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_ttl(ttl))
 }
 
 async fn slot(limiter: &Limiter, key: &str, policy: &Policy) -> Option<Hold> {

@@ -22,7 +22,7 @@ async fn law_2_a_process_alone_is_admitted_the_whole_limit() {
     for algorithm in ALGORITHMS {
         for limit in [5, 30, 1_000, 20_000] {
             let (remote, _) = Remote::new(MS);
-            let policy = Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm).with_lease(limit).unwrap();
+            let policy = Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm).with_lease(limit);
             let start = tokio::time::Instant::now();
             let got = load(&remote.limiter(), &policy, limit / 20 + 1, 25).await;
             // When the limit is nearly spent, no check waits for one small block after another.
@@ -69,7 +69,7 @@ async fn law_4_a_check_of_a_leased_and_a_sharded_policy_gets_what_a_peek_calls_a
         let (remote, _) = Remote::new(latency * MS);
         let policy = per_minute(10_000, 5_000);
         let limiter = hot(&remote, &policy).await;
-        let sharded = Policy::per_day("daily", 100).unwrap().with_shards(4).unwrap();
+        let sharded = Policy::per_day("daily", 100).unwrap().with_shards(4);
         let available = limiter.peek(KEY, &policy).await.unwrap().available().unwrap();
         let both = Check::new(KEY, &policy, available).and(KEY, &sharded, 1);
         let decision = limiter.check_all(both).await.unwrap();

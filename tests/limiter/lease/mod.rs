@@ -21,11 +21,11 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn policy(limit: u32, units: u32) -> Policy {
-    Policy::per_second("p", limit).unwrap().with_lease(units).unwrap()
+    Policy::per_second("p", limit).unwrap().with_lease(units)
 }
 
 fn per_minute(limit: u32, units: u32) -> Policy {
-    Policy::per_minute("p", limit).unwrap().with_lease(units).unwrap()
+    Policy::per_minute("p", limit).unwrap().with_lease(units)
 }
 
 async fn check(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {

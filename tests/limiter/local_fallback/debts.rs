@@ -273,7 +273,7 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
-    let policy = per_minute(80).with_holds(Holds::new()).unwrap();
+    let policy = per_minute(80).with_holds(Holds::new());
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_hold().unwrap();
     assert_eq!(admitted(&limiter, &policy).await, 10);

@@ -24,7 +24,7 @@ async fn an_instance_may_spend_its_share_rounded_up() {
     for (limit, share) in [(1, 1), (7, 1), (8, 1), (9, 2), (80, 10)] {
         let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8);
         assert_eq!(admitted(&limiter, &per_minute(limit)).await, share, "{limit}");
-        let bucket = per_minute(limit).with_algorithm(Algorithm::TokenBucket).with_burst(2 * limit).unwrap();
+        let bucket = per_minute(limit).with_algorithm(Algorithm::TokenBucket).with_burst(2 * limit);
         let limiter = Limiter::new(DownStore).with_local(MemoryStore::new().with_clock(ManualClock::default()), 8);
         assert_eq!(admitted(&limiter, &bucket).await, (2 * limit).div_ceil(8), "{limit}");
     }

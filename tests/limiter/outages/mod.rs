@@ -83,8 +83,8 @@ async fn run(kind: Kind, plan: &Plan, seed: u64) -> Judged {
     let policy = Policy::new("p", kind.limit, plan.window).unwrap();
     let policy = match kind.mode {
         Mode::Plain => policy,
-        Mode::Leases => policy.with_lease(kind.limit / 10).unwrap(),
-        Mode::Holds => policy.with_holds(Holds::new().with_ttl(ms(5_000))).unwrap(),
+        Mode::Leases => policy.with_lease(kind.limit / 10),
+        Mode::Holds => policy.with_holds(Holds::new().with_ttl(ms(5_000))),
     };
     let history = Arc::new(Mutex::new(Vec::new()));
     let answers = Arc::<AtomicU64>::default();

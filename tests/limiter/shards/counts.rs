@@ -12,8 +12,7 @@ async fn law_1_all_shards_together_admit_the_limit_and_not_a_unit_more() {
     for (limit, shards) in [(100, 2), (100, 7), (64, 64), (101, 64), (5, 4), (9, 1)] {
         let (limiter, clock) = limiter();
         for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
-            let policy =
-                Policy::new("p", limit, WINDOW).unwrap().with_algorithm(algorithm).with_shards(shards).unwrap();
+            let policy = Policy::new("p", limit, WINDOW).unwrap().with_algorithm(algorithm).with_shards(shards);
             assert_eq!(admitted(&limiter, &policy).await, limit, "{policy:?}");
             clock.advance(2 * WINDOW);
             assert_eq!(admitted(&limiter, &policy).await, limit, "{policy:?}");
@@ -23,9 +22,9 @@ async fn law_1_all_shards_together_admit_the_limit_and_not_a_unit_more() {
 
 #[tokio::test]
 async fn law_1_the_buckets_of_all_shards_hold_the_burst_and_gain_the_limit() {
-    let bucket = Policy::new("p", 60, WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(23).unwrap();
+    let bucket = Policy::new("p", 60, WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(23);
     let (limiter, clock) = limiter();
-    let policy = bucket.with_shards(7).unwrap();
+    let policy = bucket.with_shards(7);
     assert_eq!(admitted(&limiter, &policy).await, 23);
     // A shard gains eight or nine units a minute.
     clock.advance(Duration::from_millis(7_500));

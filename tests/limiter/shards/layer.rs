@@ -44,7 +44,7 @@ async fn law_11_requests_and_checks_spend_from_the_same_shards() {
 
 #[tokio::test]
 async fn fields_contain_the_whole_limit_and_the_units_left_in_one_shard() {
-    let bucket = policy(40, 1).with_algorithm(Algorithm::TokenBucket).with_burst(80).unwrap().with_shards(4).unwrap();
+    let bucket = policy(40, 1).with_algorithm(Algorithm::TokenBucket).with_burst(80).with_shards(4);
     for (style, name, log_field, bucket_field) in [
         (HeaderStyle::Draft11, "ratelimit-policy", r#""p";q=40;w=60"#, r#""p";q=40;w=60"#),
         (HeaderStyle::Draft11, "ratelimit", r#""p";r=9;t=60"#, r#""p";r=19;t=29"#),

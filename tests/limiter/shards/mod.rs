@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 const MANY: u32 = 2_000;
 
 fn policy(limit: u32, shards: u32) -> Policy {
-    Policy::new("p", limit, WINDOW).unwrap().with_shards(shards).unwrap()
+    Policy::new("p", limit, WINDOW).unwrap().with_shards(shards)
 }
 
 /// A limiter over a memory store, and the clock of that store.

@@ -48,12 +48,12 @@ fn a_concurrency_limit_has_holds_that_are_released() {
     assert!(policy.is_concurrent() && !tokens().is_concurrent());
     assert_eq!((policy.limit(), policy.capacity(), policy.unit()), (3, 3, Some("concurrent-requests")));
     assert_eq!(policy.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
-    let kept = policy.clone().with_holds(Holds::new()).unwrap().with_denials_counted(true);
+    let kept = policy.clone().with_holds(Holds::new()).with_denials_counted(true);
     let kept = kept.with_algorithm(Algorithm::FixedWindow).with_shadow(true);
     assert_eq!(kept.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
     assert!(kept.is_concurrent() && !kept.denials_counted());
-    assert!(policy.clone().with_shards(2).is_err());
-    assert!(policy.ban_after(1, std::time::Duration::from_secs(1)).is_err());
+    assert!(policy.clone().with_shards(2).validated().is_err());
+    assert!(policy.ban_after(1, std::time::Duration::from_secs(1)).validated().is_err());
     says(Policy::concurrent("uploads", 0).unwrap_err(), "a limit of 0 lets nothing through; ");
     says(Policy::concurrent("up loads", 1).unwrap_err(), r#"policy name "up loads" is not usable in a header: "#);
 }

@@ -42,7 +42,7 @@ async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
 #[tokio::test]
 async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() {
     let ledger = Ledger::default();
-    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new()).unwrap();
+    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new());
     let limit = RateLimitLayer::new(ledger.limiter(), [tokens(), per_day.clone(), uploads()], one_client())
         .with_cost_of("tokens", max_tokens)
         .with_cost_of("uploads", max_tokens)

@@ -28,7 +28,7 @@ use super::{Broken, Frames, Ledger, at_end, layer, left, one_client, request, se
 
 /// 1 000 units a minute, whose holds are released if nothing settles them.
 fn released() -> Policy {
-    tokens().with_holds(Holds::new().with_unsettled(Unsettled::Release)).unwrap()
+    tokens().with_holds(Holds::new().with_unsettled(Unsettled::Release))
 }
 
 async fn fails(request: Request<Body>) -> Result<Response<Frames>, Broken> {

@@ -59,11 +59,11 @@ fn stage() -> (Limiter, Seen) {
 }
 
 fn one_slot() -> Policy {
-    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_longest(LONGEST)).unwrap()
+    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_longest(LONGEST))
 }
 
 fn aging_tokens(unsettled: Unsettled) -> Policy {
-    tokens().with_holds(Holds::new().with_longest(LONGEST).with_unsettled(unsettled)).unwrap()
+    tokens().with_holds(Holds::new().with_longest(LONGEST).with_unsettled(unsettled))
 }
 
 /// As `/`, but its handler never answers.
@@ -160,7 +160,6 @@ async fn the_bill_as_it_stands_is_charged_at_the_longest_age() {
         let (limiter, seen) = stage();
         // In the longest age, a minute and more has passed, so a day is asked.
         let policy = Policy::per_day("tokens", 1_000).unwrap().with_holds(*aging_tokens(unsettled).holds().unwrap());
-        let policy = policy.unwrap();
         let bills = Arc::new(Mutex::new(None));
         let service = {
             let bills = Arc::clone(&bills);
@@ -271,7 +270,7 @@ async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
 #[test]
 fn a_longest_age_out_of_range_is_an_error_that_names_the_setting() {
     for longest in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
-        let error = uploads().with_holds(Holds::new().with_longest(longest)).unwrap_err();
+        let error = uploads().with_holds(Holds::new().with_longest(longest)).validated().unwrap_err();
         assert!(error.to_string().contains("`with_longest`"), "{error}");
     }
 }

@@ -123,7 +123,7 @@ impl Store for Ledger {
 
 /// 1 000 units a minute, with holds.
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 1_000).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("tokens", 1_000).unwrap().with_holds(Holds::new())
 }
 
 /// Three at once.

@@ -187,7 +187,7 @@ fn law_15_a_hold_whose_runtime_stands_still_gets_no_older_than_the_longest_age()
 fn grows_no_older(has_ended: bool) {
     let ends = Ends::default();
     let holds = Holds::new().with_longest(Duration::from_millis(300));
-    let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds).unwrap());
+    let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds));
     let limiter = Limiter::new(Remote { memory: memory.clone(), ..Remote::default() }).with_observer(ends.clone());
     let answers = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]).then_stays_open())) };
     let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end);

@@ -20,11 +20,11 @@ use super::{Frames, Ledger, OneClient, at_end, left, one_client, request, upload
 use crate::support::recorder::{Recorder, assert_warnings};
 
 fn tokens_in() -> Policy {
-    Policy::per_minute("input-tokens", 1_000).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("input-tokens", 1_000).unwrap().with_holds(Holds::new())
 }
 
 fn tokens_out() -> Policy {
-    Policy::per_minute("output-tokens", 500).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("output-tokens", 500).unwrap().with_holds(Holds::new())
 }
 
 /// Holds 100 tokens in and 200 out, and a slot.

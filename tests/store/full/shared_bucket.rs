@@ -58,7 +58,7 @@ async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
     for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, _store, clock) = store(1, when_full);
         let short = Policy::per_second("short", 1).unwrap();
-        let policy = Policy::per_minute("p", 1).unwrap().ban_after(1, 10 * MINUTE).unwrap();
+        let policy = Policy::per_minute("p", 1).unwrap().ban_after(1, 10 * MINUTE);
         let _ = limiter.check("kept", &short, 1).await.unwrap();
         let _ = limiter.check("other", &policy, 1).await.unwrap();
         for _ in 0..5 {

@@ -56,15 +56,15 @@ fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
             let name = format!("{algorithm:?}-{number}-{seed}");
             let mut policy = Policy::new(name, limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             if algorithm == Algorithm::SlidingWindowLog && number == 1 && window > 4_000 {
-                policy = policy.with_resolution(Duration::from_micros(4_000)).unwrap();
+                policy = policy.with_resolution(Duration::from_micros(4_000));
             } else if algorithm == Algorithm::TokenBucket && number == 1 {
-                policy = policy.with_burst(limit.div_ceil(2)).unwrap();
+                policy = policy.with_burst(limit.div_ceil(2));
             }
             let holds = Holds::new()
                 .with_ttl(Duration::from_micros(1 + random.below(300_000)))
                 .with_typical(Duration::from_micros(random.pick(&[1, 5_000, 100_000, 10_000_000])))
                 .with_unsettled(random.pick(&[Unsettled::Charge, Unsettled::Release]));
-            policies.push(policy.with_holds(holds).unwrap().with_shadow(random.one_in(6)));
+            policies.push(policy.with_holds(holds).with_shadow(random.one_in(6)));
         }
         policies.push(Policy::per_second(format!("{algorithm:?}-plain-{seed}"), 5).unwrap().with_algorithm(algorithm));
     }

@@ -92,7 +92,7 @@ async fn a_store_that_keeps_holds_beyond_their_time_to_live() {
                 && charge.hold.is_some()
             {
                 let holds = Holds::new().with_ttl(Duration::from_secs(3_600));
-                let policy = charge.policy.clone().with_holds(holds).unwrap();
+                let policy = charge.policy.clone().with_holds(holds);
                 long = Check::hold(charge.key.clone(), &policy, charge.cost);
             }
             ready(store.judge(&long))

@@ -42,7 +42,7 @@ async fn a_store_that_ignores_the_resolution() {
     refused_by("a_resolution_rounds_the_time_of_a_charge_up", |store, check| {
         ready(store.judge(&change(check, |charge| {
             let exact = charge.policy.clone().with_resolution(Duration::from_micros(1));
-            under(charge, exact.unwrap_or_else(|_| charge.policy.clone()))
+            under(charge, exact.validated().unwrap_or_else(|_| charge.policy.clone()))
         })))
     })
     .await;

@@ -1,6 +1,6 @@
 //! Modes: what callers ask of the crate.
 
-use tollgate::{Algorithm, ConfigError, Policy, policy::Holds};
+use tollgate::{Algorithm, Policy, policy::Holds};
 
 use crate::time::ms;
 
@@ -150,19 +150,19 @@ impl Mode {
             Self::Tally | Self::Bill | Self::WebBill | Self::MemoryBill => Policy::new(self.name(), HIGH, ms(LONG)),
             _ => Policy::new(self.name(), LIMIT, ms(WINDOW)),
         };
-        policy.and_then(|policy| self.complete(policy)).expect("the policies of modes are valid")
+        policy.and_then(|policy| self.complete(policy).validated()).expect("the policies of modes are valid")
     }
 
-    fn complete(self, policy: Policy) -> Result<Policy, ConfigError> {
+    fn complete(self, policy: Policy) -> Policy {
         match self {
-            Self::Bucket => Ok(policy.with_algorithm(Algorithm::TokenBucket)),
-            Self::Window => Ok(policy.with_algorithm(Algorithm::FixedWindow)),
-            Self::Counter => Ok(policy.with_algorithm(Algorithm::SlidingWindowCounter)),
+            Self::Bucket => policy.with_algorithm(Algorithm::TokenBucket),
+            Self::Window => policy.with_algorithm(Algorithm::FixedWindow),
+            Self::Counter => policy.with_algorithm(Algorithm::SlidingWindowCounter),
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease => policy.with_lease(LIMIT / 2),
             _ if self.is_holds() || self == Self::LeaseBesideHolds => policy.with_holds(Holds::new().with_ttl(ms(TTL))),
-            _ => Ok(policy),
+            _ => policy,
         }
     }
 
@@ -175,7 +175,7 @@ impl Mode {
 
     /// The policy of some checks, in place of [`Mode::policy`].
     pub(crate) fn other_policy(self) -> Option<Policy> {
-        let lease = || self.policy().with_lease(LIMIT / 2).expect("the lease is below the limit");
+        let lease = || self.policy().with_lease(LIMIT / 2).validated().expect("the lease is below the limit");
         matches!(self, Self::LeaseOnOff | Self::LeaseBesideHolds).then(lease)
     }
 
