@@ -59,8 +59,8 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
     let holds = Holds::new().with_ttl(Duration::from_secs(300));
     let policies = [
         Policy::per_minute("requests", 10)?,
-        Policy::per_minute("input-tokens", 1_000)?.with_unit("tokens")?,
-        Policy::per_minute("output-tokens", 500)?.with_unit("tokens")?.with_holds(holds)?,
+        Policy::per_minute("input-tokens", 1_000)?.with_unit("tokens"),
+        Policy::per_minute("output-tokens", 500)?.with_unit("tokens").with_holds(holds),
         Policy::concurrent("streams", 2)?,
     ];
     RateLimitLayer::new(limiter, policies, ExtensionKey::<Account>::new())

@@ -129,7 +129,7 @@ async fn run() -> Result<(), Failure> {
 
     // A bucket of one unit: calls leave one by one, at an even rate.
     let policy = Policy::new("upstream", rate.limit, rate.window + LONGEST_DELAY)?;
-    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1)?;
+    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1);
     let upstream = Upstream::new(upstream, rate)?;
 
     let start = Instant::now();

@@ -31,7 +31,7 @@ const LONGEST_MS: u32 = 86_400_000;
 /// The routes, each behind a layer of its own.
 pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, ConfigError> {
     let holds = Holds::new().with_ttl(options.hold_ttl);
-    let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds)?;
+    let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds);
     // The estimate is held while the model works. What the handler has put on the bill is charged at the end.
     let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::new())
         .with_cost(|request: &request::Parts| Generate::parse(&request.uri).map_or(0, |generate| generate.estimate))
@@ -39,7 +39,7 @@ pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, Con
         .with_headers(options.headers)
         .with_settlement(|_: &response::Parts| Settlement::AtEnd)
         .validated()?;
-    let uploads = Policy::concurrent("uploads", 3)?.with_holds(holds)?;
+    let uploads = Policy::concurrent("uploads", 3)?.with_holds(holds);
     let at_once =
         RateLimitLayer::new(limiter.clone(), uploads, PeerIp::new()).fail_closed().with_headers(options.headers);
     Ok(Router::new().route("/generate", post(generate).layer(per_token)).route("/upload", get(upload).layer(at_once)))

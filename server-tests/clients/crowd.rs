@@ -58,7 +58,7 @@ where
     Body: Send + 'static,
 {
     let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(crowd, 2 * crowd);
-    let slow = Policy::per_minute("slow", 1).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap();
+    let slow = Policy::per_minute("slow", 1).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1);
     let ample = Policy::per_second("ample", 1_000_000).unwrap();
     let noisy =
         ThrottleLayer::new(limiter.clone(), slow.clone(), "noisy").with_max_wait(Duration::MAX).layer(inner.clone());

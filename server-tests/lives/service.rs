@@ -45,8 +45,8 @@ pub(super) fn slots() -> Policy {
 
 /// Requests that fail before their handlers have put anything on the bill are free.
 pub(super) fn units() -> Policy {
-    let policy = Policy::per_day("units", 1_000_000_000).unwrap().with_resolution(Duration::from_secs(90)).unwrap();
-    policy.with_holds(Holds::new().with_unsettled(Unsettled::Release)).unwrap()
+    let policy = Policy::per_day("units", 1_000_000_000).unwrap().with_resolution(Duration::from_secs(90));
+    policy.with_holds(Holds::new().with_unsettled(Unsettled::Release))
 }
 
 /// The sums of the bills of each protocol.

@@ -54,14 +54,16 @@ fn policy() -> impl Strategy<Value = Policy> {
                 // Resolutions from exact to the whole window.
                 Algorithm::SlidingWindowLog if resolution > 200 => {
                     let resolution = (window / (resolution - 200)).max(1);
-                    policy.with_resolution(Duration::from_micros(resolution)).unwrap()
+                    policy.with_resolution(Duration::from_micros(resolution))
                 }
-                Algorithm::TokenBucket if burst <= 200 => policy.clone().with_burst(burst).unwrap_or(policy),
+                Algorithm::TokenBucket if burst <= 200 => {
+                    policy.clone().with_burst(burst).validated().unwrap_or(policy)
+                }
                 _ => policy,
             };
             let policy = policy.with_denials_counted(count_rejected).with_shadow(shadow);
             match ban {
-                Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)).unwrap(),
+                Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)),
                 None => policy,
             }
         },
@@ -300,7 +302,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
         (policy("large", 3_000), 400),
         (policy("rejected", 300).with_denials_counted(true), 2),
         (policy("rejected-mixed", 700).with_denials_counted(true), 300),
-        (policy("quantised", 400).with_resolution(Duration::from_millis(50)).unwrap(), 3),
+        (policy("quantised", 400).with_resolution(Duration::from_millis(50)), 3),
     ];
     let mut random = 7_u64;
     let mut below = |bound: u64| {
@@ -337,11 +339,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
 fn with_limit(policy: &Policy, limit: u32) -> Policy {
     let with_limit =
         Policy::new(policy.name(), limit, policy.window()).unwrap().with_denials_counted(policy.denials_counted());
-    if policy.name() == "quantised" {
-        with_limit.with_resolution(Duration::from_millis(50)).unwrap()
-    } else {
-        with_limit
-    }
+    if policy.name() == "quantised" { with_limit.with_resolution(Duration::from_millis(50)) } else { with_limit }
 }
 
 fn now(clock: &ManualClock) -> u64 {

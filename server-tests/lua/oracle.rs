@@ -65,8 +65,10 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
         let policies = variants.into_iter().map(|(limit, burst, count_rejected, shadow)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
-                Algorithm::SlidingWindowLog => policy.with_resolution(Duration::from_micros(resolution_us)).unwrap(),
-                Algorithm::TokenBucket if burst % 2 == 0 => policy.clone().with_burst(burst).unwrap_or(policy),
+                Algorithm::SlidingWindowLog => policy.with_resolution(Duration::from_micros(resolution_us)),
+                Algorithm::TokenBucket if burst % 2 == 0 => {
+                    policy.clone().with_burst(burst).validated().unwrap_or(policy)
+                }
                 _ => policy,
             };
             policy.with_denials_counted(count_rejected).with_shadow(shadow)

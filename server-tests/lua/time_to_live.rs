@@ -142,7 +142,7 @@ async fn law_6_a_key_of_the_log_expires_a_quarter_of_a_window_after_its_last_rec
         let policy = Policy::new("p", 1_000, Duration::from_millis(window_ms)).unwrap();
         let policy = match resolution_ms {
             0 => policy,
-            resolution => policy.with_resolution(Duration::from_millis(resolution)).unwrap(),
+            resolution => policy.with_resolution(Duration::from_millis(resolution)),
         };
         for _ in 0..10 {
             let _ = limiter.check("k", &policy, 1).await.unwrap();

@@ -190,7 +190,7 @@ async fn inspect_sees_and_resets_what_the_layer_charged_on_a_cluster() {
     let tagged = |builder: RedisStoreBuilder| builder.cluster_hash_tags(16).open_cluster([&url]).unwrap();
     Service::new(&arguments, tagged).sees_and_resets("tags", GlobalKey, &["global"]).await;
 
-    let sharded = Policy::per_hour("sharded", 80).unwrap().with_shards(8).unwrap();
+    let sharded = Policy::per_hour("sharded", 80).unwrap().with_shards(8);
     service.charge(&sharded, GlobalKey, 3).await;
     let arguments = ["--policy", "sharded=80/hour,shards=8", "global"];
     assert_eq!(service.inspect("peek", &arguments).cells("sharded")[..4], ["sharded", "80/1h", "-", "10"]);
@@ -202,8 +202,8 @@ async fn inspect_sees_and_resets_what_the_layer_charged_on_a_cluster() {
 async fn inspect_shows_and_lifts_a_ban_and_leaves_other_clients_and_policies_alone() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(600)).unwrap();
-    let bucket = Policy::per_hour("api", 100).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(20).unwrap();
+    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(600));
+    let bucket = Policy::per_hour("api", 100).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(20);
     let limiter = &service.limiter;
     for client in ["alice", "bob"] {
         for _ in 0..3 {

@@ -15,7 +15,7 @@ const WRITTEN: [&str; 6] = ["", ",ban-after=20/10m", ",ban-after=1/10m", ",ban-a
 const RIGHT: &str = ",ban-after=5/10m";
 
 fn login() -> Policy {
-    Policy::per_minute("login", 5).unwrap().ban_after(5, Duration::from_secs(600)).unwrap()
+    Policy::per_minute("login", 5).unwrap().ban_after(5, Duration::from_secs(600))
 }
 
 /// Spends the limit of alice, and is then denied so many times.

@@ -99,7 +99,7 @@ async fn every_process_sees_a_ban_by_inspect_at_its_next_check_and_its_end_withi
 async fn inspect_ends_a_ban_after_denials_and_says_how_to_write_its_policy() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(3_607)).unwrap();
+    let login = Policy::per_hour("login", 1).unwrap().ban_after(2, Duration::from_secs(3_607));
     for _ in 0..3 {
         passes(&service.limiter, &login, 1).await;
     }
@@ -219,9 +219,9 @@ async fn inspect_changes_counts_on_a_cluster_with_shards_slots_and_leases() {
     let cluster = Cluster::start();
     let url = cluster.nodes[1].url();
     let service = Service::new(&["--cluster", &url], |builder| builder.open_cluster([&url]).unwrap());
-    let shards = Policy::per_hour("shared", 80).unwrap().with_shards(8).unwrap();
+    let shards = Policy::per_hour("shared", 80).unwrap().with_shards(8);
     let streams = Policy::concurrent("streams", 4).unwrap();
-    let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new()).unwrap();
+    let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
     let hold = service.limiter.hold("alice", &streams, 1).await.unwrap().into_hold().unwrap();
     let policies = [
         ["--policy", "shared=80/hour,shards=8"],

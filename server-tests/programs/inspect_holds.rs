@@ -14,7 +14,7 @@ use crate::{
 };
 
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new()).unwrap()
+    Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new())
 }
 
 /// The cells of the policy's row, by the titles of the columns.
@@ -161,7 +161,7 @@ async fn inspect_ends_no_hold_whose_time_to_live_has_passed_and_says_that_the_ne
     let server = RedisServer::start();
     let service = Service::on(&server);
     let holds = Holds::new().with_ttl(Duration::from_micros(1)).with_unsettled(Unsettled::Release);
-    let slots = Policy::per_minute("slots", 10).unwrap().with_holds(holds).unwrap();
+    let slots = Policy::per_minute("slots", 10).unwrap().with_holds(holds);
     let hold = service.limiter.hold("alice", &slots, 3).await.unwrap();
 
     // The service releases such holds. The program is not told so, and a charge would be wrong.
@@ -178,7 +178,7 @@ async fn inspect_ends_no_hold_whose_time_to_live_has_passed_and_says_that_the_ne
 async fn inspect_shows_the_blocks_of_leases_and_says_that_processes_may_still_spend_them_after_a_reset() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let leased = Policy::per_minute("per-tenant", 1_000_000).unwrap().with_lease(20_000).unwrap();
+    let leased = Policy::per_minute("per-tenant", 1_000_000).unwrap().with_lease(20_000);
     // The limiter takes a block as it takes any hold.
     let block = service.limiter.hold("alice", &leased, 20_000).await.unwrap();
     let arguments = ["--policy", "per-tenant=1000000/min,lease=20000", "text:alice"];

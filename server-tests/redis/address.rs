@@ -96,10 +96,10 @@ async fn the_documented_acl_for_holds_is_enough() {
         for unsettled in [Unsettled::Charge, Unsettled::Release] {
             let holds = Holds::new().with_ttl(Duration::from_millis(1)).with_unsettled(unsettled);
             let policy = Policy::per_hour(format!("{unsettled:?}"), 10).unwrap().with_algorithm(algorithm);
-            let policy = policy.with_holds(holds).unwrap();
+            let policy = policy.with_holds(holds);
             assert!(limiter.hold("k", &policy, 3).await.unwrap().is_allowed());
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let lasting = policy.with_holds(Holds::new().with_unsettled(unsettled)).unwrap();
+            let lasting = policy.with_holds(Holds::new().with_unsettled(unsettled));
             let first = limiter.hold("k", &lasting, 1).await.unwrap().into_hold().unwrap();
             let second = limiter.hold("k", &lasting, 2).await.unwrap().into_hold().unwrap();
             first.renew().await.unwrap();

@@ -54,19 +54,19 @@ fn policy(kind: &'static str, scale: u32) -> Policy {
     let policy = |limit| Policy::new(kind, limit, YEAR).unwrap();
     match kind {
         "bucket" => policy(60 * scale).with_algorithm(Algorithm::TokenBucket),
-        "ban" => policy(60 * scale).ban_after(30, YEAR).unwrap(),
-        "lease" => policy(200 * scale).with_lease(20).unwrap(),
-        "shards" => policy(60 * scale).with_shards(3).unwrap(),
-        "wide-shards" => policy(1_000_000).with_shards(3).unwrap(),
+        "ban" => policy(60 * scale).ban_after(30, YEAR),
+        "lease" => policy(200 * scale).with_lease(20),
+        "shards" => policy(60 * scale).with_shards(3),
+        "wide-shards" => policy(1_000_000).with_shards(3),
         "second" => Policy::per_second(kind, 10).unwrap(),
         "holds" => {
             let holds = Holds::new().with_ttl(Duration::from_secs(5)).with_unsettled(Unsettled::Release);
-            policy(1_000_000).with_holds(holds).unwrap()
+            policy(1_000_000).with_holds(holds)
         }
         "pair" => policy(1_000_000),
         "slots" => {
             let holds = Holds::new().with_ttl(Duration::from_secs(5));
-            Policy::concurrent(kind, SLOTS).unwrap().with_holds(holds).unwrap()
+            Policy::concurrent(kind, SLOTS).unwrap().with_holds(holds)
         }
         _ => policy(60 * scale),
     }

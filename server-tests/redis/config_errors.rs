@@ -12,6 +12,10 @@ fn policy() -> Policy {
     Policy::per_minute("p", 60).unwrap()
 }
 
+fn holding() -> Policy {
+    policy().with_holds(Holds::new())
+}
+
 fn layer() -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy(), GlobalKey)
 }
@@ -85,41 +89,29 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("a limit of 0", Policy::per_second("p", 0).err()),
         ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),
         ("a window of two years", Policy::new("p", 1, Duration::from_secs(2 * 366 * 86_400)).err()),
-        ("a resolution above the window", policy().with_resolution(Duration::from_secs(61)).err()),
+        ("a resolution above the window", policy().with_resolution(Duration::from_secs(61)).validated().err()),
         (
             "a resolution of a token bucket",
-            policy().with_algorithm(Algorithm::TokenBucket).with_resolution(Duration::from_secs(1)).err(),
+            policy().with_algorithm(Algorithm::TokenBucket).with_resolution(Duration::from_secs(1)).validated().err(),
         ),
-        ("a burst of a log", policy().with_burst(5).err()),
-        ("a burst of 0", policy().with_algorithm(Algorithm::TokenBucket).with_burst(0).err()),
-        ("more shards than units", Policy::per_minute("p", 3).and_then(|policy| policy.with_shards(4)).err()),
+        ("a burst of a log", policy().with_burst(5).validated().err()),
+        ("a burst of 0", policy().with_algorithm(Algorithm::TokenBucket).with_burst(0).validated().err()),
+        ("more shards than units", Policy::per_minute("p", 3).unwrap().with_shards(4).validated().err()),
         (
             "a ban of a policy with shards",
-            policy().with_shards(2).and_then(|policy| policy.ban_after(3, Duration::from_secs(60))).err(),
+            policy().with_shards(2).ban_after(3, Duration::from_secs(60)).validated().err(),
         ),
         (
             "a cost above the smallest shard",
-            Policy::per_minute("p", 9)
-                .and_then(|policy| policy.with_shards(2))
-                .and_then(|policy| layer().with_policies(policy).with_cost(5).validated())
-                .err(),
+            layer().with_policies(Policy::per_minute("p", 9).unwrap().with_shards(2)).with_cost(5).validated().err(),
         ),
-        (
-            "holds of a policy with shards",
-            policy().with_shards(2).and_then(|policy| policy.with_holds(Holds::new())).err(),
-        ),
-        ("holds without a time-to-live", policy().with_holds(Holds::new().with_ttl(Duration::ZERO)).err()),
+        ("holds of a policy with shards", policy().with_shards(2).with_holds(Holds::new()).validated().err()),
+        ("holds without a time-to-live", policy().with_holds(Holds::new().with_ttl(Duration::ZERO)).validated().err()),
         ("a hold under a policy without holds", Check::hold("k", &policy(), 1).validated().err()),
-        (
-            "a hold of 0 units",
-            policy().with_holds(Holds::new()).and_then(|policy| Check::hold("k", &policy, 0).validated()).err(),
-        ),
-        (
-            "a hold and a charge of one count",
-            policy().with_holds(Holds::new()).and_then(|p| Check::hold("k", &p, 1).and("k", &p, 1).validated()).err(),
-        ),
-        ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).err()),
-        ("a unit with a blank", policy().with_unit("content bytes").err()),
+        ("a hold of 0 units", Check::hold("k", &holding(), 0).validated().err()),
+        ("a hold and a charge of one count", Check::hold("k", &holding(), 1).and("k", &holding(), 1).validated().err()),
+        ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).validated().err()),
+        ("a unit with a blank", policy().with_unit("content bytes").validated().err()),
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
         (
             "a cost of 0 for a client",

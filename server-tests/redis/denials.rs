@@ -302,7 +302,7 @@ async fn law_5_a_denial_by_a_policy_with_units_left_is_cached_for_at_most_a_seco
 async fn every_denial_before_a_ban_is_counted_and_denials_after_it_are_cached() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let instances = [with_clock(&server, &clock, true), with_clock(&server, &clock, true)];
-    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(10, 2 * MINUTE).unwrap();
+    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(10, 2 * MINUTE);
     let _ = instances[0].check("k", &policy, 1).await.unwrap();
     for denial in 1..=10 {
         let decision = instances[denial % 2].check("k", &policy, 1).await.unwrap();
@@ -336,7 +336,7 @@ async fn every_denial_before_a_ban_is_counted_and_denials_after_it_are_cached() 
 async fn law_6_a_ban_has_a_ttl() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = with_clock(&server, &clock, true);
-    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(2, MINUTE).unwrap();
+    let policy = Policy::new("p", 1, MINUTE).unwrap().ban_after(2, MINUTE);
     for _ in 0..4 {
         let _ = limiter.check("k", &policy, 1).await.unwrap();
     }

@@ -26,8 +26,8 @@ const KEY: &str = "hot";
 
 fn policy() -> Policy {
     let holds = Holds::new().with_ttl(Duration::from_secs(1));
-    let policy = Policy::new("p", LIMIT, WINDOW).unwrap().with_resolution(WINDOW / 1_000).unwrap();
-    policy.with_holds(holds).unwrap().with_lease(2_000).unwrap()
+    let policy = Policy::new("p", LIMIT, WINDOW).unwrap().with_resolution(WINDOW / 1_000);
+    policy.with_holds(holds).with_lease(2_000)
 }
 
 fn limiter(url: &str) -> Limiter {

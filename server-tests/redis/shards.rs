@@ -29,7 +29,7 @@ fn evalsha_calls(cluster: &Cluster) -> u64 {
 }
 
 fn per_hour(limit: u32, shards: u32) -> Policy {
-    Policy::per_hour("p", limit).unwrap().with_shards(shards).unwrap()
+    Policy::per_hour("p", limit).unwrap().with_shards(shards)
 }
 
 /// The results of many checks at a time.
@@ -135,7 +135,7 @@ async fn law_1_holds_in_every_window_for_all_shards_on_a_cluster() {
     for limiter in &limiters {
         connected(limiter).await;
     }
-    let policy = Policy::new("p", 300, WINDOW).unwrap().with_shards(8).unwrap();
+    let policy = Policy::new("p", 300, WINDOW).unwrap().with_shards(8);
     let judge = Arc::new(Mutex::new(Judge::new(300, u64::try_from(WINDOW.as_micros()).unwrap())));
     let end = Instant::now() + 6 * WINDOW;
     let mut tasks = JoinSet::new();

@@ -249,7 +249,7 @@ async fn a_ban_counts_the_denials_of_its_own_slot() {
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     let (scarce, ample) = (Policy::per_hour("p", 1).unwrap(), Policy::per_hour("p", 100).unwrap());
-    let with_ban = |policy: Policy| policy.ban_after(3, Duration::from_secs(600)).unwrap();
+    let with_ban = |policy: Policy| policy.ban_after(3, Duration::from_secs(600));
     let (scarce, ample) = (with_ban(scarce), with_ban(ample));
     for (full, free) in [(FIRST, LAST), (LAST, FIRST)] {
         for key in [full, free] {

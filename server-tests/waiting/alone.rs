@@ -38,7 +38,7 @@ fn is_in_order(admissions: &[Admission]) -> bool {
 #[test]
 fn two_hundred_waiters_drain_in_order_at_the_rate_of_a_bucket_of_one() {
     let policy = Policy::per_second("upstream", 100).unwrap().with_algorithm(Algorithm::TokenBucket);
-    let policy = policy.with_burst(1).unwrap();
+    let policy = policy.with_burst(1);
     let refill = Duration::from_millis(10);
     for round_trip in [0, 1, 5].map(Duration::from_millis) {
         let (took, calls, admissions) = run(&policy, round_trip);
@@ -72,7 +72,7 @@ const BAN: Duration = Duration::from_secs(60);
 #[test]
 fn waiters_are_not_banned_for_asking_too_early() {
     let policy = Policy::per_second("upstream", 100).unwrap().with_algorithm(Algorithm::TokenBucket);
-    let policy = policy.with_burst(1).unwrap().ban_after(10, BAN).unwrap();
+    let policy = policy.with_burst(1).ban_after(10, BAN);
     let (took, calls, admissions) = run(&policy, Duration::ZERO);
     print_line(&format!("waiting alone ban took={took:?} calls_per_admission={calls:.2}"));
     assert!(is_in_order(&admissions));

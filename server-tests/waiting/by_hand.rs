@@ -53,7 +53,7 @@ fn run(in_queue: bool) -> Drained {
     undisturbed(|| {
         let server = RedisServer::start();
         let policy = Policy::per_second("upstream", 50).unwrap().with_algorithm(Algorithm::TokenBucket);
-        let policy = policy.with_burst(1).unwrap();
+        let policy = policy.with_burst(1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (limiter, calls) = limiter(&server.url()).await;

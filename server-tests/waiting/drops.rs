@@ -30,7 +30,7 @@ fn drop_half() -> Option<String> {
     let (served, took) = runtime.block_on(async {
         let (limiter, _) = limiter(&url).await;
         let policy = Policy::per_second("upstream", 100).unwrap().with_algorithm(Algorithm::TokenBucket);
-        let policy = policy.with_burst(1).unwrap();
+        let policy = policy.with_burst(1);
         let start = Instant::now();
         let mut waiting: Vec<JoinHandle<Instant>> = Vec::new();
         for _ in 0..WAITERS {

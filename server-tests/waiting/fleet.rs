@@ -33,7 +33,7 @@ fn policy(kind: &str) -> Policy {
     let policy = Policy::per_second("upstream", LIMIT).unwrap();
     match kind {
         "log" => policy,
-        _ => policy.with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap(),
+        _ => policy.with_algorithm(Algorithm::TokenBucket).with_burst(1),
     }
 }
 

@@ -29,7 +29,7 @@ impl Denials {
         }
         let found = client.store.ban_settings(&client.key, policy, &durations()).await?;
         let denials = found.into_iter().map(|(number, duration)| {
-            let policy = policy.clone().ban_after(number, duration).map_err(|error| error.to_string())?;
+            let policy = policy.clone().ban_after(number, duration).validated().map_err(|error| error.to_string())?;
             Ok(Self { policy, number, duration })
         });
         denials.collect()

@@ -75,7 +75,7 @@ impl Beside {
 
 /// The policy with holds that has the same count, and the concurrency limit of the same name.
 fn holding(policy: &Policy) -> Result<(Policy, Policy), ConfigError> {
-    let holding = count_alone(policy).with_holds(Holds::new())?;
+    let holding = count_alone(policy).with_holds(Holds::new());
     Ok((holding, Policy::concurrent(policy.name(), policy.limit())?))
 }
 

@@ -56,12 +56,12 @@ struct Holding {
 impl Holding {
     fn apply(self, mut policy: Policy) -> Result<Policy, ConfigError> {
         if self.holds {
-            policy = policy.with_holds(Holds::new())?;
+            policy = policy.with_holds(Holds::new());
         }
-        match self.lease {
-            Some(units) => policy.with_lease(units),
-            None => Ok(policy),
+        if let Some(units) = self.lease {
+            policy = policy.with_lease(units);
         }
+        policy.validated()
     }
 }
 
@@ -133,16 +133,16 @@ mod tests {
     fn a_policy_is_what_the_methods_of_policy_build() {
         assert_eq!(policy("per-client=60/min"), Ok(Policy::per_minute("per-client", 60).unwrap()));
         let bucket = Policy::per_second("api", 100).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(20);
-        assert_eq!(policy("api=100/s,algorithm=token-bucket,burst=20"), Ok(bucket.unwrap()));
-        let coarse = Policy::per_day("quota", 9_500).unwrap().with_resolution(Duration::from_secs(86)).unwrap();
+        assert_eq!(policy("api=100/s,algorithm=token-bucket,burst=20"), Ok(bucket));
+        let coarse = Policy::per_day("quota", 9_500).unwrap().with_resolution(Duration::from_secs(86));
         assert_eq!(policy("quota=9500/day,resolution=86s"), Ok(coarse));
-        let login = Policy::per_minute("login", 5).unwrap().ban_after(20, Duration::from_secs(600)).unwrap();
+        let login = Policy::per_minute("login", 5).unwrap().ban_after(20, Duration::from_secs(600));
         assert_eq!(policy("login=5/min,ban-after=20/10m"), Ok(login));
-        let shared = Policy::new("shared", 100, Duration::from_secs(90)).unwrap().with_shards(8).unwrap();
+        let shared = Policy::new("shared", 100, Duration::from_secs(90)).unwrap().with_shards(8);
         assert_eq!(policy("shared=100/90s,shards=8"), Ok(shared));
-        let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new()).unwrap();
+        let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
         assert_eq!(policy("tokens=100000/min,holds"), Ok(tokens.clone()));
-        let leased = tokens.with_lease(20_000).unwrap();
+        let leased = tokens.with_lease(20_000);
         assert_eq!(policy("tokens=100000/min,lease=20000"), Ok(leased.clone()));
         assert_eq!(policy("tokens=100000/min,holds,lease=20000"), Ok(leased));
         let streams = Policy::concurrent("streams", 4).unwrap();

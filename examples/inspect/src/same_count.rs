@@ -8,9 +8,9 @@ pub(crate) fn count_alone(policy: &Policy) -> Policy {
     if policy.shards() > 1 {
         return policy.clone();
     }
-    let alone = with_limit(policy, policy.limit()).and_then(|alone| match policy.burst() {
+    let alone = with_limit(policy, policy.limit()).map(|alone| match policy.burst() {
         Some(burst) => alone.with_burst(burst),
-        None => Ok(alone),
+        None => alone,
     });
     alone.expect("the settings of a policy are valid together, also without some of them")
 }
@@ -23,7 +23,7 @@ pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
         Some(_) => {
             let burst = Policy::MAX_WINDOW.as_micros() * u128::from(policy.limit()) / policy.window().as_micros();
             with_limit(policy, policy.limit())
-                .and_then(|policy| policy.with_burst(u32::try_from(burst).unwrap_or(u32::MAX)))
+                .and_then(|policy| policy.with_burst(u32::try_from(burst).unwrap_or(u32::MAX)).validated())
         }
     }
 }
@@ -31,8 +31,8 @@ pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
 /// A policy with this limit on the count of another one.
 fn with_limit(policy: &Policy, limit: u32) -> Result<Policy, ConfigError> {
     let other = Policy::new(policy.name(), limit, policy.window())?.with_algorithm(policy.algorithm());
-    match policy.resolution() {
+    Ok(match policy.resolution() {
         Some(resolution) => other.with_resolution(resolution),
-        None => Ok(other),
-    }
+        None => other,
+    })
 }

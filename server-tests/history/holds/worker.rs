@@ -27,12 +27,12 @@ const MAX_COST: u64 = 10;
 
 /// The limit that is contended.
 fn contended() -> Policy {
-    Policy::new("contended", LIMIT, WINDOW).unwrap().with_holds(Holds::new().with_ttl(TTL)).unwrap()
+    Policy::new("contended", LIMIT, WINDOW).unwrap().with_holds(Holds::new().with_ttl(TTL))
 }
 
 /// Counts all units of the run beside it.
 pub(super) fn ledger() -> Policy {
-    Policy::per_hour("ledger", u32::MAX).unwrap().with_holds(Holds::new().with_ttl(TTL)).unwrap()
+    Policy::per_hour("ledger", u32::MAX).unwrap().with_holds(Holds::new().with_ttl(TTL))
 }
 
 pub(super) fn spawn(url: &str, number: usize, output: &str) -> Child {

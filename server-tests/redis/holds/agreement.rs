@@ -31,11 +31,11 @@ fn policies(random: &mut Random) -> Vec<Policy> {
             let policy = |algorithm| {
                 let name = format!("p{}", policies.len());
                 let policy = Policy::new(&name, limit, Duration::from_micros(100)).unwrap();
-                policy.with_algorithm(algorithm).with_holds(holds).unwrap()
+                policy.with_algorithm(algorithm).with_holds(holds)
             };
-            let coarse = policy(Algorithm::SlidingWindowLog).with_resolution(Duration::from_micros(10)).unwrap();
+            let coarse = policy(Algorithm::SlidingWindowLog).with_resolution(Duration::from_micros(10));
             let bucket = policy(Algorithm::TokenBucket);
-            let burst = bucket.clone().with_burst(5).unwrap();
+            let burst = bucket.clone().with_burst(5);
             let plain = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
             let made: Vec<_> = plain.into_iter().map(policy).chain([coarse, bucket, burst]).collect();
             // Some refuse nothing, and hold what fits beside the others.

@@ -33,7 +33,7 @@ use crate::support::{
 };
 
 fn slots(limit: u32, ttl: Duration) -> Policy {
-    Policy::concurrent("slots", limit).unwrap().with_holds(Holds::new().with_ttl(ttl)).unwrap()
+    Policy::concurrent("slots", limit).unwrap().with_holds(Holds::new().with_ttl(ttl))
 }
 
 async fn taken(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {

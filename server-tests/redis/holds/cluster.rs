@@ -28,7 +28,7 @@ async fn connected(cluster: &Cluster) -> RedisStore {
 /// A policy with a window long enough that none ends during the test.
 fn policy(name: &str, limit: u32, algorithm: Algorithm) -> Policy {
     let policy = Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap().with_algorithm(algorithm);
-    policy.with_holds(Holds::new().with_ttl(Duration::from_secs(3_600))).unwrap()
+    policy.with_holds(Holds::new().with_ttl(Duration::from_secs(3_600)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

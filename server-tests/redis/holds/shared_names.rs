@@ -27,7 +27,7 @@ fn policies(algorithm: Algorithm, mixed: bool) -> Vec<Policy> {
     for (limit, ttl) in [(20, 7), (10, 90), (37, 40), (u32::MAX, 300)] {
         let unsettled = if mixed && ttl == 40 { Unsettled::Release } else { Unsettled::Charge };
         let holds = Holds::new().with_ttl(Duration::from_micros(ttl)).with_typical(Duration::from_micros(55));
-        policies.push(plain(limit).with_holds(holds.with_unsettled(unsettled)).unwrap());
+        policies.push(plain(limit).with_holds(holds.with_unsettled(unsettled)));
     }
     policies
 }
@@ -114,7 +114,7 @@ async fn law_12_the_next_unit_of_an_overdrawn_log_is_exact_beside_holds() {
     let (server, clock) = (RedisServer::start(), ManualClock::at_us(START_US));
     let (redis, memory) = (with_clock(&server, &clock), MemoryStore::new().with_clock(clock.clone()));
     let holds = Holds::new().with_typical(Duration::from_secs(600));
-    let policy = Policy::per_minute("log", 10).unwrap().with_holds(holds).unwrap();
+    let policy = Policy::per_minute("log", 10).unwrap().with_holds(holds);
     let mut open = Vec::new();
     for store in [&redis as &dyn Store, &memory] {
         open.push((store, hold(store, "k", &policy, 2).await.unwrap(), hold(store, "k", &policy, 2).await.unwrap()));

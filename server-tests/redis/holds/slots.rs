@@ -13,7 +13,7 @@ async fn the_slots_of_a_process_are_renewed_together_in_few_calls() {
     let server = RedisServer::start();
     let limiter = Limiter::new(builder().open(&server.url()).unwrap());
     let holds = Holds::new().with_ttl(Duration::from_millis(1_500));
-    let policy = Policy::concurrent("jobs", 20).unwrap().with_holds(holds).unwrap();
+    let policy = Policy::concurrent("jobs", 20).unwrap().with_holds(holds);
     let mut slots = Vec::new();
     for number in 0..200 {
         slots.push(limiter.hold(number / 20, &policy, 1).await.unwrap().into_hold().unwrap());

@@ -107,9 +107,9 @@ impl Kind {
         let policy = Policy::per_second("p", LIMIT).unwrap().with_algorithm(self.algorithm());
         match self {
             Self::Checks(_) | Self::Acquire(_) => policy,
-            Self::Holds(_) => policy.with_holds(Holds::new().with_ttl(SECOND)).unwrap(),
-            Self::Lease(_) => policy.with_lease(5).unwrap(),
-            Self::Ban(_) => policy.ban_after(3, SECOND).unwrap(),
+            Self::Holds(_) => policy.with_holds(Holds::new().with_ttl(SECOND)),
+            Self::Lease(_) => policy.with_lease(5),
+            Self::Ban(_) => policy.ban_after(3, SECOND),
         }
     }
 
@@ -192,7 +192,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     let (limiter, case) = (Limiter::new(store.clone()).without_notices(), format!("steps of {steps:?} s"));
     limiter.ready().await.unwrap();
     let slots = Holds::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
-    let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots).unwrap();
+    let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots);
     let living = limiter.hold("living", &slots, 1).await.unwrap().into_hold().unwrap();
 
     let forward = steps.iter().filter(|step| **step > 0).count() as u32;

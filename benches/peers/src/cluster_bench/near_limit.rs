@@ -30,7 +30,7 @@ pub async fn run(nodes: &Nodes, args: &Args, report: &mut Report) -> Result<()> 
     let time = Duration::from_secs_f64(args.seconds).max(WINDOW) + WINDOW;
     for &shards in args.some_of(&SHARDS) {
         for &part in args.some_of(&LOADS) {
-            let policy = Policy::new(format!("load-{}", 100.0 * part), LIMIT, WINDOW)?.with_shards(shards)?;
+            let policy = Policy::new(format!("load-{}", 100.0 * part), LIMIT, WINDOW)?.with_shards(shards);
             let hot = HotKey::new(nodes, "near:", policy, STORES)?;
             let mut history = load(&hot, f64::from(LIMIT) * part, time).await?;
             history.sort_unstable();

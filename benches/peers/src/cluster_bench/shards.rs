@@ -47,11 +47,11 @@ pub fn run(args: &Args, report: &mut Report) -> Result<String> {
     let nodes = Nodes::start()?;
     let key: &'static [String] = vec!["hot".to_owned()].leak();
     let slice = Duration::from_secs_f64(args.seconds) / ROUNDS;
-    let log = Policy::new("hot", LIMIT, WINDOW)?.with_resolution(WINDOW / 1_000)?;
+    let log = Policy::new("hot", LIMIT, WINDOW)?.with_resolution(WINDOW / 1_000);
     for &(in_flight, stores) in args.some_of(&LEVELS) {
         let mut variants = Vec::new();
         for &shards in args.some_of(&SHARDS) {
-            let hot = HotKey::new(&nodes, "shards:", log.clone().with_shards(shards)?, stores)?;
+            let hot = HotKey::new(&nodes, "shards:", log.clone().with_shards(shards), stores)?;
             // Connects, loads the script and creates the keys.
             runtime.block_on(hot.run(key, in_flight, Duration::from_millis(500)))?;
             variants.push(hot);

@@ -39,8 +39,8 @@ pub fn run(args: Vec<String>) -> Result<()> {
             return load.run(cell).await;
         }
         let store = RedisStore::builder().prefix("hot:").deadline(Duration::from_secs(10)).open(&url)?;
-        let policy = Policy::new("hot", u32::try_from(limit)?, window)?.with_resolution(window / 1_000)?;
-        let policy = if variant == Variant::Leased { policy.with_lease(u32::try_from(lease)?)? } else { policy };
+        let policy = Policy::new("hot", u32::try_from(limit)?, window)?.with_resolution(window / 1_000);
+        let policy = if variant == Variant::Leased { policy.with_lease(u32::try_from(lease)?) } else { policy };
         let hot = HotKey { limiter: Limiter::new(store), policy };
         hot.limiter.ready().await?;
         let limiter = hot.limiter.clone();
