@@ -124,7 +124,7 @@ async fn the_documented_acl_is_enough_in_every_mode() {
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
     {
         let plain = |name: &str| Policy::per_second(name, 2).unwrap().with_algorithm(algorithm);
-        let (banned, sharded) = (plain("ban").ban_after(1, second).unwrap(), plain("shards").with_shards(2).unwrap());
+        let (banned, sharded) = (plain("ban").ban_after(1, second), plain("shards").with_shards(2));
         for _ in 0..4 {
             let _ = limiter.check("k", &banned, 1).await.unwrap();
             let _ = limiter.check("k", &sharded, 1).await.unwrap();
@@ -152,7 +152,7 @@ async fn the_documented_acl_is_enough_in_every_mode() {
 
     server.command(&format!("ACL SETUSER gate {HOLDS_ACL}"));
     let limiter = Limiter::new(connect(&url)).without_notices();
-    let leased = Policy::per_second("leased", 1_000).unwrap().with_lease(100).unwrap();
+    let leased = Policy::per_second("leased", 1_000).unwrap().with_lease(100);
     let slots = Policy::concurrent("slots", 1).unwrap();
     for _ in 0..200 {
         assert!(limiter.check("k", &leased, 1).await.unwrap().is_allowed());

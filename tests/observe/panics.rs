@@ -60,8 +60,8 @@ async fn law_16_an_observer_that_panics_on_each_event_changes_no_answer() {
 #[tokio::test(start_paused = true)]
 async fn law_16_an_observer_that_panics_delays_and_refuses_no_caller_that_waits() {
     let policies = [
-        Policy::per_second("bucket", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1).unwrap(),
-        Policy::per_second("leased", 10).unwrap().with_lease(5).unwrap(),
+        Policy::per_second("bucket", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1),
+        Policy::per_second("leased", 10).unwrap().with_lease(5),
     ];
     for policy in policies {
         let mut ends = Vec::new();

@@ -54,8 +54,8 @@ fn windows(admitted: &[u32]) -> [u32; 3] {
 /// docs/leases.md names the figure.
 #[tokio::test(start_paused = true)]
 async fn windows_of_a_second_are_used_to_nine_tenths_while_load_moves_between_processes() {
-    let plain = Policy::per_second("p", LIMIT).unwrap().with_resolution(MS).unwrap();
-    let leased = plain.clone().with_lease(1_000).unwrap();
+    let plain = Policy::per_second("p", LIMIT).unwrap().with_resolution(MS);
+    let leased = plain.clone().with_lease(1_000);
     for seed in 0..2 {
         let without = windows(&admitted_in_each_ms(&plain, seed).await);
         let with = windows(&admitted_in_each_ms(&leased, seed).await);

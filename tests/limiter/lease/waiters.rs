@@ -28,7 +28,7 @@ async fn waiters_under_a_lease_get_their_units_hardly_later_than_without() {
     for algorithm in algorithms {
         for (processes, latency) in [(1, 0), (1, 2), (2, 2), (4, 2), (1, 8)] {
             let plain = Policy::per_second("p", 1_000).unwrap().with_algorithm(algorithm);
-            let leased = plain.clone().with_lease(200).unwrap();
+            let leased = plain.clone().with_lease(200);
             let mut times = [Duration::ZERO; 2];
             for (time, policy) in times.iter_mut().zip([&plain, &leased]) {
                 *time = drains_in(policy, processes, 3_500, latency * MS).await;
