@@ -36,7 +36,7 @@ if used % 4 >= 2 then
       end
       local carried = 0
       if previous ~= 0 then
-        if not (previous > 0 and previous < 2^52) then rare().not_a_count() end
+        if not (previous > 0 and previous < 2^52) or previous % 1 > 0 then rare().not_a_count() end
         carried = muldiv(previous, finish - at, window)
       end
       local fits = carried + current + cost <= limit

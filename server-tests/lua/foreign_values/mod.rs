@@ -86,6 +86,7 @@ fn a_count_out_of_range_is_refused_and_the_largest_one_is_not() {
             (FIXED_WINDOW, doubles(&[start, count, start, 0.0])),
             (SLIDING_WINDOW_COUNTER, doubles(&[start, 0.0, count, start, 0.0])),
             (SLIDING_WINDOW_COUNTER, doubles(&[start - 60e6, 0.0, count, start, 0.0])),
+            (SLIDING_WINDOW_COUNTER, doubles(&[start, count, 0.0, start, 0.0])),
         ] {
             let policy = Policy { algorithm, ..Policy::log(5, 60_000_000) };
             let text = failure(&mut connection, policy, COUNT_REJECTED, &value, now);
