@@ -52,7 +52,9 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// A layer with a mistake that is not validated never lets a request pass: each request gets 500, whatever the failure
 /// policy is, and the limiter reports the mistake
 /// ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). So does a request for which a closure chooses a
-/// policy with a mistake. Only a layer in [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass.
+/// policy with a mistake. Only a layer in [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass;
+/// with a mistake in a [`ClientIp`](crate::ClientIp), whose [denied addresses](crate::ClientIp::deny) are refused in
+/// that mode too, each request gets 500.
 ///
 /// # Naming the type
 ///

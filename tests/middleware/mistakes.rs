@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::{Router, routing::get};
-use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, middleware::Settlement, policy::Holds};
+use tollgate::{
+    ClientIp, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, middleware::Settlement, policy::Holds,
+};
 
 use crate::support::{
     DownStore,
@@ -179,4 +181,13 @@ async fn a_shadow_layer_with_a_mistake_reports_it_and_lets_requests_pass() {
     let seen = recorder.take();
     assert_eq!(seen.would_refuse, ["misconfigured"]);
     says(&seen.debug, "a cost of -1 would refund units; ");
+}
+
+/// Denied addresses are refused in shadow mode too, and a list with a mistake does not say which these are.
+#[tokio::test]
+async fn a_shadow_layer_that_cannot_read_its_denied_addresses_lets_no_request_pass() {
+    let client = ClientIp::behind_unix_socket().deny("203.0.113.0/33");
+    let layer = RateLimitLayer::new(limiter(), policy("p", 10), client).with_shadow(true);
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    assert_eq!(http::get(&app, "/").await.status, 500);
 }
