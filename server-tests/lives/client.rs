@@ -22,6 +22,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use super::web_socket::{self, CLOSE, TEXT};
 use crate::support::random::Random;
 
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +30,12 @@ pub(super) enum Protocol {
     H1,
     H2,
     Sse,
-    Upgrade,
+    WebSocket,
     Grpc,
 }
 
 pub(super) const PROTOCOLS: [Protocol; 5] =
-    [Protocol::H1, Protocol::H2, Protocol::Sse, Protocol::Upgrade, Protocol::Grpc];
+    [Protocol::H1, Protocol::H2, Protocol::Sse, Protocol::WebSocket, Protocol::Grpc];
 
 impl Protocol {
     /// The key of its requests.
@@ -43,7 +44,7 @@ impl Protocol {
             Self::H1 => "h1",
             Self::H2 => "h2",
             Self::Sse => "sse",
-            Self::Upgrade => "upgrade",
+            Self::WebSocket => "web-socket",
             Self::Grpc => "grpc",
         }
     }
@@ -130,7 +131,7 @@ impl Client {
     pub(super) async fn live(&mut self, protocol: Protocol) -> Outcome {
         let phase = self.random.pick(&PHASES);
         let life = match protocol {
-            Protocol::H1 | Protocol::Sse | Protocol::Upgrade => self.first_version(protocol, phase).await,
+            Protocol::H1 | Protocol::Sse | Protocol::WebSocket => self.first_version(protocol, phase).await,
             Protocol::H2 | Protocol::Grpc => self.second_version(protocol, phase).await,
         };
         life.unwrap_or(Outcome::Cut)
@@ -151,9 +152,12 @@ impl Client {
 
     async fn first_version(&mut self, protocol: Protocol, phase: Phase) -> Result<Outcome, Closed> {
         let mut stream = self.connect().await?;
+        let key = web_socket::key(self.random.next());
         let upgrade = match protocol {
-            Protocol::Upgrade => "connection: upgrade\r\nupgrade: websocket\r\n",
-            _ => "connection: close\r\n",
+            Protocol::WebSocket => format!(
+                "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n"
+            ),
+            _ => "connection: close\r\n".to_owned(),
         };
         let request = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n{upgrade}\r\n", protocol.name());
         match phase {
@@ -185,25 +189,39 @@ impl Client {
         if phase == Phase::Head {
             return Ok(Outcome::Begun);
         }
-        if let Protocol::Upgrade = protocol {
-            for _ in 0..self.random.below(4) {
-                stream.write_all(b"m").await?;
-                stream.read_exact(&mut [0]).await?;
-            }
+        if let Protocol::WebSocket = protocol {
+            let head = String::from_utf8_lossy(&head);
+            assert!(head.contains(&format!("sec-websocket-accept: {}\r\n", web_socket::accept(&key))), "{head}");
+            return self.messages(&mut stream, phase).await;
         }
         if phase == Phase::Event {
-            if !matches!(protocol, Protocol::Upgrade) {
-                stream.read_exact(&mut [0]).await?;
-            }
+            stream.read_exact(&mut [0]).await?;
             return Ok(Outcome::Begun);
-        }
-        if let Protocol::Upgrade = protocol {
-            stream.write_all(b"q").await?;
         }
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).await?;
-        let is_whole = matches!(protocol, Protocol::Upgrade) || rest.ends_with(b"0\r\n\r\n");
-        if is_whole { Ok(Outcome::Ended) } else { Err(Closed) }
+        if rest.ends_with(b"0\r\n\r\n") { Ok(Outcome::Ended) } else { Err(Closed) }
+    }
+
+    /// Messages of a WebSocket, and its end: a reset between two messages or within one, or the handshake of a close.
+    async fn messages(&mut self, stream: &mut TcpStream, phase: Phase) -> Result<Outcome, Closed> {
+        for number in 0..self.random.below(4) {
+            let (message, mask) = (format!("message {number}"), self.random.next().to_be_bytes());
+            let frame = web_socket::frame(TEXT, message.as_bytes(), mask.first_chunk().copied());
+            if phase == Phase::Event && self.random.one_in(4) {
+                stream.write_all(&frame[..5]).await?;
+                return Ok(Outcome::Begun);
+            }
+            stream.write_all(&frame).await?;
+            assert_eq!(web_socket::read(stream).await?, (TEXT, message.into_bytes()));
+        }
+        if phase == Phase::Event {
+            return Ok(Outcome::Begun);
+        }
+        stream.write_all(&web_socket::frame(CLOSE, &[], Some([1, 2, 3, 4]))).await?;
+        assert_eq!(web_socket::read(stream).await?, (CLOSE, Vec::new()));
+        stream.read_to_end(&mut Vec::new()).await?;
+        Ok(Outcome::Ended)
     }
 
     async fn second_version(&mut self, protocol: Protocol, phase: Phase) -> Result<Outcome, Closed> {

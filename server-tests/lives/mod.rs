@@ -1,5 +1,5 @@
-//! The whole life of many connections, with resets in every phase: HTTP/1.1, HTTP/2, server-sent events, upgraded
-//! connections and gRPC, on both stores. Afterwards every slot is free, and the units that are spent are what the
+//! The whole life of many connections, with resets in every phase: HTTP/1.1, HTTP/2, server-sent events, WebSockets
+//! and gRPC, on both stores. Afterwards every slot is free, and the units that are spent are what the
 //! handlers have put on their bills. Only what the share has admitted during an outage may be spent in part: what the
 //! store may have charged, although its answer was lost, is never sent again.
 //!
@@ -10,6 +10,7 @@ mod client;
 mod runtimes;
 mod service;
 mod stores;
+mod web_socket;
 
 use std::{
     fs,

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use hyper::{body::Frame, upgrade};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::AsyncWriteExt,
     time::{Sleep, sleep},
 };
 use tollgate::{
@@ -35,6 +35,8 @@ use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse,
     health_server::{Health, HealthServer},
 };
+
+use super::web_socket::{self, CLOSE, TEXT};
 
 /// Slots of each protocol: fewer than its clients, so that some requests are denied.
 pub(super) const SLOTS: u32 = 8;
@@ -99,7 +101,7 @@ impl Meter {
 fn protocol(parts: &request::Parts) -> &'static str {
     match parts.uri.path() {
         "/sse" => "sse",
-        "/upgrade" => "upgrade",
+        "/web-socket" => "web-socket",
         "/h2" => "h2",
         "/h1" => "h1",
         _ => "grpc",
@@ -135,11 +137,11 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
             },
         )
     };
-    let upgrades = {
+    let web_sockets = {
         let ledger = ledger.clone();
         get(
             move |Extension(bill): Extension<Bill>, Extension(decision): Extension<Decision>, request: Request| async move {
-                upgrade(request, ledger.meter("upgrade", bill, &decision))
+                serve_web_socket(request, ledger.meter("web-socket", bill, &decision))
             },
         )
     };
@@ -148,7 +150,7 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
         .route("/h1", stream("h1", "text/plain"))
         .route("/h2", stream("h2", "text/plain"))
         .route("/sse", stream("sse", "text/event-stream"))
-        .route("/upgrade", upgrades);
+        .route("/web-socket", web_sockets);
     plain.merge(grpc).layer(limit)
 }
 
@@ -186,23 +188,27 @@ impl HttpBody for Events {
     }
 }
 
-/// Answers each byte of an upgraded connection, a unit each, until the client sends a `q`.
-fn upgrade(mut request: Request, meter: Meter) -> Response<Body> {
+/// Answers each message of a WebSocket, a unit each, until the client closes it.
+fn serve_web_socket(mut request: Request, meter: Meter) -> Response<Body> {
+    let key = request.headers().get("sec-websocket-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
+    let accept = web_socket::accept(key);
     let upgraded = upgrade::on(&mut request);
     tokio::spawn(async move {
         let Ok(upgraded) = upgraded.await else { return };
         let mut io = TokioIo::new(upgraded);
-        let mut byte = [0];
-        while matches!(io.read(&mut byte).await, Ok(1)) && byte != *b"q" {
-            meter.add(1);
-            if io.write_all(&byte).await.is_err() {
+        while let Ok((kind, message)) = web_socket::read(&mut io).await {
+            if kind == TEXT {
+                meter.add(1);
+            }
+            if io.write_all(&web_socket::frame(kind, &message, None)).await.is_err() || kind == CLOSE {
                 break;
             }
         }
         // Dropping the bill in the meter ends the holds.
     });
     let switching = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-    switching.header("connection", "upgrade").header("upgrade", "websocket").body(Body::empty()).unwrap()
+    let switching = switching.header("connection", "upgrade").header("upgrade", "websocket");
+    switching.header("sec-websocket-accept", accept).body(Body::empty()).unwrap()
 }
 
 /// A gRPC service whose calls stream four messages.

@@ -5,5 +5,6 @@ mod guessable_keys;
 mod instances;
 mod metrics;
 mod notices;
+mod panics;
 mod privacy;
 mod redis;

@@ -13,7 +13,7 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::Holds};
 
 use crate::support::{
-    asserts_times,
+    asserts_times, connect,
     link::Link,
     measured, print_line,
     redis_server::{RedisServer, calls},
@@ -197,6 +197,41 @@ fn keys_that_are_checked_once_take_the_same_calls_as_without_a_lease() {
         sent.push(calls(&server, "evalsha") - before);
     }
     assert_eq!(sent[0], sent[1]);
+}
+
+/// The blocks of several hot keys that end together, as when a process ends.
+#[test]
+fn the_settlements_of_several_leases_share_calls() {
+    const KEYS: usize = 64;
+    let server = RedisServer::start();
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let limiter = Limiter::new(connect(&server.url()));
+        let policy = Policy::per_hour("p", 1_000_000).unwrap().with_lease(1_000).unwrap();
+        let key = |number: usize| format!("hot-{number}");
+        let mut admitted = [0; KEYS];
+        let mut from_blocks = [0; KEYS];
+        // Until each key has been decided from a block.
+        while from_blocks.contains(&0) {
+            let mut checks = JoinSet::new();
+            for number in (0..KEYS).cycle().take(KEYS * 8) {
+                let check = limiter.check(key(number), &policy, 1);
+                checks.spawn(async move { (number, check.await.unwrap().source()) });
+            }
+            for (number, source) in checks.join_all().await {
+                admitted[number] += 1;
+                from_blocks[number] += usize::from(source == Source::Lease);
+            }
+        }
+        let before = calls(&server, "evalsha");
+        limiter.close().await;
+        let settlements = calls(&server, "evalsha") - before;
+        assert!(settlements <= 16, "{settlements} calls for the blocks of {KEYS} keys");
+        for (number, admitted) in admitted.into_iter().enumerate() {
+            let left = limiter.peek(key(number), &policy).await.unwrap().available();
+            assert_eq!(left, Some(1_000_000 - admitted), "{}", key(number));
+        }
+    });
 }
 
 /// A process whose times are read from a file.
