@@ -1,11 +1,6 @@
 //! Leases: blocks of units that a process spends by itself.
 
-use std::time::Duration;
-
 use crate::policy::{holds::Holds, limit::Policy};
-
-/// How long a block without demand is held at most: callers that wait for its units ask again after this time.
-const TYPICAL: Duration = Duration::from_millis(100);
 
 impl Policy {
     /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
@@ -44,10 +39,9 @@ impl Policy {
     /// is suspended while that clock stands still may spend an expired block after it has left its window: at most two
     /// blocks for each suspension.
     ///
-    /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. If the policy
-    /// has no holds, sets [`Holds::new`] with a [typical duration](Holds::with_typical) of 100 ms, after which
-    /// [`acquire`](crate::Limiter::acquire) asks again for units that blocks of others hold. A time-to-live below one
-    /// second leaves no time to spend a block, so such a policy takes none.
+    /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
+    /// [`Holds::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a block, so
+    /// such a policy takes none.
     ///
     /// It is a [mistake](Self#mistakes) if `units` is 0 or above the policy's [capacity](Self::capacity), or if the
     /// policy has a ban or shards, counts denials, or has holds that are
@@ -78,7 +72,7 @@ impl Policy {
         }
         self.change(|d| {
             d.lease = Some(units);
-            d.holds = d.holds.or(Some(Holds::new().with_typical(TYPICAL)));
+            d.holds = d.holds.or(Some(Holds::new()));
         })
     }
 
@@ -111,7 +105,7 @@ mod tests {
         let error = policy().with_lease(0).validated().unwrap_err().to_string();
         assert!(error.starts_with("policy \"p\": a lease of 0 units spends nothing; use 1 or more, "), "{error}");
         let leased = policy().with_lease(100);
-        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new().with_typical(TYPICAL))));
+        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new())));
         assert_eq!(policy().lease(), None);
     }
 

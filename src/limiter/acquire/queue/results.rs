@@ -130,7 +130,8 @@ impl Queue {
         let is_certain = self.forecast.as_ref().is_some_and(Forecast::is_certain);
         let shortest = SHORTEST_WAIT * 2_u32.pow(self.denials.min(MOST_DOUBLINGS));
         self.denials = self.denials.saturating_add(1);
-        self.not_before = Some(match is_certain || self.has_hold_ended {
+        // The wait for the units of several waiters says nothing about the head alone.
+        self.not_before = Some(match is_certain || self.has_hold_ended || group.waiters.len() > 1 {
             true => after(now, shortest),
             // The next check takes as long on its way as this one.
             false => after(sent, wait.max(SHORTEST_WAIT)).max(after(now, shortest)),
