@@ -4,5 +4,6 @@
 mod failure_domains;
 mod instances;
 mod local_fallback;
+mod outage_loads;
 #[path = "../support/mod.rs"]
 mod support;

@@ -207,7 +207,7 @@ fn the_settlements_of_several_leases_share_calls() {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = Limiter::new(connect(&server.url()));
-        let policy = Policy::per_hour("p", 1_000_000).unwrap().with_lease(1_000).unwrap();
+        let policy = Policy::per_hour("p", 1_000_000).unwrap().with_lease(1_000);
         let key = |number: usize| format!("hot-{number}");
         let mut admitted = [0; KEYS];
         let mut from_blocks = [0; KEYS];
