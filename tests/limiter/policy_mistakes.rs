@@ -22,8 +22,11 @@ use crate::support::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Setters of a policy, and what is wrong with them.
+type Wrong = (fn(Policy) -> Policy, &'static str);
+
 /// Setters of a policy that are wrong, and their message: by themselves, or because they do not fit each other.
-const WRONG: [(fn(Policy) -> Policy, &str); 6] = [
+const WRONG: [Wrong; 6] = [
     (|policy| policy.with_unit("a b"), r#"unit "a b" is not usable in a header; "#),
     (|policy| policy.with_shards(0), "0 shards are out of range; "),
     (|policy| policy.with_burst(5), "only a token bucket has a burst; "),
