@@ -55,7 +55,7 @@ async fn a_cost_that_can_never_pass_forbids_retries() {
 
 #[tokio::test]
 async fn a_call_from_a_denied_address_is_not_permitted() {
-    let denied = |_: &http::request::Parts| Err::<Key, _>(KeyError::AddressDenied);
+    let denied = |_: &http::request::Parts| Err::<Key, _>(KeyError::denied());
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute(1), denied);
     let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default())).await;
     let status = refused(check(&channel).await, Code::PermissionDenied);

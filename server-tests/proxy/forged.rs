@@ -131,7 +131,7 @@ async fn forged_headers_change_nothing_where_nginx_appends_to_forwarded() {
 
 #[tokio::test]
 async fn forged_headers_change_nothing_where_nginx_sets_x_real_ip() {
-    nothing_forged_changes_the_client(ProxyChain::RealIp, ClientIp::x_real_ip([PROXY]).unwrap()).await;
+    nothing_forged_changes_the_client(ProxyChain::RealIp, ClientIp::header("x-real-ip", [PROXY]).unwrap()).await;
 }
 
 /// An open quote would swallow the proxy's element, so that the forged element before it became the client.
@@ -153,7 +153,7 @@ async fn a_client_that_bypasses_the_proxy_is_charged_under_its_own_address() {
         ClientIp::behind_load_balancer([PROXY]).unwrap(),
         ClientIp::x_forwarded_for_hops(1).unwrap().only_from([PROXY]),
         ClientIp::forwarded([PROXY]).unwrap(),
-        ClientIp::x_real_ip([PROXY]).unwrap(),
+        ClientIp::header("x-real-ip", [PROXY]).unwrap(),
         ClientIp::behind_cloudflare(),
         ClientIp::behind_fly(),
     ] {

@@ -79,7 +79,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         (r#"ApiKey::header("authorization")"#, ApiKey::header("authorization").err()),
         (r#"HeaderKey::new("x user")"#, HeaderKey::new("x user").err()),
         ("no trusted proxy", ClientIp::x_forwarded_for("").err()),
-        (r#"x_real_ip("")"#, ClientIp::x_real_ip("").err()),
+        ("a single header without a trusted proxy", ClientIp::header("x-real-ip", "").err()),
         ("all addresses trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
         (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
         ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),

@@ -25,8 +25,11 @@ use crate::error::ConfigError;
 /// # Ok::<(), http::Error>(())
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum KeyError {
+pub struct KeyError(pub(crate) KeyFault);
+
+/// What is wrong.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum KeyFault {
     /// The client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny). The response is 403.
     AddressDenied,
     /// The header contains fewer addresses than the extractor expects, for example fewer than 2 for
@@ -72,25 +75,84 @@ impl KeyError {
     /// assert_eq!(KeyError::missing("a session").to_string(), "a session is missing");
     /// ```
     pub fn missing(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::Missing(what.into())
+        Self(KeyFault::Missing(what.into()))
+    }
+
+    /// Creates the error of a custom extractor for a missing credential. The response is 401 with `challenge` as its
+    /// `WWW-Authenticate` (RFC 9110, section 11.6.1), which tells the client how to authenticate.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{HeaderValue, header::COOKIE};
+    /// use tollgate::key::KeyError;
+    ///
+    /// let error = KeyError::missing_credential(COOKIE, HeaderValue::from_static("Session"));
+    /// assert_eq!((error.cause(), error.is_missing()), ("missing_credential", true));
+    /// ```
+    pub fn missing_credential(header: HeaderName, challenge: HeaderValue) -> Self {
+        Self(KeyFault::MissingCredential { header, challenge })
+    }
+
+    /// Creates the error of a custom extractor for a header that is there and cannot be parsed. The response is 400.
+    pub fn malformed(header: HeaderName) -> Self {
+        Self(KeyFault::MalformedHeader(header))
+    }
+
+    /// Creates the error of a custom extractor for a client that is refused. The response is 403.
+    pub fn denied() -> Self {
+        Self(KeyFault::AddressDenied)
+    }
+
+    /// The cause in one word, for metrics, logs and the application's own responses.
+    ///
+    /// | word | what is wrong | the response |
+    /// | --- | --- | --- |
+    /// | `address_denied` | the client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny) | 403 |
+    /// | `chain_too_short` | the header contains fewer addresses than the extractor expects | 400 |
+    /// | `malformed_header` | the header cannot be parsed | 400 |
+    /// | `misconfigured` | the extractor has a mistake in its settings | 500 |
+    /// | `missing` | the key of a custom extractor is missing | 400 |
+    /// | `missing_credential` | the header that identifies the caller is missing or has no credential | 401 |
+    /// | `missing_extension` | the layer that inserts the extension is not outside the limit | 500 |
+    /// | `missing_header` | the header is missing | 400 |
+    /// | `no_peer` | the address of the connection's peer is not known; the message says how to provide it | 400 |
+    /// | `opaque_client` | the header contains a name in place of the address: `unknown`, `_hidden` | 400 |
+    /// | `repeated_header` | the header is present more than once | 400 |
+    /// | `too_many_hops` | the header contains more than 64 trusted addresses in a row | 400 |
+    pub fn cause(&self) -> &'static str {
+        match self.0 {
+            KeyFault::AddressDenied => "address_denied",
+            KeyFault::ChainTooShort(_) => "chain_too_short",
+            KeyFault::MalformedHeader(_) => "malformed_header",
+            KeyFault::Misconfigured(_) => "misconfigured",
+            KeyFault::Missing(_) => "missing",
+            KeyFault::MissingCredential { .. } => "missing_credential",
+            KeyFault::MissingExtension(_) => "missing_extension",
+            KeyFault::MissingHeader(_) => "missing_header",
+            KeyFault::NoPeerAddress => "no_peer",
+            KeyFault::OpaqueClient(_) => "opaque_client",
+            KeyFault::RepeatedHeader(_) => "repeated_header",
+            KeyFault::TooManyHops(_) => "too_many_hops",
+        }
     }
 
     /// Whether the request has no key, so that [`MissingKey`](crate::MissingKey) applies. `false` if the key is present
     /// but cannot be used.
     pub fn is_missing(&self) -> bool {
-        match self {
-            Self::Missing(_)
-            | Self::MissingCredential { .. }
-            | Self::MissingExtension(_)
-            | Self::MissingHeader(_)
-            | Self::NoPeerAddress => true,
-            Self::AddressDenied
-            | Self::ChainTooShort(_)
-            | Self::MalformedHeader(_)
-            | Self::Misconfigured(_)
-            | Self::OpaqueClient(_)
-            | Self::RepeatedHeader(_)
-            | Self::TooManyHops(_) => false,
+        match &self.0 {
+            KeyFault::Missing(_)
+            | KeyFault::MissingCredential { .. }
+            | KeyFault::MissingExtension(_)
+            | KeyFault::MissingHeader(_)
+            | KeyFault::NoPeerAddress => true,
+            KeyFault::AddressDenied
+            | KeyFault::ChainTooShort(_)
+            | KeyFault::MalformedHeader(_)
+            | KeyFault::Misconfigured(_)
+            | KeyFault::OpaqueClient(_)
+            | KeyFault::RepeatedHeader(_)
+            | KeyFault::TooManyHops(_) => false,
         }
     }
 
@@ -102,26 +164,26 @@ impl KeyError {
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddressDenied => f.write_str("requests from this address are refused"),
-            Self::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
-            Self::MalformedHeader(name) => write!(f, "header {name} is malformed"),
-            Self::Misconfigured(mistake) => mistake.fmt(f),
-            Self::Missing(what) => write!(f, "{what} is missing"),
-            Self::MissingCredential { header, .. } => write!(f, "header {header} has no credential"),
-            Self::MissingExtension(name) => write!(
+        match &self.0 {
+            KeyFault::AddressDenied => f.write_str("requests from this address are refused"),
+            KeyFault::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
+            KeyFault::MalformedHeader(name) => write!(f, "header {name} is malformed"),
+            KeyFault::Misconfigured(mistake) => mistake.fmt(f),
+            KeyFault::Missing(what) => write!(f, "{what} is missing"),
+            KeyFault::MissingCredential { header, .. } => write!(f, "header {header} has no credential"),
+            KeyFault::MissingExtension(name) => write!(
                 f,
                 "extension {name} is missing; the layer that inserts it must run before (outside) the rate limit"
             ),
-            Self::MissingHeader(name) => write!(f, "header {name} is missing"),
-            Self::NoPeerAddress => f.write_str(
+            KeyFault::MissingHeader(name) => write!(f, "header {name} is missing"),
+            KeyFault::NoPeerAddress => f.write_str(
                 "the peer address is not known; serve the router with \
                  `into_make_service_with_connect_info::<SocketAddr>()`, or insert a `SocketAddr` or `IpAddr` \
                  extension into each request",
             ),
-            Self::OpaqueClient(name) => write!(f, "header {name} does not contain the client's address"),
-            Self::RepeatedHeader(name) => write!(f, "header {name} is present more than once"),
-            Self::TooManyHops(name) => write!(f, "header {name} contains too many addresses"),
+            KeyFault::OpaqueClient(name) => write!(f, "header {name} does not contain the client's address"),
+            KeyFault::RepeatedHeader(name) => write!(f, "header {name} is present more than once"),
+            KeyFault::TooManyHops(name) => write!(f, "header {name} contains too many addresses"),
         }
     }
 }
@@ -130,6 +192,6 @@ impl std::error::Error for KeyError {}
 
 impl From<ConfigError> for KeyError {
     fn from(mistake: ConfigError) -> Self {
-        Self::Misconfigured(mistake)
+        Self(KeyFault::Misconfigured(mistake))
     }
 }

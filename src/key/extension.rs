@@ -4,7 +4,11 @@ use std::{any, fmt, marker::PhantomData};
 
 use http::request::Parts;
 
-use super::{error::KeyError, extractor::KeyExtractor, subject::Key};
+use super::{
+    error::{KeyError, KeyFault},
+    extractor::KeyExtractor,
+    subject::Key,
+};
 
 /// Charges a value that an outer layer has inserted into the request's extensions, such as the authenticated user.
 ///
@@ -84,6 +88,6 @@ where
 {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         let value = parts.extensions.get::<T>();
-        value.map(|value| Some(value.into())).ok_or_else(|| KeyError::MissingExtension(any::type_name::<T>()))
+        value.map(|value| Some(value.into())).ok_or_else(|| KeyError(KeyFault::MissingExtension(any::type_name::<T>())))
     }
 }

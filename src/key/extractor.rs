@@ -88,7 +88,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [layer](crate::RateLimitLayer#mistakes) that has it. Defaults to none.
     ///
     /// The extractors of this crate keep the first mistake of their setters for it. Their [`extract`](Self::extract)
-    /// returns it as [`KeyError::Misconfigured`], so a closure that calls them refuses each request too.
+    /// returns it as a [`KeyError`] with the cause `misconfigured`, so a closure that calls them refuses each request
+    /// too.
     ///
     /// # Errors
     ///

@@ -2,7 +2,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
-use super::{challenge, error::KeyError, extractor::KeyExtractor, subject::Key};
+use super::{
+    challenge,
+    error::{KeyError, KeyFault},
+    extractor::KeyExtractor,
+    subject::Key,
+};
 use crate::error::{ConfigError, FirstMistake};
 
 /// Charges the value of a header.
@@ -206,8 +211,8 @@ impl ApiKey {
     /// The error for a request without the key.
     fn missing(&self, error: KeyError) -> KeyError {
         match (error, &self.challenge) {
-            (KeyError::MissingHeader(header), Some(challenge)) => {
-                KeyError::MissingCredential { header, challenge: challenge.clone() }
+            (KeyError(KeyFault::MissingHeader(header)), Some(challenge)) => {
+                KeyError(KeyFault::MissingCredential { header, challenge: challenge.clone() })
             }
             (error, _) => error,
         }
@@ -258,7 +263,7 @@ fn key_header(name: &str) -> Result<HeaderName, ConfigError> {
 /// The header's only value, without blanks around it. An empty value counts as missing.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], KeyError> {
     let value = single_line(headers, name)?.map(|value| without_blanks(value.as_bytes()));
-    value.filter(|value| !value.is_empty()).ok_or_else(|| KeyError::MissingHeader(name.clone()))
+    value.filter(|value| !value.is_empty()).ok_or_else(|| KeyError(KeyFault::MissingHeader(name.clone())))
 }
 
 /// Removes spaces and tabs around a value. HTTP/1.1 servers remove them, HTTP/2 servers do not.
@@ -273,14 +278,14 @@ fn without_blanks(mut value: &[u8]) -> &[u8] {
 pub(super) fn single_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, KeyError> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
-        (_, Some(_)) => Err(KeyError::RepeatedHeader(name.clone())),
+        (_, Some(_)) => Err(KeyError(KeyFault::RepeatedHeader(name.clone()))),
         (line, None) => Ok(line),
     }
 }
 
 /// The token after `Bearer`. With another scheme, the token counts as missing, not as malformed.
 fn bearer(value: &[u8]) -> Result<&[u8], KeyError> {
-    let missing = || KeyError::MissingHeader(AUTHORIZATION);
+    let missing = || KeyError(KeyFault::MissingHeader(AUTHORIZATION));
     let (scheme, token) = value.split_at_checked("bearer ".len()).ok_or_else(missing)?;
     let token = without_blanks(token);
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {

@@ -83,6 +83,7 @@ pub(crate) mod path;
 pub(crate) mod secret;
 mod subject;
 
+pub(crate) use self::error::KeyFault;
 pub use self::{
     combine::IntoExtraction,
     error::KeyError,

@@ -11,7 +11,7 @@ use crate::{
     check::Check,
     cost::RequestCost,
     failure::FailurePolicy,
-    key::{Key, KeyError, KeyExtractor, MissingKey},
+    key::{Key, KeyError, KeyExtractor, KeyFault, MissingKey},
     observe::{Event, ExemptCause, ExemptionEvent, RefusalEvent, RefusalReason, Warning},
     policy::{Policy, PolicySource},
 };
@@ -195,7 +195,7 @@ fn refuse_denied<E: KeyExtractor + ?Sized>(extractor: &E, parts: &Parts) -> Resu
 /// The refusal of a request whose key cannot be used.
 fn unusable(error: KeyError) -> Refusal {
     match error {
-        KeyError::Misconfigured(mistake) => misconfigured(mistake),
+        KeyError(KeyFault::Misconfigured(mistake)) => misconfigured(mistake),
         error => RefusalReason::Key(error).into(),
     }
 }

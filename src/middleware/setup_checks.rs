@@ -16,7 +16,7 @@ use http::{HeaderMap, request::Parts};
 use super::countdown::Countdown;
 use crate::{
     check::{Charge, Check},
-    key::{Key, KeyError, KeyOrigin, MissingKey},
+    key::{Key, KeyError, KeyFault, KeyOrigin, MissingKey},
     limiter::Limiter,
     observe::{Event, Observer, Once, Warning},
     runtime::random::RandomState,
@@ -59,10 +59,12 @@ impl KeySetupCheck {
     ) {
         match extracted {
             // A request that is rejected without a peer address is reported as a refusal instead.
-            Err(KeyError::NoPeerAddress) if missing != MissingKey::Reject && self.no_peer.claim() => {
+            Err(KeyError(KeyFault::NoPeerAddress)) if missing != MissingKey::Reject && self.no_peer.claim() => {
                 observer.on_event(&Event::Warning(Warning::no_peer_address()));
             }
-            Err(KeyError::MissingHeader(header)) if origin() == KeyOrigin::Forwarded && self.no_header.claim() => {
+            Err(KeyError(KeyFault::MissingHeader(header)))
+                if origin() == KeyOrigin::Forwarded && self.no_header.claim() =>
+            {
                 observer.on_event(&Event::Warning(Warning::forwarded_header_missing(header.as_str())));
             }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {

@@ -2,22 +2,26 @@
 
 use std::fmt;
 
-use crate::{error::ConfigError, key::KeyError, observe::request::ObservedRequest};
+use crate::{
+    error::ConfigError,
+    key::{KeyError, KeyFault},
+    observe::request::ObservedRequest,
+};
 
 /// A request that the middleware refused without a check, or would have refused if it were not for shadow mode.
+///
+/// Its `Display` is the reason in a sentence: no usable key, a cost above the limit, or a misconfigured layer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RefusalEvent<'a> {
-    /// The reason: no usable key, a cost above the limit, or a misconfigured layer.
-    pub reason: &'a RefusalReason,
+    pub(crate) reason: &'a RefusalReason,
     /// The method and the route of the request.
     pub request: ObservedRequest<'a>,
 }
 
 /// Why a request was refused without a check.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum RefusalReason {
+pub(crate) enum RefusalReason {
     /// The request costs more than can ever pass at once.
     CostAboveLimit {
         /// The policy's name.
@@ -39,11 +43,14 @@ impl<'a> RefusalEvent<'a> {
         Self { reason, request }
     }
 
-    /// The reason in one word, for metrics and logs.
+    /// The reason in one word, for metrics and logs: `cost_above_limit`, `misconfigured`, `missing_key` or
+    /// `unusable_key`.
     pub fn cause(&self) -> &'static str {
         match self.reason {
             RefusalReason::CostAboveLimit { .. } => "cost_above_limit",
-            RefusalReason::Key(KeyError::MissingExtension(_)) | RefusalReason::Misconfigured(_) => "misconfigured",
+            RefusalReason::Key(KeyError(KeyFault::MissingExtension(_))) | RefusalReason::Misconfigured(_) => {
+                "misconfigured"
+            }
             RefusalReason::Key(error) if error.is_missing() => "missing_key",
             RefusalReason::Key(_) => "unusable_key",
         }
@@ -54,7 +61,7 @@ impl<'a> RefusalEvent<'a> {
         matches!(
             self.reason,
             RefusalReason::Misconfigured(_)
-                | RefusalReason::Key(KeyError::MissingExtension(_) | KeyError::NoPeerAddress)
+                | RefusalReason::Key(KeyError(KeyFault::MissingExtension(_) | KeyFault::NoPeerAddress))
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::key::KeyError;
+use crate::key::{KeyError, KeyFault};
 
 /// A setup that works, but probably not as intended. The `Display` of a warning says what to do.
 ///
@@ -137,7 +137,7 @@ impl Warning {
 
     /// A hold has reached its [longest age](crate::policy::Holds::with_longest) while its request or its job went on.
     /// The hold of a request was settled, and its response ended with an error. Reported once for a limiter; observers
-    /// see [each such hold](super::HoldEnd::TooLong).
+    /// see [each such hold](super::HoldEndEvent::end).
     pub(crate) fn held_too_long(policy: &str, longest: Duration) -> Self {
         let text = format!(
             "a hold under policy {policy:?} has reached its longest age of {longest:?}, so it was ended although \
@@ -167,7 +167,7 @@ impl Warning {
         let text = format!(
             "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: \
              {}",
-            KeyError::NoPeerAddress
+            KeyError(KeyFault::NoPeerAddress)
         );
         Self::new("no_peer_address", text)
     }

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 use crate::{
     decision::{Decision, PolicyDecision},
     error::ConfigError,
-    key::KeyError,
+    key::{KeyError, KeyFault},
     observe::RefusalReason,
     verdict::Source,
 };
@@ -62,7 +62,7 @@ pub enum Reason {
         /// The longest age.
         longest: Duration,
     },
-    /// The request has no usable key, or its key is a denied address ([`KeyError::AddressDenied`]).
+    /// The request has no usable key, or its key is a denied address.
     Key(KeyError),
     /// The layer's configuration is wrong for this request.
     Misconfigured(ConfigError),
@@ -144,10 +144,10 @@ impl Denial {
     /// pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.reason {
-            Reason::Key(KeyError::AddressDenied) => StatusCode::FORBIDDEN,
-            Reason::Key(KeyError::MissingCredential { .. }) => StatusCode::UNAUTHORIZED,
+            Reason::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
+            Reason::Key(KeyError(KeyFault::MissingCredential { .. })) => StatusCode::UNAUTHORIZED,
             // A missing extension is a wrong order of layers, which is not the client's mistake.
-            Reason::Key(KeyError::MissingExtension(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::Key(KeyError(KeyFault::MissingExtension(_))) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
             Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -194,7 +194,7 @@ impl Denial {
     /// The `WWW-Authenticate` field of a response with status 401; `None` if no credential is missing.
     pub(super) fn challenge(&self) -> Option<&HeaderValue> {
         match &*self.reason {
-            Reason::Key(KeyError::MissingCredential { challenge, .. }) => Some(challenge),
+            Reason::Key(KeyError(KeyFault::MissingCredential { challenge, .. })) => Some(challenge),
             _ => None,
         }
     }
@@ -206,17 +206,19 @@ impl Denial {
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            Reason::Key(KeyError::MissingCredential { header, .. }) => {
+            Reason::Key(KeyError(KeyFault::MissingCredential { header, .. })) => {
                 Some(format!("The request has no credential in the header {header}."))
             }
             // The error names a type of the service's code, so it goes to the log alone.
-            Reason::Key(KeyError::MissingExtension(_)) => Some(
+            Reason::Key(KeyError(KeyFault::MissingExtension(_))) => Some(
                 "The rate limit of this service is set up wrongly; the log of the service has the cause.".to_owned(),
             ),
-            Reason::Key(KeyError::MissingHeader(header)) => Some(format!("The request has no header {header}.")),
+            Reason::Key(KeyError(KeyFault::MissingHeader(header))) => {
+                Some(format!("The request has no header {header}."))
+            }
             // These errors name a mistake in the setup and contain no secret, so the response may show them to the
             // operator.
-            Reason::Key(error @ KeyError::NoPeerAddress) => Some(error.to_string()),
+            Reason::Key(error @ KeyError(KeyFault::NoPeerAddress)) => Some(error.to_string()),
             Reason::Misconfigured(error) => Some(error.to_string()),
             Reason::HeldTooLong { longest, .. } => {
                 Some(format!("The request took longer than the {longest:?} that are allowed."))

@@ -9,7 +9,7 @@ use axum::{
 };
 use tollgate::{
     ClientIp, GlobalKey, HeaderKey, KeyExtractor, MatchedPathKey, MissingKey, Policy, RateLimitLayer, Route,
-    key::{KeyError, PrefixList},
+    key::PrefixList,
     rejection::{Denial, Reason},
 };
 
@@ -54,7 +54,7 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
             assert_eq!((reply.header("retry-after"), reply.header("ratelimit")), (None, None));
             assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
             let denial = reply.extensions.get::<Denial>().unwrap();
-            assert!(matches!(denial.reason(), Reason::Key(KeyError::AddressDenied)));
+            assert!(matches!(denial.reason(), Reason::Key(error) if error.cause() == "address_denied"));
             let body = serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403});
             assert_eq!(reply.json(), body);
         }
@@ -101,10 +101,7 @@ fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
         ClientIp::x_forwarded_for(" , ").unwrap_err(),
         ClientIp::x_forwarded_for(PrefixList::default()).unwrap_err(),
         ClientIp::forwarded("").unwrap_err(),
-        ClientIp::x_real_ip("").unwrap_err(),
-        ClientIp::cf_connecting_ip("").unwrap_err(),
-        ClientIp::true_client_ip("").unwrap_err(),
-        ClientIp::fly_client_ip("").unwrap_err(),
+        ClientIp::header("x-real-ip", "").unwrap_err(),
         ClientIp::header("x-client", "").unwrap_err(),
         ClientIp::behind_load_balancer("").unwrap_err(),
         ClientIp::x_forwarded_for_hops(1).unwrap().only_from("").validated().unwrap_err(),
@@ -215,6 +212,6 @@ fn wrong_settings_are_errors_that_contain_the_value() {
     ] {
         assert!(error.to_string().contains(value), "{error}");
     }
-    says(ClientIp::x_real_ip(["::/0"]).unwrap_err(), r#""::/0" contains every address, "#);
-    assert!(ClientIp::x_real_ip(PrefixList::dangerously_everybody()).is_ok());
+    says(ClientIp::header("x-real-ip", ["::/0"]).unwrap_err(), r#""::/0" contains every address, "#);
+    assert!(ClientIp::header("x-real-ip", PrefixList::dangerously_everybody()).is_ok());
 }

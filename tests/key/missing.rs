@@ -123,7 +123,7 @@ async fn a_missing_peer_address_is_a_missing_key() {
 #[tokio::test]
 async fn an_unusable_key_is_400_whatever_the_setting() {
     let malformed = |parts: &Parts| match parts.headers.get("x-token") {
-        Some(_) => Err(KeyError::MalformedHeader("x-token".parse().unwrap())),
+        Some(_) => Err(KeyError::malformed("x-token".parse().unwrap())),
         None => Ok(Key::from("all")),
     };
     for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneKey] {

@@ -46,7 +46,7 @@ async fn key_of_an_address_is_the_charged_key() {
         let address: IpAddr = client.parse().unwrap();
         let peer = PeerIp::new();
         assert_reset_by_key(peer.clone(), peer.key_of(address), || from(address, "x-other", "")).await;
-        let proxied = ClientIp::x_real_ip(["10.0.0.5"]).unwrap().with_ipv6_prefix(56);
+        let proxied = ClientIp::header("x-real-ip", ["10.0.0.5"]).unwrap().with_ipv6_prefix(56);
         let key = proxied.key_of(address);
         assert_reset_by_key(proxied, key, || from([10, 0, 0, 5].into(), "x-real-ip", client)).await;
     }

@@ -6,7 +6,6 @@ use axum::Router;
 use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
-    key::KeyError,
     observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer, Tracing},
     policy::Holds,
 };
@@ -249,7 +248,7 @@ async fn a_misconfiguration_is_warned_of_once_a_second_and_a_missing_key_is_a_de
     let (log, _guard) = Log::start(Level::DEBUG);
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new().with_clock(clock.clone()));
-    let no_peer = |_: &http::request::Parts| Err::<Key, _>(KeyError::NoPeerAddress);
+    let no_peer = tollgate::PeerIp::new();
     let misconfigured =
         Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), no_peer));
     for _ in 0..5 {

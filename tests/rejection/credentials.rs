@@ -120,10 +120,8 @@ async fn every_rejection_has_the_challenge_unless_it_sets_its_own_or_another_sta
 #[tokio::test]
 async fn a_custom_extractor_can_ask_for_its_credential() {
     let session = |_: &Parts| {
-        Err::<Key, _>(KeyError::MissingCredential {
-            header: "x-session".parse().unwrap(),
-            challenge: "Session".parse().unwrap(),
-        })
+        let (header, challenge) = ("x-session".parse().unwrap(), "Session".parse().unwrap());
+        Err::<Key, _>(KeyError::missing_credential(header, challenge))
     };
     let reply = get(&app(layer(1, session)), "/").await;
     assert_eq!((reply.status.as_u16(), challenge(&reply).as_deref()), (401, Some("Session")));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{ConfigError, FirstMistake},
     key::{
-        error::KeyError,
+        error::{KeyError, KeyFault},
         extractor::{KeyExtractor, KeyOrigin},
         subject::Key,
     },
@@ -75,7 +75,7 @@ use crate::{
 /// use tollgate::{ClientIp, Key, KeyExtractor, MatchedPathKey, key::KeyError};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?;
+/// let client = ClientIp::header("x-real-ip", ["127.0.0.1", "::1"])?;
 /// let per_client_and_route = (client.clone(), MatchedPathKey);
 /// let in_a_closure = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
 ///     // `extract` groups IPv6 addresses; `Key::from(address)` would give each address of a /64 its own budget.
@@ -174,7 +174,7 @@ impl ClientIp {
     }
 
     /// Also reads the header on connections without a peer address, such as connections through a unix socket. By
-    /// default such requests are refused with [`KeyError::NoPeerAddress`].
+    /// default such requests are refused with the cause `no_peer` ([`KeyError`]).
     ///
     /// The connections of a server that does not provide peer addresses look the same. Call this method only if the
     /// proxy alone may open the socket. If all requests come through the unix socket, use
@@ -194,7 +194,7 @@ impl ClientIp {
     }
 
     /// Charges the trusted proxy itself if a request of the proxy has no header, as health checks have none. By default
-    /// such requests are refused with [`KeyError::MissingHeader`], because all clients of a proxy that never sends the
+    /// such requests are refused with the cause `missing_header`, because all clients of a proxy that never sends the
     /// header would share one budget.
     ///
     /// # Examples
@@ -213,7 +213,7 @@ impl ClientIp {
     }
 
     /// Charges the proxy that has sent a name in place of the client's address (`unknown`, `_hidden`), one budget for
-    /// all such clients. By default such requests are refused with [`KeyError::OpaqueClient`].
+    /// all such clients. By default such requests are refused with the cause `opaque_client` ([`KeyError`]).
     ///
     /// # Examples
     ///
@@ -303,7 +303,7 @@ impl ClientIp {
         self.set(prefixes.into_prefixes(), |client, exempt| client.exempt = exempt)
     }
 
-    /// Refuses the clients in `prefixes` with 403, [`KeyError::AddressDenied`], even if they are
+    /// Refuses the clients in `prefixes` with 403 ([`KeyError`] with the cause `address_denied`), even if they are
     /// [exempt](Self::exempt) or request an exempt route ([`Route::exempt`](crate::Route::exempt)).
     ///
     /// `prefixes` are compared with both forms of a NAT64 address: as received, and as the IPv4 address that it
@@ -335,7 +335,7 @@ impl ClientIp {
     /// a wrong match would let a request pass.
     fn refuse_denied(&self, address: Address) -> Result<(), KeyError> {
         if self.denied.contains(address.received) || self.denied.holds(address.canonical) {
-            return Err(KeyError::AddressDenied);
+            return Err(KeyError(KeyFault::AddressDenied));
         }
         Ok(())
     }

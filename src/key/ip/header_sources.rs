@@ -115,81 +115,15 @@ impl ClientIp {
         Self::with_hops(AddressSource::Forwarded, hops)
     }
 
-    /// Reads `X-Real-IP`, which contains one address. nginx sets the header only with
-    /// `proxy_set_header X-Real-IP $remote_addr;`, and otherwise passes on the header that the client has sent.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::ClientIp;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::x_real_ip(["127.0.0.1", "::1"])?; // nginx on the same host
-    /// # let _ = client;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn x_real_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("x-real-ip", trusted)
-    }
-
-    /// Reads `CF-Connecting-IP`, which Cloudflare sets to one address; see
-    /// [`behind_cloudflare`](Self::behind_cloudflare).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::ClientIp;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::cf_connecting_ip(["127.0.0.1"])?; // cloudflared on the same host
-    /// # let _ = client;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn cf_connecting_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("cf-connecting-ip", trusted)
-    }
-
-    /// Reads `True-Client-IP`, which Akamai and Cloudflare set to one address **if the option is turned on** there. If
-    /// the option is off, they pass on the header that the client has sent, and this server cannot detect it.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{ClientIp, key::PrefixList};
-    ///
-    /// let client = ClientIp::true_client_ip(PrefixList::cloudflare())?;
-    /// # let _ = client;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn true_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("true-client-ip", trusted)
-    }
-
-    /// Reads `Fly-Client-IP`, which Fly.io sets to one address; see [`behind_fly`](Self::behind_fly).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for).
-    pub fn fly_client_ip(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        Self::header("fly-client-ip", trusted)
-    }
-
     /// Reads the header `name`, which contains one address. The proxies in `trusted` must overwrite the header that a
     /// client sends.
+    ///
+    /// | header | who sets it |
+    /// | --- | --- |
+    /// | `x-real-ip` | nginx, only with `proxy_set_header X-Real-IP $remote_addr;`; otherwise it passes on the header that the client has sent |
+    /// | `cf-connecting-ip` | Cloudflare, see [`behind_cloudflare`](Self::behind_cloudflare); behind a tunnel, `trusted` is the address of `cloudflared` |
+    /// | `fly-client-ip` | Fly.io, see [`behind_fly`](Self::behind_fly) |
+    /// | `true-client-ip` | Akamai and Cloudflare, **if the option is turned on** there; otherwise they pass on the header that the client has sent, and this server cannot detect it |
     ///
     /// # Errors
     ///
@@ -202,11 +136,15 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::header("fastly-client-ip", ["10.0.0.0/8"])?;
+    /// let client = ClientIp::header("x-real-ip", ["127.0.0.1", "::1"])?; // nginx on the same host
     /// # let _ = client;
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(alias = "x_real_ip")]
+    #[doc(alias = "cf_connecting_ip")]
+    #[doc(alias = "fly_client_ip")]
+    #[doc(alias = "true_client_ip")]
     pub fn header(name: &str, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
         Ok(Self::new(AddressSource::Single(header_name(name)?), proxies(trusted)?))
     }

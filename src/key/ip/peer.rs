@@ -8,7 +8,7 @@ use super::grouping::Grouping;
 use crate::{
     error::{ConfigError, FirstMistake},
     key::{
-        error::KeyError,
+        error::{KeyError, KeyFault},
         extractor::{KeyExtractor, KeyOrigin},
         subject::Key,
     },
@@ -25,7 +25,7 @@ use crate::{
 ///
 /// The address is read from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a [`SocketAddr`]
 /// or [`IpAddr`] in the request's extensions. A request without any of these has the error
-/// [`KeyError::NoPeerAddress`].
+/// [`KeyError`] with the cause `no_peer`.
 ///
 /// # Examples
 ///
@@ -138,7 +138,7 @@ impl PeerIp {
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         self.mistake.found()?;
-        let address = peer(&parts.extensions).ok_or(KeyError::NoPeerAddress)?;
+        let address = peer(&parts.extensions).ok_or(KeyError(KeyFault::NoPeerAddress))?;
         Ok(Some(self.grouping.key_of(address)))
     }
 

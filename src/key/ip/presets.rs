@@ -61,11 +61,11 @@ impl ClientIp {
     /// Behind Cloudflare: reads `CF-Connecting-IP` on connections from [`PrefixList::cloudflare`].
     ///
     /// Assumes that Cloudflare connects to this server directly. Behind a tunnel, use
-    /// [`cf_connecting_ip`](Self::cf_connecting_ip) with the tunnel's address. Behind your own proxy, use
-    /// `cf_connecting_ip` with the proxy's address, and let the proxy accept connections from Cloudflare alone. Assumes
-    /// also that no Managed Transform removes the header (such requests are refused with
-    /// [`KeyError::MissingHeader`](crate::key::KeyError::MissingHeader)), and that your own Workers do not change the
-    /// header. All Workers of other zones have the address `2a06:98c0:3600::103`, so they are one client.
+    /// [`header("cf-connecting-ip", ..)`](Self::header) with the tunnel's address. Behind your own proxy, use it with
+    /// the proxy's address, and let the proxy accept connections from Cloudflare alone. Assumes also that no Managed
+    /// Transform removes the header (such requests are refused, with the cause `missing_header`), and that your own
+    /// Workers do not change the header. All Workers of other zones have the address `2a06:98c0:3600::103`, so they
+    /// are one client.
     ///
     /// All customers of Cloudflare share its addresses, so another customer's zone can send requests to your server.
     /// Cloudflare sets the header in every zone, but another zone does not apply your rules. Keep such requests out
@@ -109,7 +109,7 @@ impl PrefixList {
     /// The set is a copy and does not update itself. Cloudflare publishes new ranges before it uses them. If a range is
     /// missing here, all clients behind one of its addresses share a key: they are refused too early, never too late.
     /// If Cloudflare gives a range away, the new owner can forge addresses. To follow the list, fetch it when you
-    /// deploy and use [`ClientIp::cf_connecting_ip`].
+    /// deploy and use [`ClientIp::header`] with `cf-connecting-ip`.
     ///
     /// # Examples
     ///
@@ -119,7 +119,7 @@ impl PrefixList {
     /// use tollgate::{ClientIp, key::PrefixList};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::cf_connecting_ip(PrefixList::cloudflare().and(["10.0.0.0/24"]))?;
+    /// let client = ClientIp::header("cf-connecting-ip", PrefixList::cloudflare().and(["10.0.0.0/24"]))?;
     /// # let _ = client;
     /// # Ok(())
     /// # }

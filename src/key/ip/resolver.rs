@@ -12,7 +12,10 @@ use super::{
     prefixes::PrefixList,
     x_forwarded_for::Elements,
 };
-use crate::key::{error::KeyError, header::single_line};
+use crate::key::{
+    error::{KeyError, KeyFault},
+    header::single_line,
+};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -60,10 +63,10 @@ impl Resolver {
     pub(super) fn resolve(&self, parts: &Parts) -> Result<Address, KeyError> {
         let peer = peer(&parts.extensions).map(|address| self.grouping.read(address));
         if !peer.map_or(self.trust_unix_peer, |peer| self.trusted.holds(peer.canonical)) {
-            return peer.ok_or(KeyError::NoPeerAddress);
+            return peer.ok_or(KeyError(KeyFault::NoPeerAddress));
         }
         match &self.source {
-            AddressSource::Peer => peer.ok_or(KeyError::NoPeerAddress),
+            AddressSource::Peer => peer.ok_or(KeyError(KeyFault::NoPeerAddress)),
             AddressSource::Single(name) => self.read_single(name, &parts.headers, peer),
             AddressSource::XForwardedFor => {
                 let elements = Elements::new(&parts.headers, &X_FORWARDED_FOR);
@@ -71,7 +74,7 @@ impl Resolver {
             }
             AddressSource::Forwarded => {
                 let elements = forwarded::last_elements(&parts.headers, Self::MAX_HOPS + 1)
-                    .map_err(|_| KeyError::MalformedHeader(FORWARDED))?;
+                    .map_err(|_| KeyError(KeyFault::MalformedHeader(FORWARDED)))?;
                 let nodes = elements.iter().rev().map(|element| match element {
                     Some(value) => node::parse(&value.unescaped(), false),
                     None => Err(NodeError::Opaque),
@@ -85,7 +88,7 @@ impl Resolver {
         let Some(value) = single_line(headers, name)? else { return self.missing(name, peer) };
         match node::parse(value.as_bytes().trim_ascii(), true) {
             Ok(address) => Ok(self.grouping.read(address)),
-            Err(_) => Err(KeyError::MalformedHeader(name.clone())),
+            Err(_) => Err(KeyError(KeyFault::MalformedHeader(name.clone()))),
         }
     }
 
@@ -102,7 +105,7 @@ impl Resolver {
         for node in nodes {
             walked += 1;
             if walked > Self::MAX_HOPS {
-                return Err(KeyError::TooManyHops(name.clone()));
+                return Err(KeyError(KeyFault::TooManyHops(name.clone())));
             }
             let address = node.map(|address| self.grouping.read(address));
             if self.hops.is_some_and(|hops| walked < hops) {
@@ -113,8 +116,8 @@ impl Resolver {
             let address = match (address, proxy) {
                 (Ok(address), _) => address,
                 (Err(NodeError::Opaque), Some(proxy)) if self.proxy_if_opaque => return Ok(proxy),
-                (Err(NodeError::Opaque), _) => return Err(KeyError::OpaqueClient(name.clone())),
-                (Err(NodeError::Malformed), _) => return Err(KeyError::MalformedHeader(name.clone())),
+                (Err(NodeError::Opaque), _) => return Err(KeyError(KeyFault::OpaqueClient(name.clone()))),
+                (Err(NodeError::Malformed), _) => return Err(KeyError(KeyFault::MalformedHeader(name.clone()))),
             };
             if self.hops.is_some() || !self.trusted.holds(address.canonical) {
                 return Ok(address);
@@ -125,15 +128,15 @@ impl Resolver {
             _ if walked == 0 => self.missing(name, peer),
             // All nodes are trusted, so the leftmost node is the client.
             Some(address) if self.hops.is_none() => Ok(address),
-            _ => Err(KeyError::ChainTooShort(name.clone())),
+            _ => Err(KeyError(KeyFault::ChainTooShort(name.clone()))),
         }
     }
 
     /// The result for a request of a trusted peer without the header `name`.
     fn missing(&self, name: &HeaderName, peer: Option<Address>) -> Result<Address, KeyError> {
         if self.peer_if_missing {
-            return peer.ok_or(KeyError::NoPeerAddress);
+            return peer.ok_or(KeyError(KeyFault::NoPeerAddress));
         }
-        Err(KeyError::MissingHeader(name.clone()))
+        Err(KeyError(KeyFault::MissingHeader(name.clone())))
     }
 }

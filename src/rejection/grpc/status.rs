@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::status_details::{Status, Violation};
 use crate::{
     headers::whole_seconds,
-    key::KeyError,
+    key::{KeyError, KeyFault},
     rejection::{
         denial::{Denial, Reason},
         empty::EmptyBody,
@@ -218,9 +218,9 @@ fn code(denial: &Denial) -> u16 {
     match denial.reason() {
         Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
         Reason::HeldTooLong { .. } => 4,
-        Reason::Key(KeyError::AddressDenied) => 7,
-        Reason::Key(KeyError::MissingCredential { .. }) => 16,
-        Reason::Key(KeyError::MissingExtension(_)) | Reason::Misconfigured(_) => 13,
+        Reason::Key(KeyError(KeyFault::AddressDenied)) => 7,
+        Reason::Key(KeyError(KeyFault::MissingCredential { .. })) => 16,
+        Reason::Key(KeyError(KeyFault::MissingExtension(_))) | Reason::Misconfigured(_) => 13,
         Reason::Key(_) => 3,
         Reason::StoreUnavailable => 14,
     }
@@ -232,7 +232,7 @@ fn message(denial: &Denial) -> Cow<'static, str> {
             Some(wait) => format!("rate limit exceeded; retry after {}s", whole_seconds(wait)).into(),
             None => "rate limit exceeded".into(),
         },
-        Reason::Key(KeyError::AddressDenied) => "requests from this address are refused".into(),
+        Reason::Key(KeyError(KeyFault::AddressDenied)) => "requests from this address are refused".into(),
         Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }

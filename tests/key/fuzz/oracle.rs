@@ -55,10 +55,10 @@ impl Settings {
         vec![
             list(),
             forwarded(),
-            of(ClientIp::x_real_ip(TRUSTED).unwrap(), "x-real-ip", Shape::Single),
+            of(ClientIp::header("x-real-ip", TRUSTED).unwrap(), "x-real-ip", Shape::Single),
             lenient(list()),
             lenient(forwarded()),
-            lenient(of(ClientIp::cf_connecting_ip(TRUSTED).unwrap(), "cf-connecting-ip", Shape::Single)),
+            lenient(of(ClientIp::header("cf-connecting-ip", TRUSTED).unwrap(), "cf-connecting-ip", Shape::Single)),
             counted(list(), ClientIp::x_forwarded_for_hops(2).unwrap(), 2),
             counted(forwarded(), ClientIp::forwarded_hops(1).unwrap(), 1),
             lenient(counted(forwarded(), ClientIp::forwarded_hops(3).unwrap(), 3)),
@@ -260,14 +260,14 @@ pub(crate) fn translated(address: Ipv4Addr) -> bool {
 
 /// The name of an error, as in the results of [`Settings::expected`].
 pub(crate) fn name(error: &KeyError) -> &'static str {
-    match error {
-        KeyError::ChainTooShort(_) => "too short",
-        KeyError::MalformedHeader(_) => "malformed",
-        KeyError::MissingHeader(_) => "missing",
-        KeyError::NoPeerAddress => "no peer",
-        KeyError::OpaqueClient(_) => "opaque",
-        KeyError::RepeatedHeader(_) => "repeated",
-        KeyError::TooManyHops(_) => "too many",
+    match error.cause() {
+        "chain_too_short" => "too short",
+        "malformed_header" => "malformed",
+        "missing_header" => "missing",
+        "no_peer" => "no peer",
+        "opaque_client" => "opaque",
+        "repeated_header" => "repeated",
+        "too_many_hops" => "too many",
         _ => "another error",
     }
 }

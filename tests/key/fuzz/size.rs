@@ -17,7 +17,7 @@ pub(crate) fn longest(size: usize) -> Duration {
         ("forwarded", ClientIp::forwarded(["10.0.0.0/8"]).unwrap()),
         ("forwarded", ClientIp::forwarded(all()).unwrap()),
         ("forwarded", ClientIp::forwarded_hops(64).unwrap()),
-        ("x-real-ip", ClientIp::x_real_ip(["10.0.0.0/8"]).unwrap()),
+        ("x-real-ip", ClientIp::header("x-real-ip", ["10.0.0.0/8"]).unwrap()),
     ];
     let mut longest = (Duration::ZERO, String::new());
     for (header, client) in &clients {
