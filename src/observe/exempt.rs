@@ -1,19 +1,15 @@
 //! Exempt requests: they pass without a check.
 
-use std::fmt;
-
 /// A request that passed without a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ExemptionEvent {
-    /// Why the request passed without a check.
-    pub cause: ExemptCause,
+    pub(crate) cause: ExemptCause,
 }
 
 /// Why a request passes without a check.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum ExemptCause {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ExemptCause {
     /// The [`KeyExtractor`](crate::KeyExtractor) returned `None`.
     Key,
     /// The request has no key, and [`MissingKey::Exempt`](crate::MissingKey::Exempt) lets it pass.
@@ -26,8 +22,8 @@ pub enum ExemptCause {
 }
 
 impl ExemptCause {
-    /// The cause in lower case, for metrics and logs.
-    pub fn as_str(self) -> &'static str {
+    /// The cause in lower case.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Key => "key",
             Self::MissingKey => "missing_key",
@@ -37,14 +33,16 @@ impl ExemptCause {
     }
 }
 
-impl fmt::Display for ExemptCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl ExemptionEvent {
     pub(crate) fn new(cause: ExemptCause) -> Self {
         Self { cause }
+    }
+
+    /// Why the request passed without a check, in one word: `key` if the [`KeyExtractor`](crate::KeyExtractor) returned
+    /// `None`, `missing_key` if [`MissingKey::Exempt`](crate::MissingKey::Exempt) let it pass, `route` if its route is
+    /// [exempt](crate::Route::exempt), and `shadow` if [shadow mode](crate::RateLimitLayer::with_shadow) did not refuse
+    /// it; [`Event::WouldRefuse`](super::Event::WouldRefuse) then has the reason.
+    pub fn cause(&self) -> &'static str {
+        self.cause.as_str()
     }
 }

@@ -1,7 +1,5 @@
 //! The event of a hold that has ended.
 
-use std::fmt;
-
 use crate::{
     observe::{Fingerprint, ObservedKey},
     policy::Policy,
@@ -13,7 +11,7 @@ use crate::{
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{Event, HoldEnd, Observer};
+/// use tollgate::observe::{Event, Observer};
 ///
 /// /// Counts holds that were dropped without a settlement: the code has forgotten to settle them.
 /// #[derive(Default)]
@@ -22,7 +20,7 @@ use crate::{
 /// impl Observer for Forgotten {
 ///     fn on_event(&self, event: &Event<'_>) {
 ///         if let Event::HoldEnd(hold) = event
-///             && hold.end == HoldEnd::Dropped
+///             && hold.end() == "dropped"
 ///         {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
@@ -37,15 +35,28 @@ pub struct HoldEndEvent<'a> {
     /// The units that were held.
     pub held: u32,
     /// The units that its end was to charge: those of the settlement, or those that the policy charges for a hold that
-    /// is not settled. If the hold has [expired](HoldEnd::Expired), only what is above the charge at its end is
-    /// charged. Not charged if the hold is [unanswered](HoldEnd::Unanswered).
+    /// is not settled. If the [end](Self::end) is `expired`, only what is above the charge at the end is charged. If it
+    /// is `unanswered`, nothing is.
     pub actual: u32,
-    /// How the hold has ended.
-    pub end: HoldEnd,
+    pub(crate) end: HoldEnd,
     pub(crate) key: ObservedKey<'a>,
 }
 
 impl HoldEndEvent<'_> {
+    /// How the hold has ended, in one word:
+    ///
+    /// | word | the hold |
+    /// | --- | --- |
+    /// | `dropped` | its handle was dropped without a settlement, and the units were charged or given back as the policy says |
+    /// | `expired` | the store had ended it before: its time-to-live had passed, or it was reset |
+    /// | `released` | was settled with 0 units |
+    /// | `settled` | was settled |
+    /// | `too_long` | had reached its [longest age](crate::policy::Holds::with_longest), and was settled while its request went on |
+    /// | `unanswered` | got no answer of a store within its time-to-live, or too many changes waited for one; the store ends it by itself, unless a change has reached it |
+    pub fn end(&self) -> &'static str {
+        self.end.as_str()
+    }
+
     /// The fingerprint of the key.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.key.0)
@@ -53,9 +64,8 @@ impl HoldEndEvent<'_> {
 }
 
 /// How a hold has ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum HoldEnd {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HoldEnd {
     /// The handle was dropped without a settlement, and the units were charged or given back as the policy says.
     Dropped,
     /// The store had ended the hold before: its time-to-live had passed, or it was reset.
@@ -72,8 +82,8 @@ pub enum HoldEnd {
 }
 
 impl HoldEnd {
-    /// The end in one word: `dropped`, `expired`, `released`, `settled`, `too_long` or `unanswered`.
-    pub fn as_str(self) -> &'static str {
+    /// The end in one word.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Dropped => "dropped",
             Self::Expired => "expired",
@@ -82,11 +92,5 @@ impl HoldEnd {
             Self::TooLong => "too_long",
             Self::Unanswered => "unanswered",
         }
-    }
-}
-
-impl fmt::Display for HoldEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

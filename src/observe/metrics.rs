@@ -193,14 +193,14 @@ impl Metrics {
     }
 
     fn count_lookup(&self, lookup: &PlanLookup<'_>) {
-        let outcome = lookup.outcome.as_str();
+        let outcome = lookup.outcome();
         self.count(PLAN_LOOKUPS, [("outcome", outcome.into())]);
         histogram!(PLAN_LOOKUP_DURATION, self.labels([("outcome", outcome.into())])).record(lookup.elapsed);
     }
 
     fn count_fallback(&self, fallback: &PlanFallback) {
         let plan = if fallback.is_stale { "stale" } else { "default" };
-        self.count(PLAN_FALLBACKS, [("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
+        self.count(PLAN_FALLBACKS, [("plan", plan.into()), ("cause", fallback.cause().into())]);
     }
 
     /// Adds 1 to a counter.
@@ -241,12 +241,12 @@ impl Observer for Metrics {
             }
             Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
             Event::NearLimit(near) => self.count(NEAR_LIMIT, [policy(near.policy)]),
-            Event::Exemption(exempt) => self.count(EXEMPT, [("cause", exempt.cause.as_str().into())]),
+            Event::Exemption(exempt) => self.count(EXEMPT, [("cause", exempt.cause().into())]),
             Event::Abandonment(check) => {
                 check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
             }
             Event::HoldEnd(hold) => {
-                self.count(HOLDS_ENDED, [policy(hold.policy), ("end", hold.end.as_str().into())]);
+                self.count(HOLDS_ENDED, [policy(hold.policy), ("end", hold.end().into())]);
             }
             Event::Reset(reset) => self.count_reset(reset),
             Event::CountChange(change) => self.count_change(change),

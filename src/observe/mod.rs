@@ -116,6 +116,8 @@ mod warning;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "plans")]
+pub(crate) use self::plan::{PlanFallbackCause, PlanOutcome};
 #[cfg(any(feature = "plans", feature = "serde"))]
 pub(crate) use self::reporter::Reporter;
 #[cfg(feature = "redis")]
@@ -127,25 +129,28 @@ pub use self::{
     by_hand::{CountChangeEvent, ResetEvent},
     check_event::{AbandonmentEvent, DecisionEvent, ObservedCharge, StoreFailure},
     event::{Batch, Event, EvictionEvent},
-    exempt::{ExemptCause, ExemptionEvent},
+    exempt::ExemptionEvent,
     fingerprint::Fingerprint,
-    hold_end::{HoldEnd, HoldEndEvent},
+    hold_end::HoldEndEvent,
     limits_change::LimitsChange,
     most_refused::{MostRefused, RefusedKey},
     near_limit::NearLimit,
     observer::{Observer, from_fn},
-    plan::{PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
-    refusal::{RefusalEvent, RefusalReason},
+    plan::{PlanFallback, PlanLookup},
+    refusal::RefusalEvent,
     request::ObservedRequest,
     warning::Warning,
 };
 pub(crate) use self::{
     effects::FailureEffect,
+    exempt::ExemptCause,
     fanout::fan_out,
     fingerprint::ObservedKey,
+    hold_end::HoldEnd,
     near_limits::NearLimits,
     notices::Notices,
     observer_cell::ObserverCell,
+    refusal::RefusalReason,
     span::CheckSpan,
     throttle::{Once, Throttle},
 };

@@ -12,7 +12,7 @@ use crate::error::OneLine;
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{Event, Observer, PlanOutcome};
+/// use tollgate::observe::{Event, Observer};
 ///
 /// /// Counts the look-ups whose source is too slow, for an alert.
 /// #[derive(Default)]
@@ -21,7 +21,7 @@ use crate::error::OneLine;
 /// impl Observer for SlowLookups {
 ///     fn on_event(&self, event: &Event<'_>) {
 ///         if let Event::PlanLookup(lookup) = event
-///             && lookup.outcome == PlanOutcome::TimedOut
+///             && lookup.outcome() == "timed_out"
 ///         {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
@@ -31,8 +31,7 @@ use crate::error::OneLine;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PlanLookup<'a> {
-    /// How the look-up ended.
-    pub outcome: PlanOutcome,
+    pub(crate) outcome: PlanOutcome,
     /// Time from the start of the look-up to its end.
     pub elapsed: Duration,
     /// The text of the source's error, or what is wrong with its answer.
@@ -40,9 +39,9 @@ pub struct PlanLookup<'a> {
 }
 
 /// How a look-up of a plan ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum PlanOutcome {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(not(feature = "plans"), expect(dead_code, reason = "made by plans alone"))]
+pub(crate) enum PlanOutcome {
     /// The runtime of the look-up ended first. The next request of the key starts another look-up.
     Cancelled,
     /// The source returned an error.
@@ -60,8 +59,8 @@ pub enum PlanOutcome {
 }
 
 impl PlanOutcome {
-    /// The outcome in lower case, for metrics and logs.
-    pub fn as_str(self) -> &'static str {
+    /// The outcome in lower case.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
@@ -74,14 +73,8 @@ impl PlanOutcome {
     }
 
     /// Whether the source has answered with a plan, or that there is none.
-    pub fn is_answer(self) -> bool {
+    pub(crate) fn is_answer(self) -> bool {
         matches!(self, Self::Found | Self::NoPlan)
-    }
-}
-
-impl fmt::Display for PlanOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -89,6 +82,12 @@ impl<'a> PlanLookup<'a> {
     #[cfg(feature = "plans")]
     pub(crate) fn new(outcome: PlanOutcome, elapsed: Duration, error: Option<&'a str>) -> Self {
         Self { outcome, elapsed, error }
+    }
+
+    /// How the look-up ended, in one word: `found` or `no_plan` if the source has answered, else `failed` (its error),
+    /// `invalid` (a plan that cannot be used), `panicked`, `timed_out`, or `cancelled` (its runtime has ended).
+    pub fn outcome(&self) -> &'static str {
+        self.outcome.as_str()
     }
 }
 
@@ -122,16 +121,15 @@ impl fmt::Display for PlanLookup<'_> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PlanFallback {
-    /// Why there was no current plan.
-    pub cause: PlanFallbackCause,
+    pub(crate) cause: PlanFallbackCause,
     /// Whether the key's last plan applied; otherwise the default plan applied.
     pub is_stale: bool,
 }
 
 /// Why a request has no current plan.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum PlanFallbackCause {
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(not(feature = "plans"), expect(dead_code, reason = "made by plans alone"))]
+pub(crate) enum PlanFallbackCause {
     /// As many look-ups as allowed were on their way, so none started.
     Busy,
     /// The last look-up of the key failed.
@@ -143,8 +141,8 @@ pub enum PlanFallbackCause {
 }
 
 impl PlanFallbackCause {
-    /// The cause in lower case, for metrics and logs.
-    pub fn as_str(self) -> &'static str {
+    /// The cause in lower case.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "busy",
             Self::Failed => "failed",
@@ -154,16 +152,17 @@ impl PlanFallbackCause {
     }
 }
 
-impl fmt::Display for PlanFallbackCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl PlanFallback {
     #[cfg(feature = "plans")]
     pub(crate) fn new(cause: PlanFallbackCause, is_stale: bool) -> Self {
         Self { cause, is_stale }
+    }
+
+    /// Why there was no current plan, in one word: `busy` if as many look-ups as allowed were on their way, `failed` if
+    /// the last look-up of the key failed, `no_runtime` if the request did not run in a tokio runtime, and `unanswered`
+    /// while the look-up is on its way.
+    pub fn cause(&self) -> &'static str {
+        self.cause.as_str()
     }
 
     /// What to do, if an operator can do something.

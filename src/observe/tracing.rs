@@ -255,9 +255,10 @@ impl Tracing {
     }
 
     fn exemption(exempt: &ExemptionEvent) {
+        let cause = exempt.cause();
         match exempt.cause {
-            cause @ ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
-            cause => trace!(target: "tollgate::exempt", %cause, "not limited"),
+            ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
+            _ => trace!(target: "tollgate::exempt", %cause, "not limited"),
         }
     }
 
@@ -275,8 +276,8 @@ impl Tracing {
     }
 
     fn hold_end(&self, ended: &HoldEndEvent<'_>) {
-        let HoldEndEvent { policy, held, actual, end, .. } = *ended;
-        if end != HoldEnd::Unanswered {
+        let (HoldEndEvent { policy, held, actual, .. }, end) = (*ended, ended.end());
+        if ended.end != HoldEnd::Unanswered {
             debug!(
                 target: "tollgate::hold",
                 policy = policy.name(), key = %ended.fingerprint(), held, actual, %end, "a hold has ended"
@@ -318,7 +319,7 @@ impl Tracing {
     }
 
     fn plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        let (outcome, elapsed_us) = (lookup.outcome.as_str(), micros(lookup.elapsed));
+        let (outcome, elapsed_us) = (lookup.outcome(), micros(lookup.elapsed));
         if lookup.outcome.is_answer() {
             debug!(target: "tollgate::plans", outcome, elapsed_us, "looked up");
         } else if let Some(left_out) = self.plan_lookup.claim(self.clock.now_us(), PAUSE_US) {
@@ -327,7 +328,7 @@ impl Tracing {
     }
 
     fn plan_fallback(&self, fallback: &PlanFallback) {
-        let (cause, is_stale) = (fallback.cause.as_str(), fallback.is_stale);
+        let (cause, is_stale) = (fallback.cause(), fallback.is_stale);
         match fallback.advice() {
             Some(advice) => {
                 if let Some(left_out) = self.plan_fallback.claim(self.clock.now_us(), PAUSE_US) {

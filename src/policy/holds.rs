@@ -89,7 +89,7 @@ impl Holds {
     /// * **A slot of [`Limiter::hold`](crate::Limiter::hold)** is not renewed any more, so it ends within one
     ///   time-to-live.
     ///
-    /// Each such hold is an event ([`HoldEnd::TooLong`](crate::observe::HoldEnd::TooLong)), and the first one of a
+    /// Each such hold is an event ([`too_long`](crate::observe::HoldEndEvent::end)), and the first one of a
     /// limiter a [warning](crate::observe::Warning).
     ///
     /// Defaults to no longest age: a WebSocket or a download may last for days, and only its author knows what is too

@@ -127,10 +127,10 @@ impl Observer for Events {
     fn on_event(&self, event: &Event<'_>) {
         match event {
             Event::PlanLookup(lookup) => {
-                self.lookups.lock().unwrap().push(lookup.outcome.as_str());
+                self.lookups.lock().unwrap().push(lookup.outcome());
             }
             Event::PlanFallback(fallback) => {
-                self.fallbacks.lock().unwrap().push((fallback.cause.as_str(), fallback.is_stale));
+                self.fallbacks.lock().unwrap().push((fallback.cause(), fallback.is_stale));
             }
             _ => {}
         }

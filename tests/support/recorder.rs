@@ -100,13 +100,13 @@ impl Observer for Recorder {
                 seen.would_refuse.push(refusal.cause());
             }
             Event::NearLimit(near) => seen.near.push((near.policy.name().to_owned(), near.spent, near.limit)),
-            Event::Exemption(exempt) => seen.exempt.push(exempt.cause.as_str()),
+            Event::Exemption(exempt) => seen.exempt.push(exempt.cause()),
             Event::Abandonment(check) => {
                 let charges = check.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
                 seen.abandoned.push(charges);
             }
             Event::HoldEnd(hold) => {
-                seen.holds.push((hold.policy.name().to_owned(), hold.held, hold.actual, hold.end.as_str()));
+                seen.holds.push((hold.policy.name().to_owned(), hold.held, hold.actual, hold.end()));
             }
             Event::Reset(reset) => seen.resets.push((reset.policy.name().to_owned(), reset.found)),
             Event::CountChange(change) => seen.by_hand.push((change.change.as_str(), change.changed)),

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 use tollgate::{
     Decision, Error, ErrorKind,
     decision::Source,
-    observe::{BreakerState, Event, HoldEnd, Observer},
+    observe::{BreakerState, Event, Observer},
 };
 
 use crate::server::reply::{Bytes, Reply};
@@ -93,10 +93,10 @@ impl Observer for Watcher {
             Event::Abandonment(_) => {
                 taken("call-abandoned");
             }
-            Event::HoldEnd(ended) => match ended.end {
-                HoldEnd::Dropped => taken("hold-dropped"),
-                HoldEnd::Expired => taken("hold-ended-late"),
-                HoldEnd::Unanswered => taken("hold-without-an-answer"),
+            Event::HoldEnd(ended) => match ended.end() {
+                "dropped" => taken("hold-dropped"),
+                "expired" => taken("hold-ended-late"),
+                "unanswered" => taken("hold-without-an-answer"),
                 _ => {}
             },
             _ => {}
