@@ -16,10 +16,10 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::task::JoinSet;
-use tollgate::{Algorithm, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::BoxError};
+use tollgate::{Algorithm, Limiter, MemoryStore, Policy, ThrottleLayer};
 use tower::{
-    Layer, Service, ServiceExt, balance::p2c::Balance, buffer::Buffer, discover::ServiceList, limit::ConcurrencyLimit,
-    load::Constant,
+    BoxError, Layer, Service, ServiceExt, balance::p2c::Balance, buffer::Buffer, discover::ServiceList,
+    limit::ConcurrencyLimit, load::Constant,
 };
 
 use crate::support::{asserts_times, http::serve, print_line};

@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 
 const PAUSE: &str = "tollgate:{account}:upstream pause:b3:1s";
 
-type Client = BoxCloneSyncService<Request<()>, Response<()>, tollgate::throttle::BoxError>;
+type Client = BoxCloneSyncService<Request<()>, Response<()>, tower::BoxError>;
 
 fn policy() -> Policy {
     Policy::per_second("upstream", 80).unwrap()

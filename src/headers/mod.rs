@@ -46,7 +46,7 @@
 //! let writer = Writer::new(HeaderStyle::XRateLimitEpoch).with_jitter(Duration::from_secs(5));
 //! let policy = Policy::per_minute("per-client", 60)?;
 //! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new())
-//!     .with_header_writer(writer);
+//!     .with_headers(writer);
 //! # let _ = limit;
 //! # Ok(())
 //! # }

@@ -25,7 +25,7 @@ use crate::{
 /// Writes the fields of a response.
 ///
 /// Every layer writes its fields with a writer of its own. To change the options, pass another writer to
-/// [`with_header_writer`](crate::RateLimitLayer::with_header_writer). Call a writer directly where no layer writes the
+/// [`with_headers`](crate::RateLimitLayer::with_headers). Call a writer directly where no layer writes the
 /// fields, for example after [`Limiter::check`](crate::Limiter::check).
 ///
 /// # Examples
@@ -58,6 +58,13 @@ impl Default for Writer {
     /// A writer of [`HeaderStyle::Draft11`].
     fn default() -> Self {
         Self::new(HeaderStyle::default())
+    }
+}
+
+/// A writer of one style, with the default options.
+impl From<HeaderStyle> for Writer {
+    fn from(style: HeaderStyle) -> Self {
+        Self::new(style)
     }
 }
 
@@ -123,7 +130,7 @@ impl Writer {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(10));
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_hour("all", 60)?, GlobalKey)
-    ///     .with_header_writer(writer);
+    ///     .with_headers(writer);
     /// # let _ = limit;
     /// # Ok(())
     /// # }

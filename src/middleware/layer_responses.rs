@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use super::layer::RateLimitLayer;
 use crate::{
     failure::FailurePolicy,
-    headers::{HeaderStyle, Writer, whole_seconds},
+    headers::{Writer, whole_seconds},
     key::MissingKey,
 };
 
@@ -141,25 +141,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         self.change(|config| config.missing = missing)
     }
 
-    /// Sets the style of the RateLimit fields. Defaults to [`HeaderStyle::Draft11`], the newest revision.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_headers(HeaderStyle::XRateLimitDelta);
-    /// # let _ = limit;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn with_headers(self, style: HeaderStyle) -> Self {
-        self.with_header_writer(Writer::new(style))
-    }
-
-    /// Sets the writer of the RateLimit fields: a style with options, such as [jitter](Writer::with_jitter).
+    /// Sets the RateLimit fields: a [`HeaderStyle`](crate::HeaderStyle), or a [`Writer`] with options, such as
+    /// [jitter](Writer::with_jitter). Defaults to [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11), the newest
+    /// revision.
     ///
     /// # Examples
     ///
@@ -168,14 +152,17 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::Writer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
+    /// let in_seconds = limit.clone().with_headers(HeaderStyle::XRateLimitDelta);
+    ///
     /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_header_writer(writer);
-    /// # let _ = limit;
+    /// let with_jitter = limit.with_headers(writer);
+    /// # let _ = (in_seconds, with_jitter);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_header_writer(self, writer: Writer) -> Self {
+    pub fn with_headers(self, fields: impl Into<Writer>) -> Self {
+        let writer = fields.into();
         self.change_rules(|rules| rules.writer = Some(writer))
     }
 

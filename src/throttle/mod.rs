@@ -175,5 +175,5 @@ pub use self::{
     request::{AndCost, IntoThrottleCost, ThrottleCost, ThrottleKey},
     response::{HttpBody, HttpHead, ResponseHead},
     service::Throttle,
-    throttled::{BoxError, Throttled},
+    throttled::Throttled,
 };

@@ -9,7 +9,7 @@ use crate::{
 
 /// The error of a throttled client: [`Throttled`], or the error of the inner service, boxed. `tower::BoxError` is the
 /// same type.
-pub type BoxError = Box<dyn error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn error::Error + Send + Sync>;
 
 /// The error of a call that was not made: it would have waited for longer than it may, its cost can never pass, the
 /// store gave no verdict, or the client had no room for it in time.

@@ -254,7 +254,7 @@ async fn a_writer_sets_the_details() {
     let hourly = tollgate::Policy::per_hour("hourly", 10).unwrap();
     let limit = layer(1, GlobalKey).and(hourly, GlobalKey);
     for (limit, expected) in
-        [(limit.clone(), r#""p";r=0;t=60"#), (limit.with_header_writer(strict), r#""p";r=0;t=60, "hourly";r=9;t=3600"#)]
+        [(limit.clone(), r#""p";r=0;t=60"#), (limit.with_headers(strict), r#""p";r=0;t=60, "hourly";r=9;t=3600"#)]
     {
         let app = app(RateLimitLayer::clone(&limit));
         get(&app, "/").await;

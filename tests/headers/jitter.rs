@@ -31,7 +31,7 @@ async fn denied_clients_are_spread_over_the_jitter_and_all_headers_agree() {
         let (limiter, clock) = limiter_and_clock();
         let policy = Policy::per_minute("p", 1).unwrap().with_algorithm(Algorithm::FixedWindow);
         let limit = RateLimitLayer::new(limiter, policy, GlobalKey);
-        let app = app(limit.with_header_writer(jittered(style, 10)));
+        let app = app(limit.with_headers(jittered(style, 10)));
         clock.advance(Duration::from_secs(30));
         assert!(get_passes(&app, "/").await);
         let mut waits = BTreeSet::new();
@@ -61,7 +61,7 @@ async fn an_allowed_response_with_no_units_left_has_jitter() {
     let mut waits = BTreeSet::new();
     for _ in 0..200 {
         let limit = RateLimitLayer::new(limiter(), Policy::per_minute("p", 2).unwrap(), GlobalKey);
-        let app = app(limit.with_header_writer(writer));
+        let app = app(limit.with_headers(writer));
         assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=1;t=60"#));
         waits.insert(get(&app, "/").await.header("ratelimit").unwrap());
     }
@@ -72,7 +72,7 @@ async fn an_allowed_response_with_no_units_left_has_jitter() {
 async fn a_short_wait_is_at_most_doubled() {
     let writer = jittered(HeaderStyle::Draft11, 3_600);
     let closed = RateLimitLayer::new(down_limiter(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();
-    let app = app(closed.with_header_writer(writer));
+    let app = app(closed.with_headers(writer));
     let mut waits = BTreeSet::new();
     for _ in 0..100 {
         waits.insert(retry_after(&get(&app, "/").await));

@@ -18,9 +18,9 @@ use tollgate::{
     ConfigError, ErrorKind, Limiter, Policy, ThrottleLayer,
     policy::Holds,
     store::FailingStore,
-    throttle::{BoxError, Throttled, ThrottledBody},
+    throttle::{Throttled, ThrottledBody},
 };
-use tower::{Layer, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{BoxError, Layer, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
 use crate::support::{counting::EmptyRequest, says};

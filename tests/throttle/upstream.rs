@@ -16,9 +16,8 @@ use tollgate::{
     Check, Key, Limiter, MemoryStore, Policy,
     clock::TokioClock,
     store::{Answer, Store, Verdict},
-    throttle::BoxError,
 };
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
 use crate::support::counting::EmptyRequest;
 

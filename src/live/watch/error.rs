@@ -4,38 +4,25 @@ use std::{error::Error, fmt, io, path::PathBuf};
 
 use crate::config::cut::cut;
 
-/// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): limits cannot be read from the file.
-#[non_exhaustive]
-pub enum LimitsFileError {
-    /// The file cannot be read.
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why it cannot be read.
-        error: io::Error,
-    },
-    /// The parser refused the content of the file.
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// The error of the parser.
-        error: Box<dyn Error + Send + Sync>,
-    },
-    /// The operating system did not start the thread that watches the file.
-    Thread {
-        /// The error of the operating system.
-        error: io::Error,
-    },
+/// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): the file cannot be read, the parser refuses its
+/// content, or the thread that watches it cannot start. The message says which, with the reason.
+pub struct LimitsFileError(pub(super) Fault);
+
+/// What has failed.
+pub(super) enum Fault {
+    Unreadable { path: PathBuf, error: io::Error },
+    Refused { path: PathBuf, error: Box<dyn Error + Send + Sync> },
+    Thread { error: io::Error },
 }
 
 impl fmt::Display for LimitsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { path, error } => write!(f, "the limits in {} cannot be read: {error}", path.display()),
-            Self::Refused { path, error } => {
+        match &self.0 {
+            Fault::Unreadable { path, error } => write!(f, "the limits in {} cannot be read: {error}", path.display()),
+            Fault::Refused { path, error } => {
                 write!(f, "the limits in {} are refused: {}", path.display(), reason(&**error))
             }
-            Self::Thread { error } => write!(f, "the thread that watches the limits cannot start: {error}"),
+            Fault::Thread { error } => write!(f, "the thread that watches the limits cannot start: {error}"),
         }
     }
 }
@@ -47,7 +34,15 @@ impl fmt::Debug for LimitsFileError {
     }
 }
 
-impl Error for LimitsFileError {}
+/// The source is the `io::Error` of the file or of the thread, or the error of the parser.
+impl Error for LimitsFileError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(match &self.0 {
+            Fault::Unreadable { error, .. } | Fault::Thread { error } => error,
+            Fault::Refused { error, .. } => &**error,
+        })
+    }
+}
 
 /// The most characters of a line.
 const LINE: usize = 600;

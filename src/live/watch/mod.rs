@@ -8,6 +8,7 @@ mod thread;
 
 use std::{error::Error, path::PathBuf, sync::Arc};
 
+use self::error::Fault;
 pub use self::error::LimitsFileError;
 use self::{
     events::Events,
@@ -57,8 +58,9 @@ impl LiveLimits {
         let file = WatchedFile::new(path.into(), move |text| parse(text).map_err(Into::into));
         // Events are collected before the first read, so that no change is lost in between.
         let events = Events::of(file.path());
-        let text = file.read().map_err(|error| LimitsFileError::Unreadable { path: file.path().to_owned(), error })?;
-        let refused = |error| LimitsFileError::Refused { path: file.path().to_owned(), error };
+        let text =
+            file.read().map_err(|error| LimitsFileError(Fault::Unreadable { path: file.path().to_owned(), error }))?;
+        let refused = |error| LimitsFileError(Fault::Refused { path: file.path().to_owned(), error });
         let live = Self::new(file.parse(&text).map_err(refused)?);
         thread::start(file, Content::Text(text), events, Arc::downgrade(&live.0))?;
         Ok(live)

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    error::{LimitsFileError, reason},
+    error::{Fault, LimitsFileError, reason},
     events::Events,
     file::{Content, WatchedFile},
 };
@@ -25,7 +25,7 @@ pub(super) fn start(
 ) -> Result<(), LimitsFileError> {
     let run = move || run(&file, known, &events, &limits);
     let started = thread::Builder::new().name("tollgate-limits".to_owned()).spawn(run);
-    started.map(drop).map_err(|error| LimitsFileError::Thread { error })
+    started.map(drop).map_err(|error| LimitsFileError(Fault::Thread { error }))
 }
 
 /// A panic of a parser or an observer must not end the thread, because the limits would silently stop to follow the
