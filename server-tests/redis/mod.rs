@@ -28,6 +28,7 @@ mod runtimes;
 mod script;
 mod secrets;
 mod sentinel;
+mod sentinel_leases;
 mod server_time;
 mod setup;
 mod shadow;
