@@ -9,7 +9,12 @@ use std::{
 
 use crate::{
     running::Server,
-    support::{print_line, redis_server::RedisServer, until},
+    support::{
+        print_line,
+        proxy::{Fault, Proxy},
+        redis_server::RedisServer,
+        until,
+    },
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -99,6 +104,26 @@ fn a_client_that_hangs_up_frees_its_slot_at_once() {
     freed.sort_unstable();
     print_line(&format!("example server: slots of clients that hung up were free after {freed:?}"));
     assert!(freed[2] < Duration::from_millis(200), "{freed:?}");
+}
+
+/// The way to Redis is cut while the last uploads end, so their ends have to be sent again before the process exits.
+#[test]
+fn a_server_that_ends_gracefully_leaves_no_slot_behind() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let start = |url: &str| Server::start(&["--redis", url, "--hold-ttl", "60s", "--deadline", "2s"]);
+    let (mut one, other) = (start(&proxy.url()), start(&redis.url()));
+    let uploads: Vec<Upload> = (0..3).map(|_| Upload::begin(&one, 1_000)).collect();
+    assert!(!passes(&other));
+    one.terminate();
+    proxy.set(Fault::Reset);
+    thread::sleep(Duration::from_millis(1_500));
+    proxy.set(Fault::Pass);
+    assert!(one.wait().success());
+    drop(uploads);
+    let again: Vec<Upload> = (0..3).map(|_| Upload::begin(&other, 60_000)).collect();
+    assert!(!passes(&other));
+    drop(again);
 }
 
 #[test]

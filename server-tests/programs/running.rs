@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
 };
@@ -62,6 +62,17 @@ impl Server {
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+
+    /// Asks the server to end, as `kill` does.
+    pub(crate) fn terminate(&self) {
+        let status = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
     }
 
     /// What the server has printed on standard output so far, without its first line.
