@@ -1,0 +1,114 @@
+//! Measures checks and holds of one commit, for `benches/commits/compare`: prints a line for each case with its name,
+//! the operations a second, and the median and the 99th percentile of their times in microseconds.
+//!
+//! Only the parts of the API that are the same in both commits.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, policy::Holds};
+
+/// What is measured: an operation on one of 10 000 keys.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Check,
+    /// Holds a unit, and settles it.
+    HoldAndSettle,
+    /// Takes a slot, and drops it: its end is sent in the background.
+    SlotAndDrop,
+}
+
+const OPERATIONS: [Operation; 3] = [Operation::Check, Operation::HoldAndSettle, Operation::SlotAndDrop];
+const KEYS: u64 = 10_000;
+
+#[cfg(connects)]
+fn open(url: &str) -> RedisStore {
+    RedisStore::connect(url).unwrap()
+}
+
+#[cfg(not(connects))]
+fn open(url: &str) -> RedisStore {
+    RedisStore::open(url).unwrap()
+}
+
+impl Operation {
+    fn policy(self) -> Policy {
+        let rate = || Policy::per_second("rate", 1_000_000).unwrap();
+        match self {
+            Self::Check => rate(),
+            Self::HoldAndSettle => rate().with_holds(Holds::new()).unwrap(),
+            Self::SlotAndDrop => Policy::concurrent("slots", 1_000_000).unwrap(),
+        }
+    }
+
+    async fn run(self, limiter: &Limiter, policy: &Policy, key: u64) {
+        match self {
+            Self::Check => assert!(limiter.check(key, policy, 1).await.unwrap().is_allowed()),
+            Self::HoldAndSettle => {
+                let hold = limiter.hold(key, policy, 1).await.unwrap().into_hold().unwrap();
+                let _ = hold.settle(1).await.unwrap();
+            }
+            Self::SlotAndDrop => drop(limiter.hold(key, policy, 1).await.unwrap().into_hold().unwrap()),
+        }
+    }
+}
+
+/// Keeps as many operations in flight for this time. Returns how long each of them took, in nanoseconds.
+async fn load(limiter: &Limiter, operation: Operation, in_flight: u64, time: Duration) -> Vec<u64> {
+    let end = Instant::now() + time;
+    let tasks: Vec<_> = (0..in_flight)
+        .map(|task| {
+            let (limiter, policy) = (limiter.clone(), operation.policy());
+            tokio::spawn(async move {
+                let (mut times, mut key) = (Vec::new(), task);
+                loop {
+                    let start = Instant::now();
+                    if start >= end {
+                        return times;
+                    }
+                    operation.run(&limiter, &policy, key % KEYS).await;
+                    times.push(u64::try_from(start.elapsed().as_nanos()).unwrap());
+                    key += in_flight;
+                    if in_flight == 1 && key.is_multiple_of(64) {
+                        // A store in memory never waits, and the ends in the background need the thread too.
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await.unwrap());
+    }
+    times
+}
+
+fn report(case: &str, mut times: Vec<u64>, time: Duration) {
+    times.sort_unstable();
+    let us = |part: usize| times[times.len() * part / 100] as f64 / 1_000.0;
+    println!("{case}\t{:.0}\t{:.3}\t{:.3}", times.len() as f64 / time.as_secs_f64(), us(50), us(99));
+}
+
+fn main() {
+    let time = Duration::from_millis(env::var("MILLISECONDS").unwrap().parse().unwrap());
+    let url = env::var("REDIS_URL").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for operation in OPERATIONS {
+            let memory = Limiter::new(MemoryStore::new());
+            load(&memory, operation, 1, time / 4).await;
+            report(&format!("memory {operation:?}"), load(&memory, operation, 1, time).await, time);
+            let redis = Limiter::new(open(&url));
+            load(&redis, operation, 16, time / 4).await;
+            for in_flight in [1, 16, 256] {
+                let times = load(&redis, operation, in_flight, time).await;
+                report(&format!("redis {operation:?}, {in_flight} in flight"), times, time);
+            }
+            redis.close().await;
+        }
+    });
+}
