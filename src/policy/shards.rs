@@ -29,7 +29,7 @@ impl Policy {
     ///   [counts denials](Self::with_denials_counted), because it would count both attempts.
     /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
     /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
-    ///   [`ConfigError`]; a request with such a computed cost is answered with 400.
+    ///   [`ConfigError`](crate::ConfigError); a request with such a computed cost is answered with 400.
     ///
     /// Choose as few shards as the load needs, and a limit of at least a hundred units in each. A cluster places shards
     /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that
