@@ -8,6 +8,9 @@ use std::{
 
 use crate::{random::Rng, time::ms};
 
+/// The longest time after which a caller leaves who is not answered at once, in milliseconds.
+const HURRY: u64 = 12;
+
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
@@ -17,9 +20,15 @@ pub(super) enum Patience {
 }
 
 impl Patience {
+    /// The patience of a caller who gets its answer at once, if all is well.
     pub(super) fn draw(rng: &mut Rng) -> Self {
+        Self::within(HURRY, rng)
+    }
+
+    /// The patience of a caller who expects to wait for up to some milliseconds.
+    pub(super) fn within(longest: u64, rng: &mut Rng) -> Self {
         match rng.below(20) {
-            0 | 1 => Self::Time(rng.below(12)),
+            0 | 1 => Self::Time(rng.below(longest)),
             2 => Self::Polls(1 + rng.below(4)),
             _ => Self::Endless,
         }

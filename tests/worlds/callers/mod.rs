@@ -5,7 +5,7 @@ mod hold;
 mod impatient;
 mod web;
 
-use std::{sync::PoisonError, time::Duration};
+use std::sync::PoisonError;
 
 use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Error, Limiter};
@@ -23,8 +23,8 @@ use crate::{
 
 /// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
 const THINKING: [u64; 4] = [12, 40, 40, 120];
-/// How long callers of `acquire` wait.
-const MAX_WAIT: Duration = Duration::from_millis(300);
+/// How long callers of `acquire` wait, in milliseconds.
+const MAX_WAIT: u64 = 300;
 
 /// A caller.
 #[derive(Clone)]
@@ -84,7 +84,10 @@ impl Caller {
 
     async fn check(&mut self) {
         let (key, cost) = (self.rng.below(KEYS), self.draw_cost());
-        let patience = Patience::draw(&mut self.rng);
+        let patience = match self.mode {
+            Mode::Acquire => Patience::within(MAX_WAIT, &mut self.rng),
+            _ => Patience::draw(&mut self.rng),
+        };
         let second = second_key_name(self.mode, self.rng.below(SECOND_KEYS));
         let policy = self.mode.other_policy().filter(|_| self.rng.chance(50)).unwrap_or_else(|| self.mode.policy());
         let ask = Ask::start(self.mode, self.place, key, cost);
@@ -92,7 +95,7 @@ impl Caller {
         let limiter = self.limiter();
         let result: Option<Result<Decision, Error>> = match (self.mode, self.mode.second_policy()) {
             (Mode::Acquire, _) => {
-                let future = limiter.acquire(name, &policy, cost).within(MAX_WAIT);
+                let future = limiter.acquire(name, &policy, cost).within(ms(MAX_WAIT));
                 drop(limiter);
                 patience.wait(future).await
             }

@@ -4,7 +4,7 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
-        mode::{Mode, SLOTS, WINDOW},
+        mode::{Mode, SLOTS, TTL, WINDOW},
     },
     world::{Ending, Report},
 };
@@ -23,26 +23,37 @@ const RECOVERY: u64 = 1_500;
 /// How long it may take to see that a count is free, in milliseconds.
 const SEEN_AFTER: u64 = 400;
 
+/// How long a block of a lease may outlive its process, in milliseconds.
+const BLOCK_TTL: u64 = 2_000;
+
 /// What a caller has held is free soon after it has ended its work or has gone, and what was charged when its window is
-/// over. Only what a killed process has held may stay until its time-to-live.
+/// over. Only what a killed process has held may stay until its time-to-live, and is charged then.
 pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let excuses =
-        |fault: &Fault| matches!(fault.kind, Kind::Kill | Kind::HalfOpen) || fault.kind.clock_step().is_some();
+    let excuses = |fault: &Fault| fault.kind == Kind::HalfOpen || fault.kind.clock_step().is_some();
     if report.faults.iter().any(excuses) || plan.healed_at() + RECOVERY > plan.load {
         return None;
     }
-    let Ending { kept_slots, freed, .. } = &report.ending;
-    if let Some((_, key)) = kept_slots.iter().find(|(of, _)| *of == mode) {
+    let Ending { kept_slots, freed, quiet_at, .. } = &report.ending;
+    let killed_at = report.faults.iter().filter(|fault| fault.kind == Kind::Kill).map(|fault| fault.at).max();
+    let kept = kept_slots.iter().find(|(of, _)| *of == mode && killed_at.is_none());
+    if let Some((_, key)) = kept {
         return Some(format!("slots of {key} were taken when all calls had ended long ago"));
     }
-    // A counter counts the window before in part. What a share has admitted is charged with the next question of its
-    // process, which may be the one here, or as soon as it fits.
+    // A counter counts the window before in part, and slots are not charged. What a share has admitted is charged with
+    // the next question of its process, which may be the one here, or as soon as it fits.
     let lasts = match mode {
         Mode::Counter => 2 * WINDOW,
+        _ if mode.is_slots() => 0,
         _ if mode.is_local() && !report.faults.is_empty() => 2 * WINDOW,
         _ => WINDOW,
     };
-    let by = lasts - QUIET + SEEN_AFTER;
+    let time_to_live = match mode {
+        _ if mode.is_leased() => BLOCK_TTL,
+        _ if mode.is_holds() => TTL,
+        _ => 0,
+    };
+    let dead_at = killed_at.map_or(0, |at| at + time_to_live + lasts);
+    let by = lasts.saturating_sub(QUIET).max(dead_at.saturating_sub(*quiet_at)) + SEEN_AFTER;
     let (_, key, after) = freed.iter().find(|(of, _, after)| *of == mode && *after > by)?;
     Some(format!("{key} was free {after} ms after all was quiet, and not after {by} ms"))
 }
