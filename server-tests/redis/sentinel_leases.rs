@@ -23,7 +23,7 @@ fn limiter(trio: &Trio) -> Limiter {
 }
 
 fn leased() -> Policy {
-    Policy::per_second("leased", LIMIT).unwrap().with_lease(LIMIT / 5).unwrap()
+    Policy::per_second("leased", LIMIT).unwrap().with_lease(LIMIT / 5)
 }
 
 /// Waits until a key has all of its units again. Returns how long that took.
