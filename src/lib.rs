@@ -192,6 +192,7 @@
 
 mod algorithm;
 mod breaker;
+mod calls;
 mod check;
 pub mod clock;
 #[cfg(feature = "serde")]

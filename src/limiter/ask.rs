@@ -3,12 +3,12 @@
 use std::{future::poll_fn, sync::Arc};
 
 use crate::{
+    calls::Purpose,
     check::Check,
     decision::Decision,
     error::Error,
-    limiter::{core::Core, detour, purpose::Purpose, sharded::Asked, waiting::Waiting},
+    limiter::{core::Core, waiting::Waiting},
     store::Answer,
-    verdict::Verdict,
 };
 
 impl Core {
@@ -25,41 +25,28 @@ impl Core {
         mut check: Check,
         purpose: Purpose,
     ) -> Result<Decision, Error> {
-        match self.verdict_on(place, &check, purpose).await {
+        let route = self.route(&check);
+        let result = match self.send(route, &check, purpose, true) {
+            Answer::Ready(result) => result,
+            Answer::Pending(pending) => {
+                let waiting = place.insert(Waiting::new(self, route, pending, None));
+                let result = poll_fn(|cx| waiting.poll(self, &check, purpose, cx)).await;
+                *place = None;
+                result
+            }
+        };
+        match result {
             Ok(verdict) => {
-                let observed = self.observer.as_ref().map(|observer| (observer, check.clone()));
+                let observed = self.calls.observer.as_ref().map(|observer| (observer, check.clone()));
                 let decision = self.on_verdict(&mut check, &verdict, purpose, None);
                 if let Some((observer, check)) = observed {
                     // One check may charge for several callers, and only the whole of it shows what it has reached.
                     let keys = check.charges().iter().map(|charge| &charge.key);
-                    self.near_limits.report(&**observer, keys, &decision);
+                    self.calls.near_limits.report(&**observer, keys, &decision);
                 }
                 Ok(decision)
             }
             Err(error) => self.on_error(&check, error, purpose, None),
         }
-    }
-
-    async fn verdict_on(
-        self: &Arc<Self>,
-        place: &mut Option<Waiting>,
-        check: &Check,
-        purpose: Purpose,
-    ) -> Result<Verdict, Error> {
-        let waiting = if self.asks_directly(check) {
-            match self.store.check(check) {
-                Answer::Ready(result) => return result,
-                Answer::Pending(pending) => Waiting::new(self, pending, None),
-            }
-        } else {
-            match detour::ask(self, check, purpose) {
-                Asked::Judged(result) => return result,
-                Asked::Waiting(verdict) => Waiting::for_detour(verdict, None),
-            }
-        };
-        let waiting = place.insert(waiting);
-        let result = poll_fn(|cx| waiting.poll(self, check, purpose, cx)).await;
-        *place = None;
-        result
     }
 }

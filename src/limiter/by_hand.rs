@@ -1,19 +1,14 @@
 //! Changes of a count by hand: bans, and units that no check has charged.
 
-use std::{
-    future::poll_fn,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
-    breaker::CallOutcome,
-    check::Charge,
     error::Error,
     key::Key,
-    limiter::{core::Core, guarded::Guarded, handle::Limiter, lease, sharded},
+    limiter::{handle::Limiter, lease, sharded},
     observe::{CountChangeEvent, Event},
     policy::Policy,
-    store::{Answer, CountChange},
+    store::CountChange,
 };
 
 impl Limiter {
@@ -164,52 +159,18 @@ impl Limiter {
         policy.validate()?;
         change.validate(policy)?;
         let core = &self.core;
-        let observed = core.observer.as_ref().map(|observer| (observer, Instant::now()));
+        let observed = core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
         if let (CountChange::Ban(_), Some(_)) = (change, policy.lease()) {
             lease::give_back(core, &key, policy).await;
         }
-        let result = if policy.is_sharded() {
-            let charge = Charge::new(key.clone(), policy.clone(), 0);
-            let changes = charge
-                .of_all_shards()
-                .map(|Charge { key, policy, .. }| async move { core.change_count(&key, &policy, change).await });
-            sharded::all(changes).await.map(|changed| changed.into_iter().max().unwrap_or(0))
-        } else {
-            core.change_count(&key, policy, change).await
-        };
+        let change_one = |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
+        let changed = sharded::of_each(&key, policy, change_one).await;
+        let result = changed.map(|changed| changed.into_iter().max().unwrap_or(0));
         core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
             let event = CountChangeEvent::new(&key, policy, change, &result, started.elapsed());
             observer.on_event(&Event::CountChange(event));
         }
         result
-    }
-}
-
-impl Core {
-    /// Resets one count in the store, behind the breaker and within the deadline.
-    pub(super) async fn reset_count(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        self.answered(key, self.store.reset(key, policy)).await
-    }
-
-    /// Ends the pause of a key in the store. Returns whether there was one.
-    pub(super) async fn reset_pause(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        // A pause of any length has the same key.
-        self.reset_count(key, &policy.pauses(1)).await
-    }
-
-    /// Changes one count in the store, behind the breaker and within the deadline.
-    pub(super) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
-        self.answered(key, self.store.change_count(key, policy, change)).await
-    }
-
-    async fn answered<T: Send + 'static>(&self, key: &Key, answer: Answer<T>) -> Result<T, Error> {
-        match answer {
-            Answer::Ready(result) => result,
-            Answer::Pending(pending) => {
-                let mut guarded = Guarded::new(pending, CallOutcome::of);
-                poll_fn(|cx| guarded.poll(self, |_| self.admit(Some(key)), cx)).await
-            }
-        }
     }
 }

@@ -9,10 +9,11 @@ use std::{
 };
 
 use crate::{
+    calls::Purpose,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    limiter::{core::Core, detour, purpose::Purpose, sharded::Asked, waiting::Waiting},
+    limiter::{core::Core, waiting::Waiting},
     store::Answer,
 };
 
@@ -93,7 +94,7 @@ impl CheckFuture {
     /// ```
     pub fn fail_local(mut self) -> Self {
         match self.state {
-            CheckState::Unsent if self.core.fallback.is_none() => {
+            CheckState::Unsent if self.core.calls.fallback.is_none() => {
                 self.state = CheckState::Failed(ConfigError::local_without_fallback().into());
             }
             _ => self.purpose = self.purpose.with_fallback(),
@@ -115,21 +116,6 @@ impl CheckFuture {
         match &mut self.state {
             CheckState::Waiting(waiting) => waiting.abandon(),
             CheckState::Unsent | CheckState::Failed(_) | CheckState::Done => false,
-        }
-    }
-
-    /// Sends a check under policies with shards or leases.
-    #[inline(never)]
-    fn poll_detour(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
-        let Self { core, check, purpose, state } = self;
-        let span = core.start_span(check);
-        match detour::ask(core, check, *purpose) {
-            Asked::Judged(Ok(verdict)) => Poll::Ready(Ok(core.on_verdict(check, &verdict, *purpose, span))),
-            Asked::Judged(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
-            Asked::Waiting(verdict) => {
-                *state = CheckState::Waiting(Box::new(Waiting::for_detour(verdict, span)));
-                self.poll_unanswered(cx)
-            }
         }
     }
 
@@ -158,17 +144,15 @@ impl Future for CheckFuture {
         let this = self.get_mut();
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
-        if !this.core.asks_directly(&this.check) {
-            return this.poll_detour(cx);
-        }
         let Self { core, check, purpose, state } = this;
-        let span = core.start_span(check);
-        match core.store.check(check) {
+        let span = core.calls.start_span(check);
+        let route = core.route(check);
+        match core.send(route, check, *purpose, true) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Poll::Ready(Ok(core.on_verdict(check, verdict, *purpose, span))),
             Answer::Ready(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
             Answer::Pending(verdict) => {
-                *state = CheckState::Waiting(Box::new(Waiting::new(core, verdict, span)));
+                *state = CheckState::Waiting(Box::new(Waiting::new(core, route, verdict, span)));
                 this.poll_unanswered(cx)
             }
         }

@@ -1,37 +1,28 @@
-//! The core of a limiter: store, breakers, fallback and observers.
+//! The core of a limiter: its calls, and the state of the ways in which checks are asked.
 
 use std::{fmt, sync::Arc};
 
 use crate::{
-    breaker::{Breakers, CallOutcome, Permit},
+    calls::{Calls, Purpose},
     check::Check,
+    decision::Decision,
     error::{ConfigError, Error, FirstMistake},
-    fallback::Fallback,
-    key::Key,
+    failure::FailurePolicy,
     limiter::{
         acquire::queues::Queues,
         hold::{ends::Ends, renewals::Renewals},
         lease::table::Leases,
         sharded::turn::Turns,
     },
-    observe::{CheckSpan, Event, NearLimits, Notices, Observer, Warning},
+    observe::{CheckSpan, Event, Warning},
     runtime::workers::Workers,
-    store::{Pending, Store},
-    verdict::{Source, Verdict},
+    verdict::Verdict,
 };
 
 /// The state that clones of a limiter share.
 #[derive(Clone)]
 pub(super) struct Core {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Writes what the limiter reports by itself; `None` if the limiter is quiet.
-    pub(super) notices: Option<Arc<Notices>>,
-    /// Receives warnings and refusals: the observer, the notices, or both.
-    pub(super) listener: Option<Arc<dyn Observer>>,
-    /// `None` for a store that is always available.
-    pub(super) breakers: Option<Arc<Breakers>>,
-    pub(super) fallback: Option<Arc<Fallback>>,
+    pub(super) calls: Arc<Calls>,
     /// The callers that wait for their units.
     pub(super) queues: Arc<Queues>,
     /// The blocks that this process holds, of policies with leases.
@@ -44,19 +35,11 @@ pub(super) struct Core {
     pub(super) workers: Arc<Workers>,
     /// The turns of checks under policies with shards.
     pub(super) turns: Arc<Turns>,
-    /// The keys that were reported to observers as near a limit.
-    pub(super) near_limits: Arc<NearLimits>,
     /// What is wrong with the settings of the limiter.
     pub(super) mistake: FirstMistake,
 }
 
 impl Core {
-    /// Starts the span of a check that no layer has sent, if there is an observer.
-    #[inline]
-    pub(super) fn start_span(&self, check: &Check) -> Option<Box<CheckSpan>> {
-        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
-    }
-
     /// Refuses a check whose settings, or those of the limiter, have a mistake: a part of its limits would be missing.
     #[inline]
     pub(super) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
@@ -64,63 +47,56 @@ impl Core {
         check.validate()
     }
 
-    /// Whether a check goes to the store as it is: its policies have neither shards nor leases, and this process holds
-    /// no blocks of its counts.
-    #[inline]
-    pub(super) fn asks_directly(&self, check: &Check) -> bool {
-        check.is_direct() && self.leases.beside_blocks(check).is_none()
+    /// Turns a verdict into the decision of a check, and takes the charges out of `check`. Also sends the ends of holds
+    /// that an ended runtime has left: the store answers.
+    #[inline(always)]
+    pub(super) fn on_verdict(
+        self: &Arc<Self>,
+        check: &mut Check,
+        verdict: &Verdict,
+        purpose: Purpose,
+        span: Option<Box<CheckSpan>>,
+    ) -> Decision {
+        self.look_after_holds();
+        self.calls.on_verdict(check, verdict, purpose, span, |check| self.release_uncertain(check))
     }
 
-    /// Asks the breaker whether a call for `key` may be sent. A call that the store answers without waiting does not
-    /// ask the breaker.
-    pub(super) fn admit(&self, key: Option<&Key>) -> Result<Option<Permit>, Error> {
-        self.breakers.as_ref().map(|breakers| breakers.admit(self.failure_domain_of(key))).transpose()
+    /// Ends a check that got no verdict, whose caller handles errors.
+    #[cold]
+    pub(super) fn on_error(
+        self: &Arc<Self>,
+        check: &Check,
+        error: Error,
+        purpose: Purpose,
+        span: Option<Box<CheckSpan>>,
+    ) -> Result<Decision, Error> {
+        self.calls.on_error(check, error, purpose, span, |check| self.release_uncertain(check))
     }
 
-    /// Asks the breaker whether a check may be sent, unless the store asks the breaker of each failure domain itself.
-    pub(super) fn admit_check(&self, check: &Check, pending: &Pending<Verdict>) -> Result<Option<Permit>, Error> {
-        if pending.takes_over(self.breakers.as_ref()) { Ok(None) } else { self.admit(check.first_key()) }
-    }
-
-    /// Reports the outcome of a call to the breaker.
-    pub(super) fn settle(&self, permit: Option<Permit>, outcome: CallOutcome) {
-        if let (Some(breakers), Some(permit)) = (&self.breakers, permit) {
-            breakers.settle(permit, outcome);
-        }
-    }
-
-    pub(super) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.store.failure_domain_of(key))
+    /// Ends a check that got no verdict, by the failure policy of a layer.
+    #[cold]
+    pub(super) fn apply_failure_policy(
+        self: &Arc<Self>,
+        check: &Check,
+        error: Error,
+        failure: FailurePolicy,
+        span: Option<Box<CheckSpan>>,
+    ) -> Decision {
+        self.calls.apply_failure_policy(check, error, failure, span, |check| self.release_uncertain(check))
     }
 
     /// Warns once if pauses were given up, because too many keys were paused.
     pub(super) fn warn_of_full_pauses(&self) {
-        if let Some(listener) = &self.listener
+        if let Some(listener) = &self.calls.listener
             && let Some(keys) = self.queues.claim_pause_warning()
         {
             listener.on_event(&Event::Warning(Warning::pauses_full(keys)));
-        }
-    }
-
-    /// Ends the outage that the notices have reported, if there is one and the store has answered.
-    #[inline]
-    pub(super) fn notice_answer(&self, verdict: &Verdict) {
-        if let Some(notices) = &self.notices
-            && notices.awaits_answer()
-            && verdict.source == Source::Store
-        {
-            notices.answered();
         }
     }
 }
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, breakers, fallback, .. } = self;
-        f.debug_struct("Limiter")
-            .field("store", store)
-            .field("breakers", breakers)
-            .field("fallback", fallback)
-            .finish_non_exhaustive()
+        self.calls.fmt(f)
     }
 }

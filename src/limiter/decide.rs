@@ -12,7 +12,7 @@ use crate::{
     check::Check,
     decision::Decision,
     failure::FailurePolicy,
-    limiter::{core::Core, detour, sharded::Asked, waiting::Waiting},
+    limiter::{core::Core, waiting::Waiting},
     observe::CheckSpan,
     store::Answer,
 };
@@ -32,30 +32,17 @@ pub(super) fn decide(
     failure: FailurePolicy,
     span: Option<Box<CheckSpan>>,
 ) -> Sent {
-    if !core.asks_directly(check) {
-        return decide_by_detour(core, check, failure, span);
-    }
-    match core.store.check(check) {
+    let route = core.route(check);
+    match core.send(route, check, failure.into(), true) {
         // By reference, because a verdict is large to move.
         Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
         Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Answer::Pending(verdict) => wait(core, check, failure, Waiting::new(core, verdict, span)),
+        Answer::Pending(verdict) => {
+            let waiting = Waiting::new(core, route, verdict, span);
+            let check = mem::replace(check, Check::empty());
+            Sent::Waiting(DecisionFuture { core: Arc::clone(core), check, failure, waiting })
+        }
     }
-}
-
-/// Decides a check under policies with shards or leases.
-#[inline(never)]
-fn decide_by_detour(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy, span: Option<Box<CheckSpan>>) -> Sent {
-    match detour::ask(core, check, failure.into()) {
-        Asked::Judged(Ok(verdict)) => Sent::Decided(core.on_verdict(check, &verdict, failure.into(), span)),
-        Asked::Judged(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Asked::Waiting(verdict) => wait(core, check, failure, Waiting::for_detour(verdict, span)),
-    }
-}
-
-fn wait(core: &Arc<Core>, check: &mut Check, failure: FailurePolicy, waiting: Waiting) -> Sent {
-    let check = mem::replace(check, Check::empty());
-    Sent::Waiting(DecisionFuture { core: Arc::clone(core), check, failure, waiting })
 }
 
 /// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
 use crate::{
+    calls::Purpose,
     check::Check,
     error::{ConfigError, Error},
     failure::FailurePolicy,
@@ -13,9 +14,7 @@ use crate::{
         check_future::CheckFuture,
         core::Core,
         decide::{Sent, decide},
-        lease,
-        purpose::Purpose,
-        sharded,
+        lease, sharded,
     },
     observe::{CheckSpan, Event, ObservedRequest, Observer, ResetEvent},
     policy::Policy,
@@ -68,7 +67,7 @@ impl Limiter {
     /// # assert_eq!(status, "the store decides");
     /// ```
     pub fn is_breaker_open(&self) -> bool {
-        self.core.breakers.as_ref().is_some_and(|breakers| breakers.is_open())
+        self.core.calls.breakers.as_ref().is_some_and(|breakers| breakers.is_open())
     }
 
     /// Waits until the store can judge checks, or returns why the store cannot. Call it at start-up and in health
@@ -113,7 +112,7 @@ impl Limiter {
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
         self.core.mistake.found()?;
-        match self.core.store.ready() {
+        match self.core.calls.store.ready() {
             Answer::Ready(result) => result,
             Answer::Pending(result) => result.await,
         }
@@ -283,8 +282,8 @@ impl Limiter {
         self.core.mistake.found()?;
         policy.validate()?;
         let key = key.into();
-        let observed = self.core.observer.as_ref().map(|observer| (observer, Instant::now()));
-        let found = self.core.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
+        let observed = self.core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
+        let found = self.core.calls.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
         if policy.lease().is_some() {
             lease::release(&self.core, &key, policy).await;
         }
@@ -299,11 +298,11 @@ impl Limiter {
     }
 
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
-        let found = match policy.is_sharded() {
-            true => sharded::reset(&self.core, key, policy).await?,
-            false => self.core.reset_count(key, policy).await?,
-        };
-        Ok(self.core.reset_pause(key, policy).await? || found)
+        let calls = &self.core.calls;
+        let reset_one = |key: Key, policy: Policy| async move { calls.reset(&key, &policy).await };
+        let found = sharded::of_each(key, policy, reset_one).await?.contains(&true);
+        // A pause of any length has the same key.
+        Ok(calls.reset(key, &policy.pauses(1)).await? || found)
     }
 
     /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the
@@ -315,7 +314,7 @@ impl Limiter {
         failure: FailurePolicy,
         request: impl FnOnce() -> ObservedRequest<'a>,
     ) -> Sent {
-        let observer = self.core.observer.as_ref();
+        let observer = self.core.calls.observer.as_ref();
         let span = observer.map(|observer| CheckSpan::start(observer, check, Some(failure), Some(request())));
         decide(&self.core, check, failure, span)
     }
@@ -323,12 +322,12 @@ impl Limiter {
     /// The observer that receives warnings and refusals.
     #[inline]
     pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        self.core.listener.as_deref()
+        self.core.calls.listener.as_deref()
     }
 
     /// Whether both are clones of one limiter.
     pub(crate) fn shares_store(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.core.store, &other.core.store)
+        Arc::ptr_eq(&self.core.calls.store, &other.core.calls.store)
     }
 
     /// Passes an event to the listener, if there is one.
@@ -346,12 +345,12 @@ impl Limiter {
 
     /// Whether the limiter has a local fallback.
     pub(crate) fn has_fallback(&self) -> bool {
-        self.core.fallback.is_some()
+        self.core.calls.fallback.is_some()
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.core.fmt(f)
+        self.core.calls.fmt(f)
     }
 }

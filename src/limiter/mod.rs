@@ -61,19 +61,15 @@
 
 mod acquire;
 mod ask;
-mod behind;
 mod by_hand;
 mod check_future;
 mod core;
-mod debit;
 mod decide;
-mod detour;
-mod guarded;
 mod handle;
 mod hold;
-mod judge;
 mod lease;
-mod purpose;
+mod one_call;
+mod route;
 mod setup;
 mod sharded;
 mod try_check;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    breaker::Breakers,
+    calls::Calls,
     error::{ConfigError, FirstMistake},
     fallback::{Fallback, Instances},
     limiter::{core::Core, handle::Limiter},
@@ -17,23 +17,14 @@ impl Limiter {
     ///
     /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
     pub fn new(store: impl Store) -> Self {
-        let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
-        let breakers = store.breaker().map(breakers);
-        let store = Arc::new(store);
         let core = Core {
-            store,
-            observer: None,
-            notices: None,
-            listener: None,
-            breakers,
-            fallback: None,
+            calls: Arc::new(Calls::new(store)),
             queues: Arc::default(),
             leases: Arc::default(),
             ends: Arc::default(),
             renewals: Arc::default(),
             workers: Arc::default(),
             turns: Arc::default(),
-            near_limits: Arc::default(),
             mistake: FirstMistake::default(),
         };
         Self { core: Arc::new(core) }.with_notices(Some(Notices::default()))
@@ -86,10 +77,10 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn with_observer(mut self, observer: impl Observer) -> Self {
-        let core = Arc::make_mut(&mut self.core);
-        let observer = observe::fan_out(core.observer.take(), Arc::new(observer));
-        let notices = core.notices.take().map(|_| Notices::new(observer.traces()));
-        core.observer = Some(observer);
+        let calls = self.calls_mut();
+        let observer = observe::fan_out(calls.observer.take(), Arc::new(observer));
+        let notices = calls.notices.take().map(|_| Notices::new(observer.traces()));
+        calls.observer = Some(observer);
         self.with_notices(notices)
     }
 
@@ -112,21 +103,25 @@ impl Limiter {
 
     /// Sets what the limiter reports by itself, and passes the listener to everything that reports to it.
     fn with_notices(mut self, notices: Option<Notices>) -> Self {
-        let core = Arc::make_mut(&mut self.core);
-        core.notices = notices.map(Arc::new);
-        core.listener = match core.notices.clone() {
-            Some(notices) => Some(observe::fan_out(core.observer.clone(), notices)),
-            None => core.observer.clone(),
+        let calls = self.calls_mut();
+        calls.notices = notices.map(Arc::new);
+        calls.listener = match calls.notices.clone() {
+            Some(notices) => Some(observe::fan_out(calls.observer.clone(), notices)),
+            None => calls.observer.clone(),
         };
-        let listener = core.listener.as_ref();
-        core.store.set_observer(listener);
-        if let Some(fallback) = &core.fallback {
+        let listener = calls.listener.as_ref();
+        calls.store.set_observer(listener);
+        if let Some(fallback) = &calls.fallback {
             fallback.set_observer(listener);
         }
-        if let Some(breakers) = &core.breakers {
+        if let Some(breakers) = &calls.breakers {
             breakers.set_observer(listener);
         }
         self
+    }
+
+    fn calls_mut(&mut self) -> &mut Calls {
+        Arc::make_mut(&mut Arc::make_mut(&mut self.core).calls)
     }
 
     /// Adds a local fallback. When the store cannot answer, checks that [fail local](crate::FailurePolicy::Local) are
@@ -222,18 +217,19 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn with_local_discovered(self, memory: MemoryStore) -> Self {
-        let store = Arc::clone(&self.core.store);
+        let store = Arc::clone(&self.core.calls.store);
         // The first call makes the store count the instances.
         store.instances();
         self.with_fallback(memory, Instances::Discovered(store))
     }
 
     fn with_fallback(mut self, memory: MemoryStore, instances: Instances) -> Self {
-        let core = Arc::make_mut(&mut self.core);
-        memory.set_observer(core.listener.as_ref());
+        let calls = self.calls_mut();
+        memory.set_observer(calls.listener.as_ref());
+        calls.fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&calls.store))));
         // Earlier clones have no fallback, and their waiters ask for themselves.
+        let core = Arc::make_mut(&mut self.core);
         core.queues = Arc::new(core.queues.anew());
-        core.fallback = Some(Arc::new(Fallback::new(memory, instances, Arc::clone(&core.store))));
         self
     }
 }

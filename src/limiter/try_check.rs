@@ -1,11 +1,12 @@
 //! Checks without a future, for stores that answer at once.
 
 use crate::{
+    calls::Purpose,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
     key::Key,
-    limiter::{detour, handle::Limiter, purpose::Purpose, sharded::Asked},
+    limiter::handle::Limiter,
     policy::Policy,
     store::Answer,
 };
@@ -72,20 +73,13 @@ impl Limiter {
         self.core.validate(&check)?;
         check.refuse_holds()?;
         let (core, purpose) = (&self.core, Purpose::CHECK);
-        let span = core.start_span(&check);
-        if !core.asks_directly(&check) {
-            return match detour::try_ask(core, &check, purpose) {
-                Asked::Judged(Ok(verdict)) => Ok(core.on_verdict(&mut check, &verdict, purpose, span)),
-                Asked::Judged(Err(error)) => core.on_error(&check, error, purpose, span),
-                // Nothing has been charged: the store has denied the check, or has not been asked.
-                Asked::Waiting(_) => core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span),
-            };
-        }
-        match core.store.check(&check) {
+        let span = core.calls.start_span(&check);
+        let route = core.route(&check);
+        match core.send(route, &check, purpose, false) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),
             Answer::Ready(Err(error)) => core.on_error(&check, error, purpose, span),
-            // Nothing has been sent, because the answer has not been polled.
+            // Nothing has been charged: the store has denied the check, or has not been asked.
             Answer::Pending(_) => core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span),
         }
     }

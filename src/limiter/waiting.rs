@@ -1,16 +1,16 @@
 //! A check that waits for the store's verdict.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use crate::{
-    breaker::CallOutcome,
+    calls::{CheckCall, Purpose},
     check::Check,
     error::Error,
-    fallback::Reservation,
-    limiter::{core::Core, guarded::Guarded, purpose::Purpose, sharded::Judgement},
+    limiter::{core::Core, route::Route},
     observe::CheckSpan,
     store::Pending,
     verdict::Verdict,
@@ -20,25 +20,25 @@ use crate::{
 pub(super) struct Waiting {
     verdict: Awaited,
     span: Option<Box<CheckSpan>>,
-    /// Room of the share that is taken until the verdict.
-    reserved: Option<Box<Reservation>>,
 }
 
 enum Awaited {
-    Store(Guarded<Verdict>),
+    Store(CheckCall),
     /// One or two calls of the store, each with its own permit, or a block of units.
-    Detour(Judgement),
+    Detour(Pending<Verdict>),
 }
 
 impl Waiting {
     /// Also sends the ends of holds that an ended runtime has left, so that they reach the store with this check.
-    pub(super) fn new(core: &Arc<Core>, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
-        core.look_after_holds();
-        Self { verdict: Awaited::Store(Guarded::new(verdict, CallOutcome::of_verdict)), span, reserved: None }
-    }
-
-    pub(super) fn for_detour(verdict: Judgement, span: Option<Box<CheckSpan>>) -> Self {
-        Self { verdict: Awaited::Detour(verdict), span, reserved: None }
+    pub(super) fn new(core: &Arc<Core>, route: Route, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
+        let verdict = match route {
+            Route::Direct => {
+                core.look_after_holds();
+                Awaited::Store(CheckCall::new(verdict))
+            }
+            Route::Shards | Route::Lease => Awaited::Detour(verdict),
+        };
+        Self { verdict, span }
     }
 
     /// Polls for the verdict on `check`, behind the breaker and the deadline.
@@ -52,23 +52,16 @@ impl Waiting {
         if let Some(span) = &mut self.span {
             span.waits();
         }
-        let Self { verdict, reserved, .. } = self;
-        let result = match verdict {
-            Awaited::Store(verdict) => {
-                let admit =
-                    |pending: &Pending<Verdict>| core.admit_within_share(check, check, purpose, pending, reserved);
-                ready!(verdict.poll(core, admit, cx))
-            }
-            Awaited::Detour(verdict) => ready!(verdict.as_mut().poll(cx)),
-        };
-        self.reserved = None;
-        Poll::Ready(result)
+        Poll::Ready(match &mut self.verdict {
+            Awaited::Store(call) => ready!(call.poll(&core.calls, check, check, purpose, cx)),
+            Awaited::Detour(verdict) => ready!(Pin::new(verdict).poll(cx)),
+        })
     }
 
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.
     pub(super) fn abandon(&mut self) -> bool {
         match &mut self.verdict {
-            Awaited::Store(verdict) => verdict.abandon(),
+            Awaited::Store(call) => call.abandon(),
             Awaited::Detour(_) => true,
         }
     }

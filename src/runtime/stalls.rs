@@ -65,6 +65,30 @@ const LONGEST_US: u64 = 1_000_000;
 /// often.
 const REST_US: u64 = 100_000;
 
+/// The time that a call of several steps has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    begin: Option<Begin>,
+    time: Duration,
+}
+
+impl Budget {
+    /// Starts the first step.
+    pub(crate) fn of(time: Duration) -> Self {
+        Self { begin: Begin::now(time), time }
+    }
+
+    pub(crate) fn spent(&self) -> Duration {
+        self.begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()))
+    }
+
+    /// What `spent` leaves: whole milliseconds, because timers round up to them, and two of them must not be later than
+    /// one.
+    pub(crate) fn left_after(&self, spent: Duration) -> Duration {
+        Duration::from_millis(u64::try_from(self.time.saturating_sub(spent).as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 /// The runtime and the time at which a wait started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {

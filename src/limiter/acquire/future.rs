@@ -12,6 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    calls::{NO_TIMERS, Purpose},
     check::Check,
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
@@ -19,8 +20,7 @@ use crate::{
         acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId, waiter::Delivery},
         check_future::CheckFuture,
         core::Core,
-        guarded::NO_TIMERS,
-        purpose::Purpose,
+        route::Route,
     },
     observe::FailureEffect,
     runtime::drivers::Driver,
@@ -65,10 +65,10 @@ impl Acquire {
     /// Waits for the units, and makes a hold if `holds`.
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
         let Self { core, key, policy, cost, further, purpose, shares_pauses, holds } = self;
-        if purpose.uses_fallback() && core.fallback.is_none() {
+        if purpose.uses_fallback() && core.calls.fallback.is_none() {
             return Err(ConfigError::local_without_fallback());
         }
-        if holds && !core.store.has_holds() {
+        if holds && !core.calls.store.has_holds() {
             return Err(ConfigError::store_without_holds());
         }
         let check = match holds {
@@ -83,7 +83,7 @@ impl Acquire {
         if policy.is_shadow() && !holds {
             return Ok(Delivery::of(CheckFuture::new(purpose, core, check).await));
         }
-        let span = core.start_span(&check);
+        let span = core.calls.start_span(&check);
         let result = if cost == 0 || cost > policy.capacity() || further.never_fit() || policy.is_shadow() {
             // No wait changes the outcome.
             match holds {
@@ -130,20 +130,20 @@ impl Core {
         let charge = check.charges().first()?;
         let id = QueueId { key: charge.key.clone(), policy: charge.policy.clone(), purpose };
         let counts_denials = check.charges().iter().any(|charge| charge.policy.counts_denials());
-        if counts_denials || !self.asks_directly(check) || !self.queues.is_quiet(&id) {
+        if counts_denials || self.route(check) != Route::Direct || !self.queues.is_quiet(&id) {
             return None;
         }
         // Nothing is sent unless the answer is there, because it is not polled.
-        let Answer::Ready(Ok(verdict)) = self.store.check(check) else { return None };
+        let Answer::Ready(Ok(verdict)) = self.calls.store.check(check) else { return None };
         if !verdict.allowed {
             self.queues.learn(&id, &Decision::new(&mut check.clone(), &verdict));
             return None;
         }
         self.queues.charged_beside(&id);
         let decision = self.on_verdict(&mut check.clone(), &verdict, purpose, None);
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.calls.observer {
             let keys = check.charges().iter().map(|charge| &charge.key);
-            self.near_limits.report(&**observer, keys, &decision);
+            self.calls.near_limits.report(&**observer, keys, &decision);
         }
         Some(decision)
     }

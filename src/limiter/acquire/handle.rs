@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use crate::{
+    calls::Purpose,
     key::Key,
     limiter::{
         acquire::{further::Further, queues::Queues},
         core::Core,
         handle::Limiter,
-        purpose::Purpose,
     },
     policy::Policy,
 };

@@ -7,11 +7,12 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    calls::Purpose,
     check::Check,
     clock::micros,
     error::Error,
     key::Key,
-    limiter::{acquire::handle::Acquire, core::Core, handle::Limiter, purpose::Purpose},
+    limiter::{acquire::handle::Acquire, core::Core, handle::Limiter},
     policy::Policy,
 };
 

@@ -91,7 +91,7 @@ impl Place {
             return Some(Delivery::of(reply.outcome));
         }
         // A check is on its way. Its verdict comes within the store's deadline, if its runtime runs.
-        let time = self.core.store.deadline();
+        let time = self.core.calls.store.deadline();
         if let Some(received) = within(time.saturating_add(LINGER), self.received()).await {
             return received;
         }
@@ -110,7 +110,7 @@ impl Place {
                 Ok(received) => return Some(received),
                 Err(_) if until == end => return None,
                 Err(_) => {
-                    if let Some(number) = self.core.queues.take_over(&self.id, self.core.store.deadline()) {
+                    if let Some(number) = self.core.queues.take_over(&self.id, self.core.calls.store.deadline()) {
                         tokio::spawn(dispatch(&self.core, self.id.clone(), number));
                     }
                 }

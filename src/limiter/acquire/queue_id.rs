@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::{key::Key, limiter::purpose::Purpose, policy::Policy};
+use crate::{calls::Purpose, key::Key, policy::Policy};
 
 /// A key and a policy. Policies that share their counts share a queue.
 ///

@@ -9,24 +9,24 @@ use std::{
 use tokio::runtime::Handle;
 
 use crate::{
-    breaker::CallOutcome,
+    calls::{Call, Calls},
     check::Charge,
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
-    limiter::{core::Core, guarded::Guarded, hold::ending::Ending},
+    limiter::{core::Core, hold::ending::Ending},
     observe::{Event, HoldEnd, HoldEndEvent, ObservedKey},
     store::{Answer, Pending},
 };
 
 /// A change that is sent to the store, or not yet.
-pub(super) struct Call(Option<Guarded<SettleAnswer>>);
+pub(super) struct Change(Option<Call<SettleAnswer>>);
 
-impl Call {
+impl Change {
     pub(super) const UNSENT: Self = Self(None);
 
     /// The change that this answer of the store is for.
     pub(super) fn of(pending: Pending<SettleAnswer>) -> Self {
-        Self(Some(Guarded::new(pending, CallOutcome::of)))
+        Self(Some(Call::new(pending)))
     }
 
     pub(super) fn is_unsent(&self) -> bool {
@@ -36,19 +36,19 @@ impl Call {
     /// Sends the change at the first poll, behind the breaker and within the deadline.
     pub(super) fn poll(
         &mut self,
-        core: &Core,
+        calls: &Calls,
         hold: &OpenHold,
         change: HoldChange,
         cx: &mut Context<'_>,
     ) -> Poll<Result<SettleAnswer, Error>> {
         if self.0.is_none() {
-            match core.store.change_hold(hold, change) {
+            match calls.store.change_hold(hold, change) {
                 Answer::Ready(result) => return Poll::Ready(result),
                 Answer::Pending(pending) => *self = Self::of(pending),
             }
         }
         match &mut self.0 {
-            Some(guarded) => guarded.poll(core, |_| core.admit(Some(&hold.key)), cx),
+            Some(call) => call.poll(calls, &hold.key, cx),
             None => Poll::Pending,
         }
     }
@@ -57,15 +57,15 @@ impl Call {
 impl Core {
     /// Changes a hold in the store, behind the breaker and within the deadline.
     pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
-        let mut call = Call::UNSENT;
-        poll_fn(|cx| call.poll(self, hold, change, cx)).await
+        let mut call = Change::UNSENT;
+        poll_fn(|cx| call.poll(&self.calls, hold, change, cx)).await
     }
 
     /// Renews a hold in the store, and in the counts of the fallback.
     pub(super) async fn renew_hold(&self, hold: &OpenHold) -> Result<SettleAnswer, Error> {
         let settlement = self.change_hold(hold, HoldChange::Renew).await?;
         if settlement == SettleAnswer::Settled
-            && let Some(fallback) = &self.fallback
+            && let Some(fallback) = &self.calls.fallback
         {
             fallback.mirror_change(hold, HoldChange::Renew);
         }
@@ -80,7 +80,7 @@ impl Core {
         is_owed: bool,
         runtime: Option<&Handle>,
     ) -> SettleAnswer {
-        let Some(fallback) = &self.fallback else { return SettleAnswer::NotHeld };
+        let Some(fallback) = &self.calls.fallback else { return SettleAnswer::NotHeld };
         let settlement = fallback.change_hold(&ending.hold, ending.change());
         self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
         let is_settled = settlement == SettleAnswer::Settled;
@@ -99,7 +99,7 @@ impl Core {
     /// Frees what a hold takes of this instance's share without waiting for the store, if the end charges nothing. The
     /// end is sent until the store answers, and meanwhile the share must not deny others for it.
     pub(super) fn mirror_release(&self, ending: &Ending) {
-        if let (0, Some(fallback)) = (ending.actual, &self.fallback) {
+        if let (0, Some(fallback)) = (ending.actual, &self.calls.fallback) {
             fallback.mirror_change(&ending.hold, ending.change());
         }
     }
@@ -116,7 +116,7 @@ impl Core {
             Ok(settlement) => *settlement == SettleAnswer::Settled || is_repeated,
             Err(_) => false,
         };
-        if let (true, Some(fallback)) = (is_settled, &self.fallback) {
+        if let (true, Some(fallback)) = (is_settled, &self.calls.fallback) {
             fallback.mirror_change(&ending.hold, ending.change());
         }
         let end = match answer {
@@ -134,7 +134,7 @@ impl Core {
     /// Reports the end of a hold to the observers.
     pub(super) fn report_hold_end(&self, ending: &Ending, end: HoldEnd) {
         let Ending { hold, held, actual, is_uncertain, .. } = ending;
-        if let (Some(observer), false) = (&self.observer, *is_uncertain) {
+        if let (Some(observer), false) = (&self.calls.observer, *is_uncertain) {
             let (policy, key) = (&hold.policy, ObservedKey(&hold.key));
             observer.on_event(&Event::HoldEnd(HoldEndEvent { policy, held: *held, actual: *actual, end, key }));
         }

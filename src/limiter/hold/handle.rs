@@ -228,7 +228,7 @@ impl Hold {
         let mut whole = SettleAnswer::NotHeld;
         if let Some(core) = &self.core {
             for (hold, _) in &self.open {
-                let settlement = match (&core.fallback, self.decision.source()) {
+                let settlement = match (&core.calls.fallback, self.decision.source()) {
                     (Some(fallback), Source::Local) => fallback.renew_own_hold(hold),
                     _ => core.renew_hold(hold).await?,
                 };

@@ -28,7 +28,7 @@ struct LateCharge {
 impl LateCharge {
     async fn run(mut self) {
         let Charge { key, policy, cost, .. } = &self.charge;
-        self.is_charged = self.core.change_count(key, policy, CountChange::Record(*cost)).await.is_ok();
+        self.is_charged = self.core.calls.change_count(key, policy, CountChange::Record(*cost)).await.is_ok();
     }
 }
 
@@ -36,7 +36,7 @@ impl Drop for LateCharge {
     fn drop(&mut self) {
         match self.is_charged {
             true => {
-                if let Some(fallback) = &self.core.fallback {
+                if let Some(fallback) = &self.core.calls.fallback {
                     fallback.mirror(std::iter::once(&self.charge));
                 }
                 self.core.queues.forget(&self.charge.key, &self.charge.policy);

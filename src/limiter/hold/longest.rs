@@ -31,7 +31,8 @@ impl Core {
 
     /// Warns once of a hold that has reached its longest age.
     fn warn_of_longest(&self, policy: &Policy) {
-        if let (Some(listener), Some(longest)) = (&self.listener, policy.holds().and_then(|holds| holds.longest()))
+        if let (Some(listener), Some(longest)) =
+            (&self.calls.listener, policy.holds().and_then(|holds| holds.longest()))
             && self.renewals.too_long.claim()
         {
             listener.on_event(&Event::Warning(Warning::held_too_long(policy.name(), longest)));

@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    calls::Purpose,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
@@ -23,7 +24,6 @@ use crate::{
             handle::{Hold, HoldAnswer},
             request::RequestHolds,
         },
-        purpose::Purpose,
         waiting::Waiting,
     },
     policy::Policy,
@@ -111,7 +111,7 @@ impl Limiter {
 
     fn hold_named(&self, check: Check) -> HoldFuture {
         let holds = RequestHolds::of(Arc::clone(&self.core), &check);
-        if !holds.is_empty() && !self.core.store.has_holds() {
+        if !holds.is_empty() && !self.core.calls.store.has_holds() {
             return HoldFuture::failed(ConfigError::store_without_holds());
         }
         HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), holds) }

@@ -59,7 +59,7 @@ impl Core {
     }
 
     async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<SettleAnswer, Error> {
-        match &self.fallback {
+        match &self.calls.fallback {
             Some(fallback) if is_local => Ok(fallback.renew_own_hold(hold)),
             _ => self.renew_hold(hold).await,
         }

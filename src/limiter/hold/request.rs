@@ -67,7 +67,7 @@ impl Limiter {
 
     /// Whether the store has holds.
     pub(crate) fn has_holds(&self) -> bool {
-        self.core.store.has_holds()
+        self.core.calls.store.has_holds()
     }
 }
 
@@ -104,7 +104,7 @@ impl RequestHolds {
 
     /// What reports a name on the bill that is not one of a policy, if the report is due.
     pub(crate) fn name_report(&self) -> Option<NameReport> {
-        let is_due = self.core.listener.is_some() && self.core.renewals.unknown_name.is_due();
+        let is_due = self.core.calls.listener.is_some() && self.core.renewals.unknown_name.is_due();
         is_due.then(|| NameReport { core: Arc::clone(&self.core), known: Vec::new() })
     }
 
@@ -191,7 +191,7 @@ impl NameReport {
 
     /// Reports a name once for a limiter.
     pub(crate) fn report(self, name: &str) {
-        if let (Some(listener), true) = (&self.core.listener, self.core.renewals.unknown_name.claim()) {
+        if let (Some(listener), true) = (&self.core.calls.listener, self.core.renewals.unknown_name.claim()) {
             listener.on_event(&Event::Warning(Warning::unknown_name_on_bill(name, &self.known)));
         }
     }

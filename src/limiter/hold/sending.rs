@@ -19,7 +19,7 @@ use crate::{
     limiter::{
         core::Core,
         hold::{
-            change::Call,
+            change::Change,
             domain::{Kept, Sent},
             ending::Ending,
             worker::HoldJob,
@@ -51,9 +51,9 @@ struct Sending {
 }
 
 impl Sending {
-    async fn run(mut self, ending: Arc<Ending>, mut call: Call) {
+    async fn run(mut self, ending: Arc<Ending>, mut call: Change) {
         self.is_polled = true;
-        let answer = poll_fn(|cx| call.poll(&self.core, &ending.hold, ending.change(), cx)).await;
+        let answer = poll_fn(|cx| call.poll(&self.core.calls, &ending.hold, ending.change(), cx)).await;
         self.is_done = true;
         drop(call);
         self.core.on_background_answer(self.domain, self.number, &answer);
@@ -79,12 +79,12 @@ impl Core {
     /// Destructors call this, also while a request unwinds. So a panic of the store is contained, and the end is sent
     /// again in the background. `runtime` is used outside of a runtime.
     pub(super) fn end_hold_in_background(self: &Arc<Self>, ending: Ending, runtime: Option<&Handle>) {
-        let change = || self.store.change_hold(&ending.hold, ending.change());
+        let change = || self.calls.store.change_hold(&ending.hold, ending.change());
         match catch_unwind(AssertUnwindSafe(change)) {
             Ok(Answer::Ready(answer)) => self.on_end_answer(ending, &answer),
-            Ok(Answer::Pending(pending)) => self.send_in_background(ending, Call::of(pending), false, runtime),
+            Ok(Answer::Pending(pending)) => self.send_in_background(ending, Change::of(pending), false, runtime),
             // The store may have settled the hold before it panicked.
-            Err(_) => self.send_in_background(ending, Call::UNSENT, true, runtime),
+            Err(_) => self.send_in_background(ending, Change::UNSENT, true, runtime),
         }
     }
 
@@ -101,11 +101,11 @@ impl Core {
     pub(super) fn send_in_background(
         self: &Arc<Self>,
         ending: Ending,
-        call: Call,
+        call: Change,
         is_sent: bool,
         runtime: Option<&Handle>,
     ) {
-        let domain = self.failure_domain_of(Some(&ending.hold.key));
+        let domain = self.calls.failure_domain_of(Some(&ending.hold.key));
         self.mirror_release(&ending);
         let mut kept = Kept::new(ending);
         kept.is_sent = is_sent;
@@ -124,18 +124,18 @@ impl Core {
     }
 
     /// Returns whether the runtime runs the task, as far as can be seen.
-    fn spawn_end(self: &Arc<Self>, domain: usize, sent: Sent, call: Call, runtime: &Handle) -> bool {
+    fn spawn_end(self: &Arc<Self>, domain: usize, sent: Sent, call: Change, runtime: &Handle) -> bool {
         !runtime.spawn(self.sending(domain, sent, call)).is_finished()
     }
 
-    fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Call) -> impl Future<Output = ()> + Send + use<> {
+    fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Change) -> impl Future<Output = ()> + Send + use<> {
         let Sent { number, attempt, ending } = sent;
         Sending { core: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }.run(ending, call)
     }
 
     /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.
     fn send_at_once(self: &Arc<Self>, domain: usize, sent: Sent, runtime: &Handle) {
-        let mut sending = Box::pin(self.sending(domain, sent, Call::UNSENT));
+        let mut sending = Box::pin(self.sending(domain, sent, Change::UNSENT));
         let send = || sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(send)) {
             drop(runtime.spawn(sending));
@@ -147,7 +147,7 @@ impl Core {
         if ending.is_ended_by(answer) {
             return self.on_last_answer(&ending, answer, false);
         }
-        let domain = self.failure_domain_of(Some(&ending.hold.key));
+        let domain = self.calls.failure_domain_of(Some(&ending.hold.key));
         self.mirror_release(&ending);
         let answered = self.ends.repeat(domain, Kept::new(ending), answer, self.stuck());
         self.give_up(answered.given_up);
@@ -169,7 +169,7 @@ impl Core {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut late = Vec::new();
         while let Some(sent) = self.ends.take(domain, runtime.id(), &mut late) {
-            if !self.spawn_end(domain, sent, Call::UNSENT, &runtime) {
+            if !self.spawn_end(domain, sent, Change::UNSENT, &runtime) {
                 break;
             }
         }
@@ -185,7 +185,7 @@ impl Core {
             self.send_at_once(domain, sent, &runtime);
         }
         for (domain, sent) in others {
-            self.spawn_end(domain, sent, Call::UNSENT, &runtime);
+            self.spawn_end(domain, sent, Change::UNSENT, &runtime);
         }
         self.give_up(due.late);
         self.warn_of_given_up();
@@ -222,7 +222,7 @@ impl Core {
     /// Warns of ends that were given up: with the next look after the ends, so that one report counts all of a burst.
     fn warn_of_given_up(&self) {
         if self.ends.given_up.load(Ordering::Relaxed) > 0
-            && let Some(listener) = &self.listener
+            && let Some(listener) = &self.calls.listener
             && self.ends.notice.claim(SystemClock.now_us(), NOTICE_US).is_some()
         {
             let ends = self.ends.given_up.swap(0, Ordering::Relaxed);
@@ -231,13 +231,13 @@ impl Core {
     }
 
     fn stuck(&self) -> Duration {
-        self.store.deadline() * 2 + STUCK
+        self.calls.store.deadline() * 2 + STUCK
     }
 
     /// Waits until the store has answered the ends of all holds, or none of them for the time of `patience`.
     pub(in crate::limiter) async fn ends_answered(self: &Arc<Self>, patience: Duration) {
         self.ends.hurry();
-        let step = self.store.deadline();
+        let step = self.calls.store.deadline();
         let answered = async {
             let mut silence = Duration::ZERO;
             while silence < patience {

@@ -17,7 +17,7 @@ use crate::{
     hold::{OpenHold, SettleAnswer},
     limiter::{
         core::Core,
-        hold::{change::Call, ending::Ending},
+        hold::{change::Change, ending::Ending},
     },
 };
 
@@ -34,7 +34,7 @@ use crate::{
 #[must_use = "the answer is known when the future is polled"]
 pub struct SettleFuture {
     /// The ends that have no answer yet.
-    unanswered: SmallVec<[(Ending, Call); 1]>,
+    unanswered: SmallVec<[(Ending, Change); 1]>,
     core: Option<Arc<Core>>,
     /// The runtime of the hold. Used if the future is dropped outside of a runtime.
     runtime: Option<Handle>,
@@ -45,7 +45,7 @@ pub struct SettleFuture {
 impl SettleFuture {
     /// The settlement of holds in the store.
     pub(super) fn new(core: Arc<Core>, runtime: Option<Handle>, endings: impl Iterator<Item = Ending>) -> Self {
-        let unanswered = endings.map(|ending| (ending, Call::UNSENT)).collect();
+        let unanswered = endings.map(|ending| (ending, Change::UNSENT)).collect();
         Self { unanswered, core: Some(core), runtime, result: Ok(SettleAnswer::NotHeld), is_done: false }
     }
 
@@ -96,7 +96,7 @@ impl Future for SettleFuture {
         if let Some(core) = this.core.clone() {
             let mut number = 0;
             while let Some((ending, call)) = this.unanswered.get_mut(number) {
-                let Poll::Ready(answer) = call.poll(&core, &ending.hold, ending.change(), cx) else {
+                let Poll::Ready(answer) = call.poll(&core.calls, &ending.hold, ending.change(), cx) else {
                     number += 1;
                     continue;
                 };

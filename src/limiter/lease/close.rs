@@ -53,7 +53,7 @@ impl Limiter {
         let core = &self.core;
         let ended = core.leases.close(Instant::now()).into_ended();
         drop(settle(core, ended));
-        let time: Duration = core.store.deadline() * LONGEST_CLOSE;
+        let time: Duration = core.calls.store.deadline() * LONGEST_CLOSE;
         if within(time, core.leases.quiet()).await.is_some() {
             core.ends_answered(time).await;
         }
@@ -74,6 +74,6 @@ async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(End
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
     for settlement in settle(core, ended.into_iter().map(change).collect()) {
         // If the store does not answer, the call that follows reports it.
-        let _ = within(core.store.deadline(), settlement).await;
+        let _ = within(core.calls.store.deadline(), settlement).await;
     }
 }

@@ -6,17 +6,16 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     block::Ended,
-    call::Call,
     settle::{settle, settle_later, sweep},
     state::{Act, Asked, Step},
     table::LeaseId,
     waiter::Delivery,
 };
 use crate::{
+    calls::Purpose,
     check::Check,
     hold::OpenHold,
-    limiter::{core::Core, debit::settle_debts, purpose::Purpose},
-    verdict::Source,
+    limiter::{core::Core, one_call::OneCall},
 };
 
 struct Keeper {
@@ -74,21 +73,25 @@ impl Keeper {
         let sent = Instant::now();
         let Ok(check) = Check::hold(key.clone(), block_policy, units).validated() else { return };
         let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
-        if !self.core.may_take_blocks(charge) {
+        if !self.core.calls.may_take_blocks(charge) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);
         }
         let _busy = self.core.leases.busy();
-        self.core.leases.request(&self.id, sent);
+        self.core.calls.held.request(key, block_policy, sent);
         let mut on_its_way = OnItsWay { core: &self.core, block: Some((hold.clone(), units)) };
-        let deadline = self.core.store.deadline();
-        let call = Call::start(&self.core, &check, Purpose::CHECK, deadline);
+        let deadline = self.core.calls.store.deadline();
+        let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
         on_its_way.block = None;
+        let may_be_held = match &result {
+            Ok(verdict) => verdict.allowed && verdict.outcomes.first().is_some_and(|outcome| outcome.fits),
+            Err(error) => error.may_have_charged(),
+        };
+        if !may_be_held {
+            self.core.calls.held.end(key, block_policy);
+        }
         if let Ok(verdict) = &result {
-            self.core.notice_answer(verdict);
-            if let (Some(fallback), Source::Store) = (&self.core.fallback, verdict.source) {
-                settle_debts(&self.core, fallback);
-            }
+            self.core.calls.on_answer(verdict);
         }
         match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
             Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),

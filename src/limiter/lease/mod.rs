@@ -5,10 +5,8 @@
 //! before the last one is used up, and settles what was spent. Checks that come meanwhile wait for the block. Every
 //! denial is the store's.
 
-mod beside;
 mod block;
 mod blocks;
-mod call;
 mod close;
 mod demand;
 mod keeper;
@@ -21,7 +19,7 @@ mod store;
 pub(super) mod table;
 mod waiter;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -31,28 +29,22 @@ pub(super) use self::{
 };
 use self::{state::Spent, waiter::Reply};
 use crate::{
+    calls::Purpose,
     check::Check,
     error::Error,
-    limiter::{core::Core, purpose::Purpose, sharded::Asked},
-    runtime::{deadline::within, stalls::Begin},
+    limiter::core::Core,
+    runtime::{deadline::within, stalls::Budget},
+    store::{Answer, Pending},
     verdict::Verdict,
 };
 
-/// Judges a check under a policy with a lease, without waiting for a block.
-pub(super) fn try_ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
-    match spend(core, check, purpose, false) {
-        Spent::Now(verdict) => Asked::Judged(Ok(verdict)),
-        Spent::Later(_) | Spent::Not => judge(core, check, purpose),
-    }
-}
-
-/// Judges a check under a policy with a lease.
-pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
-    match spend(core, check, purpose, true) {
-        Spent::Now(verdict) => Asked::Judged(Ok(verdict)),
+/// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block.
+pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Answer<Verdict> {
+    match spend(core, check, purpose, may_wait) {
+        Spent::Now(verdict) => Answer::Ready(Ok(verdict)),
         Spent::Later(reply) => {
             let (core, check) = (Arc::clone(core), check.clone());
-            Asked::Waiting(Box::pin(wait(core, check, purpose, reply)))
+            Answer::Pending(Pending::new(wait(core, check, purpose, reply)))
         }
         Spent::Not => judge(core, check, purpose),
     }
@@ -64,7 +56,7 @@ fn spend(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> S
         return Spent::Not;
     }
     // A check that is held back goes on to the store, so that it can become a probe.
-    match core.keep_to_share(check, check, purpose) {
+    match core.calls.keep_to_share(check, check, purpose) {
         Ok(_reserved) => core.leases.spend(charge, may_wait, Instant::now()),
         Err(_) => Spent::Not,
     }
@@ -77,8 +69,8 @@ async fn wait(
     purpose: Purpose,
     reply: oneshot::Receiver<Reply>,
 ) -> Result<Verdict, Error> {
-    let deadline = core.store.deadline();
-    let begin = Begin::now(deadline);
+    let deadline = core.calls.store.deadline();
+    let budget = Budget::of(deadline);
     // The other half is for the store.
     match within(deadline / 2, reply).await {
         Some(Ok(Reply::Spent(verdict))) => return Ok(verdict),
@@ -91,7 +83,6 @@ async fn wait(
             }
         }
     }
-    let waited = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
-    let left = store::whole_millis(deadline.saturating_sub(waited));
+    let left = budget.left_after(budget.spent());
     store::judge_within(&core, &check, purpose, left).await
 }

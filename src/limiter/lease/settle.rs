@@ -8,8 +8,9 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
-use super::{block::Ended, table::Leases};
+use super::block::Ended;
 use crate::{
+    calls::Calls,
     error::Error,
     hold::SettleAnswer,
     key::Key,
@@ -33,12 +34,13 @@ pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
         let mut settlement = Box::pin(settlement);
         // The first poll sends the settlement, so that it shares a call of the store with what is sent next.
         match (settlement.as_mut().poll(&mut Context::from_waker(Waker::noop())), &runtime) {
-            (Poll::Ready(answer), _) => note(&core.leases, &block, is_uncertain, &answer),
+            (Poll::Ready(answer), _) => note(&core.calls, &block, is_uncertain, &answer),
             (Poll::Pending, Some(runtime)) => {
-                let busy = core.leases.busy();
+                let (busy, calls) = (core.leases.busy(), Arc::clone(&core.calls));
                 given.push(runtime.spawn(async move {
                     let answer = settlement.await;
-                    note(busy.leases(), &block, is_uncertain, &answer);
+                    note(&calls, &block, is_uncertain, &answer);
+                    drop(busy);
                 }));
             }
             (Poll::Pending, None) => {}
@@ -57,14 +59,14 @@ pub(super) fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
 }
 
 /// Notes that the store does not hold a block any more. A hold of unknown fate may reach the store after its end.
-fn note(leases: &Leases, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
+fn note(calls: &Calls, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
     let is_over = match answer {
         Ok(SettleAnswer::Settled) => true,
         Ok(SettleAnswer::Expired | SettleAnswer::NotHeld) => !is_uncertain,
         Err(_) => false,
     };
     if is_over {
-        leases.end_block(key, policy);
+        calls.held.end(key, policy);
     }
 }
 

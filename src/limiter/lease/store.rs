@@ -7,47 +7,48 @@ use tokio::time::Instant;
 
 use super::{
     block::{Ended, SHORTEST_TTL},
-    call::Call,
     keeper,
     settle::{Given, settle, sweep},
     standing::Standing,
 };
 use crate::{
+    calls::Purpose,
     check::{Charge, Check},
     error::Error,
-    limiter::{core::Core, purpose::Purpose, sharded::Asked},
-    runtime::{deadline::within, drivers::Driver, stalls::Begin},
+    limiter::{core::Core, one_call::OneCall},
+    runtime::{deadline::within, drivers::Driver, stalls::Budget},
+    store::{Answer, Pending},
     verdict::{Outcome, Verdict},
 };
 
 /// Asks the store, and a second time if this process can give back units that the check needs.
-pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Asked {
-    let deadline = core.store.deadline();
-    let first = match Call::start(core, check, purpose, deadline) {
-        Call::Judged(Ok(verdict)) => verdict,
-        Call::Judged(Err(error)) => return Asked::Judged(Err(error)),
+pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Answer<Verdict> {
+    let deadline = core.calls.store.deadline();
+    let first = match OneCall::start(core, check, purpose, deadline) {
+        OneCall::Judged(Ok(verdict)) => verdict,
+        OneCall::Judged(Err(error)) => return Answer::Ready(Err(error)),
         call => return judge_later(core, check, purpose, call),
     };
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Asked::Judged(Ok(heed(core, check, purpose, first)));
+        return Answer::Ready(Ok(heed(core, check, purpose, first)));
     };
     if !given.is_empty() {
         let (core, check) = (Arc::clone(core), check.clone());
-        return Asked::Waiting(Box::pin(
-            async move { judge_again(&core, &check, purpose, first, given, deadline).await },
-        ));
+        return Answer::Pending(Pending::new(async move {
+            judge_again(&core, &check, purpose, first, given, deadline).await
+        }));
     }
-    match Call::start(core, check, purpose, deadline) {
-        Call::Judged(Ok(second)) => Asked::Judged(Ok(heed(core, check, purpose, second))),
-        Call::Judged(Err(error)) => Asked::Judged(Err(error)),
+    match OneCall::start(core, check, purpose, deadline) {
+        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(heed(core, check, purpose, second))),
+        OneCall::Judged(Err(error)) => Answer::Ready(Err(error)),
         call => judge_later(core, check, purpose, call),
     }
 }
 
-fn judge_later(core: &Arc<Core>, check: &Check, purpose: Purpose, call: Call) -> Asked {
+fn judge_later(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCall) -> Answer<Verdict> {
     let (core, check) = (Arc::clone(core), check.clone());
-    let deadline = core.store.deadline();
-    Asked::Waiting(Box::pin(async move { judge_call(&core, &check, purpose, call, deadline).await }))
+    let deadline = core.calls.store.deadline();
+    Answer::Pending(Pending::new(async move { judge_call(&core, &check, purpose, call, deadline).await }))
 }
 
 /// As [`judge`], within `time`.
@@ -57,24 +58,23 @@ pub(super) async fn judge_within(
     purpose: Purpose,
     time: Duration,
 ) -> Result<Verdict, Error> {
-    judge_call(core, check, purpose, Call::start(core, check, purpose, time), time).await
+    judge_call(core, check, purpose, OneCall::start(core, check, purpose, time), time).await
 }
 
 async fn judge_call(
     core: &Arc<Core>,
     check: &Check,
     purpose: Purpose,
-    call: Call,
+    call: OneCall,
     time: Duration,
 ) -> Result<Verdict, Error> {
     // What ended runtimes have left, and those that stand still, reaches the store with this check.
     core.look_after_holds();
     sweep(core);
-    let begin = Begin::now(time);
+    let budget = Budget::of(time);
     let first = call.answer(core, check, purpose, time).await?;
     let Some(given) = give_back_missing(core, check, &first) else { return Ok(heed(core, check, purpose, first)) };
-    let spent = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
-    judge_again(core, check, purpose, first, given, time.saturating_sub(spent)).await
+    judge_again(core, check, purpose, first, given, time.saturating_sub(budget.spent())).await
 }
 
 /// Asks the store again, after the blocks of this process were given back.
@@ -86,18 +86,18 @@ async fn judge_again(
     given: Given,
     time: Duration,
 ) -> Result<Verdict, Error> {
-    let begin = Begin::now(time);
+    let budget = Budget::of(time);
     for settlement in given {
         // A settlement that has no answer is sent again in the background.
         let _ = within(time, settlement).await;
     }
-    let spent = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
-    let left = whole_millis(time.saturating_sub(spent));
+    let spent = budget.spent();
+    let left = budget.left_after(spent);
     // A second call that takes as long as the settlements would be late: its unknown fate is worse than a denial.
     if left < spent {
         return Ok(heed(core, check, purpose, first));
     }
-    let second = Call::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
+    let second = OneCall::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
     Ok(heed(core, check, purpose, second))
 }
 
@@ -143,7 +143,7 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
             }
         } else if charge.hold.is_none() && charge.policy.lease().is_some() {
             let standing = Standing::new(*outcome, verdict.time_us, now);
-            let may_start = can_lease(core, charge).then(|| core.store.deadline());
+            let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
             if let Some((id, wake)) = core.leases.learn(charge, standing, may_start, now) {
                 keeper::start(core, id, wake);
             }
@@ -155,10 +155,8 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
 /// Whether blocks of this charge's policy can be taken here.
 fn can_lease(core: &Core, charge: &Charge) -> bool {
     let ttl = charge.policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());
-    ttl >= SHORTEST_TTL && core.store.has_holds() && core.may_take_blocks(charge) && Driver::Timers.is_there()
-}
-
-/// Whole milliseconds, because timers round up to them, and two of them must not be later than one.
-pub(super) fn whole_millis(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    ttl >= SHORTEST_TTL
+        && core.calls.store.has_holds()
+        && core.calls.may_take_blocks(charge)
+        && Driver::Timers.is_there()
 }

@@ -13,21 +13,13 @@ use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    beside::{HeldCounts, with_policies},
     block::{Ended, policy_of_blocks},
     demand::Demand,
     standing::Standing,
     state::{Asked, Lease, Spent, Step},
     waiter::Delivery,
 };
-use crate::{
-    check::{Charge, Check},
-    error::Error,
-    key::Key,
-    policy::Policy,
-    runtime::random::FastState,
-    verdict::Verdict,
-};
+use crate::{check::Charge, error::Error, key::Key, policy::Policy, runtime::random::FastState, verdict::Verdict};
 
 /// The leases of a limiter. Clones of the limiter share them.
 #[derive(Debug)]
@@ -39,8 +31,6 @@ pub(in crate::limiter) struct Leases {
     /// The number of leases.
     count: AtomicUsize,
     last_number: AtomicU64,
-    /// The counts of which the store may hold blocks.
-    held: HeldCounts,
     is_closed: AtomicBool,
     /// When leases of keepers that do not run were looked for.
     swept: Mutex<Option<Instant>>,
@@ -80,7 +70,6 @@ impl Default for Leases {
             demand: OnceLock::new(),
             count: AtomicUsize::new(0),
             last_number: AtomicU64::new(0),
-            held: HeldCounts::default(),
             is_closed: AtomicBool::new(false),
             swept: Mutex::default(),
             busy: AtomicUsize::new(0),
@@ -141,33 +130,6 @@ impl Leases {
         self.map_count(key, policy, |lease| lease.give_back(now)).flatten().collect()
     }
 
-    /// Notes that a block is requested.
-    pub(super) fn request(&self, id: &LeaseId, now: Instant) {
-        self.held.request(self.hash(&id.key, &id.policy), &id.block_policy, now);
-    }
-
-    /// Notes that the store does not hold a block of this count, or not any more.
-    pub(super) fn end_block(&self, key: &Key, policy: &Policy) {
-        self.held.end(self.hash(key, policy));
-    }
-
-    /// The check that sees the blocks of this process, if policies of `check` have no holds and would overlook them.
-    #[inline]
-    pub(in crate::limiter) fn beside_blocks(&self, check: &Check) -> Option<Check> {
-        if self.held.any() { self.with_holds(check) } else { None }
-    }
-
-    #[cold]
-    fn with_holds(&self, check: &Check) -> Option<Check> {
-        let overlooks = |charge: &&Charge| charge.policy.holds().is_none();
-        check.charges().iter().find(overlooks)?;
-        let now = Instant::now();
-        with_policies(check, |charge| {
-            let policy = Some(&charge.policy).filter(|policy| policy.holds().is_none())?;
-            self.held.policy_with_holds(self.hash(&charge.key, policy), policy, now)
-        })
-    }
-
     /// Ends the lease of a key, because its keeper does not run: its runtime stands still.
     pub(super) fn give_up(&self, key: &Key, policy: &Policy, now: Instant) -> Remains {
         self.end_all(now, |lease| lease.key == *key && lease.policy == *policy)
@@ -192,13 +154,6 @@ impl Leases {
         result: Result<Verdict, Error>,
         now: Instant,
     ) -> Result<Vec<Delivery>, Ended> {
-        let may_be_held = match &result {
-            Ok(verdict) => verdict.allowed && verdict.outcomes.first().is_some_and(|outcome| outcome.fits),
-            Err(error) => error.may_have_charged(),
-        };
-        if !may_be_held {
-            self.end_block(&id.key, &id.policy);
-        }
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         match place_of(&shard, id) {
             Some(place) => Ok(shard[place].receive(asked, result, now)),
@@ -312,12 +267,6 @@ impl Remains {
 
 /// A request or a settlement on its way.
 pub(super) struct Busy(Arc<Leases>);
-
-impl Busy {
-    pub(super) fn leases(&self) -> &Leases {
-        &self.0
-    }
-}
 
 impl Drop for Busy {
     fn drop(&mut self) {

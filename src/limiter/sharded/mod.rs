@@ -9,37 +9,21 @@ mod attempt;
 mod peek;
 pub(super) mod turn;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
+use std::{sync::Arc, time::Duration};
+
+pub(super) use self::peek::of_each;
+use self::{
+    attempt::{Attempt, milder},
+    turn::Turns,
 };
-
-use tokio::time::Instant;
-
-use self::attempt::{Attempt, milder};
-pub(super) use self::peek::{all, reset};
 use crate::{
-    breaker::CallOutcome,
+    calls::{Calls, CheckCall, Purpose},
     check::Check,
     error::Error,
-    limiter::{core::Core, guarded::Guarded, purpose::Purpose},
-    runtime::stalls::Begin,
+    runtime::stalls::Budget,
     store::{Answer, Pending},
     verdict::Verdict,
 };
-
-/// The future of a verdict, behind the breaker and the deadline. Its outcomes are those of the check's charges.
-pub(super) type Judgement = Pin<Box<dyn Future<Output = Result<Verdict, Error>> + Send>>;
-
-/// The state of a check after the store was asked.
-pub(super) enum Asked {
-    /// The store answered without waiting.
-    Judged(Result<Verdict, Error>),
-    /// A shard has to be awaited. It gets the check at the first poll.
-    Waiting(Judgement),
-}
 
 /// The state of a check after one attempt.
 enum Step {
@@ -56,28 +40,34 @@ struct Unanswered {
 }
 
 /// Asks the store for a check, or for a peek, under policies with shards, within `time`.
-pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Asked {
+pub(super) fn ask(
+    calls: &Arc<Calls>,
+    turns: &Turns,
+    check: &Check,
+    purpose: Purpose,
+    time: Duration,
+) -> Answer<Verdict> {
     if purpose.is_peek() {
-        return ask_all(core, check, purpose, time);
+        return ask_all(calls, check, purpose, time);
     }
-    let attempt = Attempt::first(check, &core.turns);
-    let step = match core.store.check(&attempt.sent) {
-        Answer::Ready(Ok(verdict)) => ask_again(core, check, &attempt, verdict),
+    let attempt = Attempt::first(check, turns);
+    let step = match calls.store.check(&attempt.sent) {
+        Answer::Ready(Ok(verdict)) => ask_again(calls, check, &attempt, verdict),
         Answer::Ready(Err(error)) => Step::Judged(Err(error)),
         Answer::Pending(pending) => Step::Unanswered(Unanswered { attempt, pending, denial: None }),
     };
     match step {
-        Step::Judged(result) => Asked::Judged(result),
+        Step::Judged(result) => Answer::Ready(result),
         Step::Unanswered(unanswered) => {
-            Asked::Waiting(Box::pin(judge(Arc::clone(core), check.clone(), purpose, unanswered, time)))
+            Answer::Pending(Pending::new(judge(Arc::clone(calls), check.clone(), purpose, unanswered, time)))
         }
     }
 }
 
 /// Makes the second attempt, if the verdict on the first one is a denial that another shard may change.
-fn ask_again(core: &Core, check: &Check, first: &Attempt, verdict: Verdict) -> Step {
+fn ask_again(calls: &Calls, check: &Check, first: &Attempt, verdict: Verdict) -> Step {
     let Some(attempt) = first.second(check, &verdict) else { return Step::Judged(Ok(verdict)) };
-    match core.store.check(&attempt.sent) {
+    match calls.store.check(&attempt.sent) {
         Answer::Ready(result) => Step::Judged(result.map(|second| milder(verdict, second))),
         Answer::Pending(pending) => Step::Unanswered(Unanswered { attempt, pending, denial: Some(verdict) }),
     }
@@ -85,29 +75,28 @@ fn ask_again(core: &Core, check: &Check, first: &Attempt, verdict: Verdict) -> S
 
 /// Waits for the verdicts of one or two attempts, together within one deadline.
 async fn judge(
-    core: Arc<Core>,
+    calls: Arc<Calls>,
     check: Check,
     purpose: Purpose,
     unanswered: Unanswered,
     deadline: Duration,
 ) -> Result<Verdict, Error> {
-    let begin = Begin::now(deadline);
+    let budget = Budget::of(deadline);
     let Unanswered { attempt, pending, denial } = unanswered;
-    let verdict = answer(&core, &attempt.sent, &check, purpose, pending, deadline).await?;
+    let verdict = CheckCall::new(pending).within(deadline).answer(&calls, &attempt.sent, &check, purpose).await?;
     if let Some(denial) = denial {
         return Ok(milder(denial, verdict));
     }
-    let spent = begin.map_or(Duration::ZERO, |begin| begin.running(Instant::now()));
-    // Whole milliseconds, because timers round up to them, and two of them must not be later than one.
-    let left = Duration::from_millis(u64::try_from(deadline.saturating_sub(spent).as_millis()).unwrap_or(u64::MAX));
+    let spent = budget.spent();
+    let left = budget.left_after(spent);
     // A second attempt that takes as long as the first one would be late: its unknown fate is worse than a denial.
     if left < spent {
         return Ok(verdict);
     }
-    match ask_again(&core, &check, &attempt, verdict) {
+    match ask_again(&calls, &check, &attempt, verdict) {
         Step::Judged(result) => result,
         Step::Unanswered(Unanswered { attempt, pending, denial }) => {
-            let second = answer(&core, &attempt.sent, &check, purpose, pending, left).await?;
+            let second = CheckCall::new(pending).within(left).answer(&calls, &attempt.sent, &check, purpose).await?;
             Ok(match denial {
                 Some(denial) => milder(denial, second),
                 None => second,
@@ -117,34 +106,16 @@ async fn judge(
 }
 
 /// Asks all shards. A peek does.
-fn ask_all(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Asked {
+fn ask_all(calls: &Arc<Calls>, check: &Check, purpose: Purpose, time: Duration) -> Answer<Verdict> {
     let sent = peek::all_shards(check);
-    match core.store.check(&sent) {
-        Answer::Ready(result) => Asked::Judged(result.map(|verdict| peek::merge(check, verdict))),
+    match calls.store.check(&sent) {
+        Answer::Ready(result) => Answer::Ready(result.map(|verdict| peek::merge(check, verdict))),
         Answer::Pending(pending) => {
-            let (core, check) = (Arc::clone(core), check.clone());
-            Asked::Waiting(Box::pin(async move {
-                let verdict = answer(&core, &sent, &check, purpose, pending, time).await?;
+            let (calls, check) = (Arc::clone(calls), check.clone());
+            Answer::Pending(Pending::new(async move {
+                let verdict = CheckCall::new(pending).within(time).answer(&calls, &sent, &check, purpose).await?;
                 Ok(peek::merge(&check, verdict))
             }))
         }
     }
-}
-
-/// The answer to one call of the store, behind the breaker and within `time`.
-pub(super) async fn answer(
-    core: &Arc<Core>,
-    sent: &Check,
-    check: &Check,
-    purpose: Purpose,
-    pending: Pending<Verdict>,
-    time: Duration,
-) -> Result<Verdict, Error> {
-    let mut guarded = Guarded::new(pending, CallOutcome::of_verdict).within(time);
-    let mut reserved = None;
-    poll_fn(|cx| {
-        let admit = |pending: &Pending<Verdict>| core.admit_within_share(sent, check, purpose, pending, &mut reserved);
-        guarded.poll(core, admit, cx)
-    })
-    .await
 }

@@ -11,7 +11,6 @@ use crate::{
     check::{Charge, Check},
     error::Error,
     key::Key,
-    limiter::core::Core,
     policy::Policy,
     verdict::{Outcome, Verdict},
 };
@@ -45,27 +44,22 @@ fn merge_two(one: Outcome, other: Outcome) -> Outcome {
     Outcome { reset_us, ..outcome }
 }
 
-/// Resets all shards at the same time. Returns whether one of them had a count.
+/// Calls the store for each shard of a count at the same time: once for a count without shards.
 ///
 /// # Errors
 ///
 /// The error of any shard, after all shards have been tried.
-pub(in crate::limiter) async fn reset(core: &Core, key: &Key, policy: &Policy) -> Result<bool, Error> {
+pub(in crate::limiter) async fn of_each<T, F>(
+    key: &Key,
+    policy: &Policy,
+    call: impl Fn(Key, Policy) -> F,
+) -> Result<Vec<T>, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
     let charge = Charge::new(key.clone(), policy.clone(), 0);
-    let resets =
-        charge.of_all_shards().map(|Charge { key, policy, .. }| async move { core.reset_count(&key, &policy).await });
-    all(resets).await.map(|found| found.contains(&true))
-}
-
-/// Awaits the calls of all shards at the same time.
-///
-/// # Errors
-///
-/// The error of any shard, after all shards have been tried.
-pub(in crate::limiter) async fn all<T>(
-    calls: impl Iterator<Item = impl Future<Output = Result<T, Error>>>,
-) -> Result<Vec<T>, Error> {
-    let mut calls: Vec<_> = calls.map(Box::pin).collect();
+    let mut calls: Vec<_> =
+        charge.of_all_shards().map(|Charge { key, policy, .. }| Box::pin(call(key, policy))).collect();
     let mut answers = Ok(Vec::with_capacity(calls.len()));
     poll_fn(|cx| {
         calls.retain_mut(|call| {

@@ -1,31 +1,31 @@
 //! Debits: charging the store for what the local fallback has admitted.
 
-use std::{future::poll_fn, sync::Arc};
+use std::sync::Arc;
 
+use super::Calls;
 use crate::{
-    breaker::CallOutcome,
     check::{Charge, Check},
     decision::Decision,
     error::{Error, ErrorKind},
     fallback::{Debt, Fallback, Settlement},
-    limiter::{core::Core, guarded::Guarded},
-    store::Answer,
 };
 
-/// Starts to charge the store for what the fallback has admitted, if a debt is due. Called when the store has just
-/// answered.
-pub(super) fn settle_debts(core: &Arc<Core>, fallback: &Arc<Fallback>) {
-    fallback.debts().settle_if_due(|| {
-        let (core, fallback) = (Arc::clone(core), Arc::clone(fallback));
-        move |debt| charge_debt(Arc::clone(&core), Arc::clone(&fallback), debt)
-    });
+impl Calls {
+    /// Starts to charge the store for what the fallback has admitted, if a debt is due. Called when the store has just
+    /// answered.
+    pub(super) fn settle_debts(self: &Arc<Self>, fallback: &Arc<Fallback>) {
+        fallback.debts().settle_if_due(|| {
+            let (calls, fallback) = (Arc::clone(self), Arc::clone(fallback));
+            move |debt| charge_debt(Arc::clone(&calls), Arc::clone(&fallback), debt)
+        });
+    }
 }
 
 /// Charges the store for one debt, as far as it fits. A debt that has left its window is dropped.
 ///
 /// Debits are ordinary checks, so the store never counts more than the limit. Under a policy with shards, each shard is
 /// charged its part of the debt, and then what has not fitted into others.
-async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Settlement {
+async fn charge_debt(calls: Arc<Calls>, fallback: Arc<Fallback>, debt: Debt) -> Settlement {
     let Debt { key, policy, cost, .. } = &debt;
     let mut rest = (*cost).min(fallback.unsettled(key, policy));
     if rest == 0 {
@@ -36,7 +36,7 @@ async fn charge_debt(core: Arc<Core>, fallback: Arc<Fallback>, debt: Debt) -> Se
     for evenly in [true, false] {
         for number in 0..shards {
             let part = if evenly { rest.div_ceil(shards - number) } else { rest };
-            match charge_what_fits(&core, Charge { cost: part, ..whole.of_shard(number) }).await {
+            match charge_what_fits(&calls, Charge { cost: part, ..whole.of_shard(number) }).await {
                 Ok(charged) => rest -= charged,
                 // The store is healthy and would refuse this debt again.
                 Err(Uncharged { error, .. }) if concerns_only_the_key(&error) => {
@@ -67,7 +67,7 @@ struct Uncharged {
 }
 
 /// Charges one count as far as it has room. Returns the charged units.
-async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Uncharged> {
+async fn charge_what_fits(calls: &Arc<Calls>, charge: Charge) -> Result<u32, Uncharged> {
     let Charge { key, policy, mut cost, .. } = charge;
     // A policy that counts denials must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.denials_counted();
@@ -75,7 +75,7 @@ async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Uncha
     let policy = policy.without_ban().with_shadow(false);
     while cost > 0 {
         let sent = if peeks { 0 } else { cost };
-        let decision = debit(core, Check::new(key.clone(), &policy, sent)).await.map_err(|error| {
+        let decision = debit(calls, Check::new(key.clone(), &policy, sent)).await.map_err(|error| {
             let unknown = if error.may_have_charged() { sent } else { 0 };
             Uncharged { error, unknown }
         })?;
@@ -89,18 +89,12 @@ async fn charge_what_fits(core: &Arc<Core>, charge: Charge) -> Result<u32, Uncha
 }
 
 /// Sends one debit to the store. Debits are not reported to observers: the request was reported when it was admitted.
-async fn debit(core: &Arc<Core>, mut check: Check) -> Result<Decision, Error> {
-    if let Some(beside) = core.leases.beside_blocks(&check) {
+async fn debit(calls: &Arc<Calls>, mut check: Check) -> Result<Decision, Error> {
+    if let Some(beside) = calls.held.check_beside(&check) {
         check = beside;
     }
-    let verdict = match core.store.check(&check) {
-        Answer::Ready(result) => result?,
-        Answer::Pending(pending) => {
-            let mut guarded = Guarded::new(pending, CallOutcome::of_verdict);
-            poll_fn(|cx| guarded.poll(core, |pending| core.admit_check(&check, pending), cx)).await?
-        }
-    };
-    core.notice_answer(&verdict);
+    let verdict = calls.verdict(&check).await?;
+    calls.notice_answer(&verdict);
     Ok(Decision::new(&mut check, &verdict))
 }
 

@@ -4,6 +4,7 @@ use std::{
     future::{Future, poll_fn},
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -11,19 +12,23 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
+use super::{Calls, Purpose};
 use crate::{
     breaker::{CallOutcome, Permit},
+    check::Check,
     error::{Error, ErrorKind},
-    limiter::core::Core,
+    fallback::Reservation,
+    key::Key,
     runtime::{deadline::Deadline, real_time::is_paused},
     store::Pending,
+    verdict::Verdict,
 };
 
 /// A pending call of the store: a check, a debit or a reset.
 ///
 /// A [probe](Permit::is_probe) whose caller goes away is awaited in a separate task. Otherwise clients that reset their
 /// requests would keep the breaker open, because no probe would end.
-pub(super) struct Guarded<T: Send + 'static> {
+pub(crate) struct Call<T: Send + 'static> {
     pending: Pending<T>,
     /// Maps a result to the outcome that the breaker counts.
     outcome: fn(&Result<T, Error>) -> CallOutcome,
@@ -33,7 +38,7 @@ pub(super) struct Guarded<T: Send + 'static> {
     wait: Option<Pin<Box<Wait>>>,
 }
 
-pub(super) const NO_TIMERS: &str =
+pub(crate) const NO_TIMERS: &str =
     "waiting for the store needs a tokio runtime with timers; build it with `enable_all()`";
 
 /// What a test that pauses tokio's time has to know.
@@ -64,24 +69,28 @@ impl Wait {
     }
 }
 
-impl<T: Send + 'static> Guarded<T> {
-    pub(super) fn new(pending: Pending<T>, outcome: fn(&Result<T, Error>) -> CallOutcome) -> Self {
-        Self { pending, outcome, time: None, wait: None }
+impl<T: Send + 'static> Call<T> {
+    pub(crate) fn new(pending: Pending<T>) -> Self {
+        Self { pending, outcome: CallOutcome::of, time: None, wait: None }
     }
 
-    /// Sets the deadline to what a first call of the same check has left of the store's deadline.
-    pub(super) fn within(mut self, time: Duration) -> Self {
-        self.time = Some(time);
-        self
+    /// Waits for the answer to a call for `key`.
+    pub(crate) async fn answer(mut self, calls: &Calls, key: &Key) -> Result<T, Error> {
+        poll_fn(|cx| self.poll(calls, key, cx)).await
+    }
+
+    /// Asks the store if the breaker permits a call for `key`, and waits until the deadline.
+    pub(crate) fn poll(&mut self, calls: &Calls, key: &Key, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        self.poll_if(calls, |pending| calls.admit(Some(key), pending), cx)
     }
 
     /// Asks the store if `admit` permits the call, and waits until the deadline.
     ///
     /// `admit` is called at the first poll and not earlier, because a probe that is never polled would block all other
     /// checks.
-    pub(super) fn poll(
+    fn poll_if(
         &mut self,
-        core: &Core,
+        calls: &Calls,
         admit: impl FnOnce(&Pending<T>) -> Result<Option<Permit>, Error>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, Error>> {
@@ -92,7 +101,7 @@ impl<T: Send + 'static> Guarded<T> {
         let result = match Pin::new(&mut self.pending).poll(cx) {
             Poll::Ready(result) => result,
             Poll::Pending => {
-                let time = self.time.unwrap_or_else(|| core.store.deadline());
+                let time = self.time.unwrap_or_else(|| calls.store.deadline());
                 if self.wait.is_none() {
                     // The deadline counts from the first poll, because nothing is sent earlier.
                     let wait = |deadline| Box::pin(Wait { permit: permit.take(), time, deadline });
@@ -105,21 +114,19 @@ impl<T: Send + 'static> Guarded<T> {
             }
         };
         let waited = self.wait.as_mut().and_then(|wait| wait.as_mut().project().permit.take());
-        core.settle(permit.or(waited), (self.outcome)(&result));
+        calls.settle(permit.or(waited), (self.outcome)(&result));
         Poll::Ready(result)
     }
-}
 
-impl<T: Send + 'static> Guarded<T> {
     /// Gives the call up. Returns whether the store may have received it, or may still receive it. A probe goes on.
-    pub(super) fn abandon(&mut self) -> bool {
+    pub(crate) fn abandon(&mut self) -> bool {
         let Some(wait) = &mut self.wait else { return false };
         let is_probe = wait.as_mut().project().permit.as_ref().is_some_and(Permit::is_probe);
         is_probe || mem::replace(&mut self.pending, Pending::never()).abandon()
     }
 }
 
-impl<T: Send + 'static> Drop for Guarded<T> {
+impl<T: Send + 'static> Drop for Call<T> {
     fn drop(&mut self) {
         let Some(mut wait) = self.wait.take() else { return };
         let permit = wait.as_mut().project().permit.take();
@@ -136,5 +143,77 @@ impl<T: Send + 'static> Drop for Guarded<T> {
                 probe.settle_probe(outcome(&answer.await));
             });
         }
+    }
+}
+
+/// A check that the store has not answered yet. Its owner has the check itself.
+pub(crate) struct CheckCall {
+    call: Call<Verdict>,
+    /// Room of the share that is taken until the verdict.
+    reserved: Option<Box<Reservation>>,
+}
+
+impl CheckCall {
+    pub(crate) fn new(pending: Pending<Verdict>) -> Self {
+        let call = Call { pending, outcome: CallOutcome::of_verdict, time: None, wait: None };
+        Self { call, reserved: None }
+    }
+
+    /// Sets the deadline to what a first call of the same check has left of the store's deadline.
+    pub(crate) fn within(mut self, time: Duration) -> Self {
+        self.call.time = Some(time);
+        self
+    }
+
+    /// Waits for the verdict. The store has got `sent` in the place of `check`, which is judged by the share.
+    pub(crate) fn poll(
+        &mut self,
+        calls: &Arc<Calls>,
+        sent: &Check,
+        check: &Check,
+        purpose: Purpose,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Verdict, Error>> {
+        let Self { call, reserved } = self;
+        let admit = |pending: &Pending<Verdict>| {
+            let permit = calls.admit(sent.first_key(), pending)?;
+            calls.keep_to_share_or_probe(sent, check, purpose, permit, reserved)
+        };
+        let result = ready!(call.poll_if(calls, admit, cx));
+        self.reserved = None;
+        Poll::Ready(result)
+    }
+
+    pub(crate) async fn answer(
+        mut self,
+        calls: &Arc<Calls>,
+        sent: &Check,
+        check: &Check,
+        purpose: Purpose,
+    ) -> Result<Verdict, Error> {
+        poll_fn(|cx| self.poll(calls, sent, check, purpose, cx)).await
+    }
+
+    /// Waits for the verdict on a probe of the breaker, which may have its permit already.
+    pub(super) async fn answer_probe(
+        mut self,
+        calls: &Calls,
+        probe: &Check,
+        mut permit: Option<Permit>,
+    ) -> Result<Verdict, Error> {
+        let call = &mut self.call;
+        poll_fn(|cx| {
+            let admit = |pending: &Pending<Verdict>| match permit.take() {
+                Some(permit) => Ok(Some(permit)),
+                None => calls.admit(probe.first_key(), pending),
+            };
+            call.poll_if(calls, admit, cx)
+        })
+        .await
+    }
+
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.call.abandon()
     }
 }

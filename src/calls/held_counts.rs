@@ -7,6 +7,7 @@
 
 use std::{
     collections::HashMap,
+    hash::BuildHasher,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -18,14 +19,16 @@ use tokio::time::Instant;
 
 use crate::{
     check::{Charge, Check},
+    key::Key,
     policy::{Holds, Policy},
     runtime::random::FastState,
 };
 
 /// The counts of which the store may hold blocks of this process, by the hash of their keys and policies.
 #[derive(Debug, Default)]
-pub(super) struct HeldCounts {
+pub(crate) struct HeldCounts {
     counts: Mutex<HashMap<u64, HeldCount, FastState>>,
+    hasher: FastState,
     /// The number of counts, so that a process without blocks takes no lock.
     number: AtomicUsize,
 }
@@ -44,8 +47,9 @@ const MOST: usize = 10_000;
 
 impl HeldCounts {
     /// Notes that a block is requested.
-    pub(super) fn request(&self, hash: u64, policy: &Policy, now: Instant) {
+    pub(crate) fn request(&self, key: &Key, policy: &Policy, now: Instant) {
         let Some(holds) = policy.holds().copied() else { return };
+        let hash = self.hash(key, policy);
         let mut counts = self.lock();
         if counts.len() >= MOST {
             counts.retain(|_, count| now < count.until);
@@ -61,7 +65,8 @@ impl HeldCounts {
     }
 
     /// Notes that the store does not hold a block, or not any more. A block of unknown fate has no such end.
-    pub(super) fn end(&self, hash: u64) {
+    pub(crate) fn end(&self, key: &Key, policy: &Policy) {
+        let hash = self.hash(key, policy);
         let mut counts = self.lock();
         if let Some(count) = counts.get_mut(&hash) {
             count.blocks = count.blocks.saturating_sub(1);
@@ -72,35 +77,47 @@ impl HeldCounts {
         self.number.store(counts.len(), Ordering::Release);
     }
 
-    /// Whether there are any.
+    /// The check that sees the blocks of this process, if policies of `check` have no holds and would overlook them.
     #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.number.load(Ordering::Acquire) > 0
+    pub(crate) fn check_beside(&self, check: &Check) -> Option<Check> {
+        if self.number.load(Ordering::Acquire) > 0 { self.with_holds(check) } else { None }
+    }
+
+    #[cold]
+    fn with_holds(&self, check: &Check) -> Option<Check> {
+        let overlooks = |charge: &&Charge| charge.policy.holds().is_none();
+        check.charges().iter().find(overlooks)?;
+        let now = Instant::now();
+        let policies: Vec<Option<Policy>> =
+            check.charges().iter().map(|charge| self.policy_with_holds(charge, now)).collect();
+        policies.iter().any(Option::is_some).then(|| {
+            let charges = check.charges().iter().cloned().zip(policies);
+            Check::of_distinct(charges.map(|(charge, policy)| match policy {
+                Some(policy) => Charge { policy, ..charge },
+                None => charge,
+            }))
+        })
     }
 
     /// The policy with holds by which a charge has to be judged, if its own has none and blocks of its count are held.
-    pub(super) fn policy_with_holds(&self, hash: u64, policy: &Policy, now: Instant) -> Option<Policy> {
-        let holds = self.lock().get(&hash).filter(|count| now < count.until)?.holds;
+    fn policy_with_holds(&self, Charge { key, policy, .. }: &Charge, now: Instant) -> Option<Policy> {
+        if policy.holds().is_some() {
+            return None;
+        }
+        let holds = self.lock().get(&self.hash(key, policy)).filter(|count| now < count.until)?.holds;
         // A policy with a ban or counted denials cannot have holds.
         policy.clone().with_holds(holds).validated().ok()
+    }
+
+    fn hash(&self, key: &Key, policy: &Policy) -> u64 {
+        // The hash of the key has a random seed, so no client can choose keys that collide.
+        self.hasher.hash_one(key) ^ policy.name_hash().rotate_left(32)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, HeldCount, FastState>> {
         // Each change is one step, so a poisoned lock is usable.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The check with the policies that `policy_of` returns for its charges. `None` if it returns none.
-pub(super) fn with_policies(check: &Check, policy_of: impl Fn(&Charge) -> Option<Policy>) -> Option<Check> {
-    let policies: Vec<Option<Policy>> = check.charges().iter().map(policy_of).collect();
-    policies.iter().any(Option::is_some).then(|| {
-        let charges = check.charges().iter().cloned().zip(policies);
-        Check::of_distinct(charges.map(|(charge, policy)| match policy {
-            Some(policy) => Charge { policy, ..charge },
-            None => charge,
-        }))
-    })
 }
 
 /// How long a block counts at most from its request: until it expires, and then for a window, in which a bucket fills.

@@ -3,40 +3,37 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    calls::{CheckCall, Purpose},
     check::Check,
     error::Error,
-    limiter::{
-        core::Core,
-        purpose::Purpose,
-        sharded::{self, Asked, Judgement},
-    },
+    limiter::{core::Core, sharded},
     store::{Answer, Pending},
     verdict::Verdict,
 };
 
 /// One call of the store, or of two shards of a policy.
-pub(super) enum Call {
+pub(super) enum OneCall {
     Judged(Result<Verdict, Error>),
     Store {
         /// What the store gets, if it is not the check itself.
         beside: Option<Check>,
         pending: Pending<Verdict>,
     },
-    Shards(Judgement),
+    Shards(Pending<Verdict>),
 }
 
-impl Call {
+impl OneCall {
     /// Asks the store. What has to wait is sent at its first poll.
     pub(super) fn start(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Self {
-        let beside = core.leases.beside_blocks(check);
+        let beside = core.calls.held.check_beside(check);
         let sent = beside.as_ref().unwrap_or(check);
         if sent.is_sharded() {
-            return match sharded::ask(core, sent, purpose, time) {
-                Asked::Judged(result) => Self::Judged(result),
-                Asked::Waiting(judgement) => Self::Shards(judgement),
+            return match sharded::ask(&core.calls, &core.turns, sent, purpose, time) {
+                Answer::Ready(result) => Self::Judged(result),
+                Answer::Pending(pending) => Self::Shards(pending),
             };
         }
-        match core.store.check(sent) {
+        match core.calls.store.check(sent) {
             Answer::Ready(result) => Self::Judged(result),
             Answer::Pending(pending) => Self::Store { beside, pending },
         }
@@ -54,9 +51,9 @@ impl Call {
             Self::Judged(result) => result,
             Self::Store { beside, pending } => {
                 let sent = beside.as_ref().unwrap_or(check);
-                sharded::answer(core, sent, check, purpose, pending, time).await
+                CheckCall::new(pending).within(time).answer(&core.calls, sent, check, purpose).await
             }
-            Self::Shards(judgement) => judgement.await,
+            Self::Shards(pending) => pending.await,
         }
     }
 }

@@ -4,35 +4,33 @@
 //! other instance has had time to do so. Meanwhile, a check that fails local needs room in the instance's share as
 //! well, also if it is a probe.
 
-use std::{future::poll_fn, sync::Arc};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::{Calls, CheckCall, Purpose};
 use crate::{
-    breaker::{Breakers, CallOutcome, Permit},
+    breaker::{Breakers, Permit},
     check::{Charge, Check},
     error::{Error, ErrorKind, StoreEvidence},
     fallback::{Fallback, Reservation},
-    limiter::{core::Core, debit::settle_debts, guarded::Guarded, purpose::Purpose},
-    store::{Answer, Pending},
-    verdict::Verdict,
+    store::Answer,
 };
 
-impl Core {
-    /// Asks the breaker whether a check may be sent. Holds back a check that exceeds the instance's share while the
-    /// store may be behind; if it was to be a probe, the store is probed with a check that costs nothing.
+impl Calls {
+    /// Holds back a check that exceeds the instance's share while the store may be behind; if it was to be a probe, the
+    /// store is probed with a check that costs nothing. Returns the permit of a check that may be sent.
     ///
     /// `sent` is what the store would get; it differs from `check` in the keys of shards, which may be on a node that
     /// has had no outage.
-    pub(super) fn admit_within_share(
+    pub(super) fn keep_to_share_or_probe(
         self: &Arc<Self>,
         sent: &Check,
         check: &Check,
         purpose: Purpose,
-        pending: &Pending<Verdict>,
+        permit: Option<Permit>,
         reserved: &mut Option<Box<Reservation>>,
     ) -> Result<Option<Permit>, Error> {
-        let permit = self.admit_check(sent, pending)?;
         match self.keep_to_share(sent, check, purpose) {
             Ok(room) => {
                 *reserved = room;
@@ -50,7 +48,7 @@ impl Core {
 
     /// Returns an error for a check that exceeds the instance's share while the store may be behind. Otherwise takes
     /// room of the share until the result is dropped.
-    pub(super) fn keep_to_share(
+    pub(crate) fn keep_to_share(
         self: &Arc<Self>,
         sent: &Check,
         check: &Check,
@@ -72,7 +70,7 @@ impl Core {
         }
         if is_closed && !self.awaits_answer(sent) {
             // While all checks are held back, no answer leads to the next settlement.
-            settle_debts(self, fallback);
+            self.settle_debts(fallback);
         }
         Err(Self::held_back())
     }
@@ -85,27 +83,30 @@ impl Core {
 
     /// Whether a block of this charge can be requested: a block is spent without a look at the store, so it must not be
     /// taken from a count that may be behind.
-    pub(super) fn may_take_blocks(&self, charge: &Charge) -> bool {
+    pub(crate) fn may_take_blocks(&self, charge: &Charge) -> bool {
         let is_behind = |fallback: &Arc<Fallback>| self.is_recovering(charge) || self.owes(fallback, charge);
         self.is_closed(charge) && !self.fallback.as_ref().is_some_and(is_behind)
     }
 
     fn awaits_answer(&self, check: &Check) -> bool {
-        let awaits = |breakers: &Arc<Breakers>, charge: &Charge| {
-            breakers.awaits_answer(self.failure_domain_of(Some(&charge.key)))
-        };
-        self.breakers.as_ref().is_some_and(|breakers| check.charges().iter().any(|charge| awaits(breakers, charge)))
+        check
+            .charges()
+            .iter()
+            .filter_map(|charge| self.breaker_of(charge))
+            .any(|(breakers, domain)| breakers.awaits_answer(domain))
     }
 
     fn is_closed(&self, charge: &Charge) -> bool {
-        let is_closed = |breakers: &Arc<Breakers>| breakers.is_closed(self.failure_domain_of(Some(&charge.key)));
-        self.breakers.as_ref().is_none_or(is_closed)
+        self.breaker_of(charge).is_none_or(|(breakers, domain)| breakers.is_closed(domain))
     }
 
     fn is_recovering(&self, charge: &Charge) -> bool {
-        let is_recovering =
-            |breakers: &Arc<Breakers>| breakers.is_recovering(self.failure_domain_of(Some(&charge.key)));
-        self.breakers.as_ref().is_some_and(is_recovering)
+        self.breaker_of(charge).is_some_and(|(breakers, domain)| breakers.is_recovering(domain))
+    }
+
+    fn breaker_of(&self, charge: &Charge) -> Option<(&Breakers, usize)> {
+        let breakers = self.breakers.as_deref()?;
+        Some((breakers, self.failure_domain_of(Some(&charge.key))))
     }
 
     fn owes(&self, fallback: &Fallback, charge: &Charge) -> bool {
@@ -115,26 +116,15 @@ impl Core {
 
     /// Asks the store in the background with a check that charges nothing. Without a runtime, the probe is given up,
     /// and another check becomes the probe.
-    fn probe_without_cost(self: &Arc<Self>, sent: &Check, mut permit: Option<Permit>) {
+    fn probe_without_cost(self: &Arc<Self>, sent: &Check, permit: Option<Permit>) {
         let Ok(runtime) = Handle::try_current() else { return };
         let charge = |charge: &Charge| Charge::new(charge.key.clone(), charge.policy.clone(), 0);
         let probe = Check::of_distinct(sent.charges().iter().map(charge));
         let Answer::Pending(pending) = self.store.check(&probe) else { return };
-        let core = Arc::clone(self);
+        let calls = Arc::clone(self);
         runtime.spawn(async move {
-            let mut guarded = Guarded::new(pending, CallOutcome::of_verdict);
-            let answer = poll_fn(|cx| {
-                let admit = |pending: &Pending<Verdict>| match permit.take() {
-                    Some(permit) => Ok(Some(permit)),
-                    None => core.admit_check(&probe, pending),
-                };
-                guarded.poll(&core, admit, cx)
-            });
-            if let Ok(verdict) = answer.await {
-                core.notice_answer(&verdict);
-                if let Some(fallback) = &core.fallback {
-                    settle_debts(&core, fallback);
-                }
+            if let Ok(verdict) = CheckCall::new(pending).answer_probe(&calls, &probe, permit).await {
+                calls.on_answer(&verdict);
             }
         });
     }

@@ -2,33 +2,33 @@
 
 use std::sync::Arc;
 
+use super::{Calls, Purpose};
 use crate::{
     check::Check,
     decision::Decision,
     error::{Error, StoreEvidence},
     failure::FailurePolicy,
     fallback::Fallback,
-    limiter::{core::Core, debit::settle_debts, purpose::Purpose},
     observe::{CheckSpan, FailureEffect},
     verdict::{Source, Verdict},
 };
 
-impl Core {
+impl Calls {
     /// Turns the store's verdict on a check, or on the check of a peek, into a decision, and reports it. Takes the
-    /// charges out of `check`. Also sends the ends of holds that an ended runtime has left: the store answers.
+    /// charges out of `check`. `release` is called if the store may hold units for a check that is denied here.
     #[inline(always)]
-    pub(super) fn on_verdict(
+    pub(crate) fn on_verdict(
         self: &Arc<Self>,
         check: &mut Check,
         verdict: &Verdict,
         purpose: Purpose,
         span: Option<Box<CheckSpan>>,
+        release: impl FnOnce(&Check),
     ) -> Decision {
         self.notice_answer(verdict);
-        self.look_after_holds();
         if let Some(fallback) = &self.fallback {
             if fallback.debts().any()
-                && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, purpose)
+                && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, purpose, release)
             {
                 if let Some(span) = span {
                     span.end(Some(&*decision));
@@ -45,14 +45,15 @@ impl Core {
 
     /// Ends a check that got no verdict, whose caller handles errors.
     #[cold]
-    pub(super) fn on_error(
+    pub(crate) fn on_error(
         self: &Arc<Self>,
         check: &Check,
         error: Error,
         purpose: Purpose,
         span: Option<Box<CheckSpan>>,
+        release: impl FnOnce(&Check),
     ) -> Result<Decision, Error> {
-        let mut result = self.without_verdict(check, error, purpose, None, span.as_deref());
+        let mut result = self.without_verdict(check, error, purpose, None, span.as_deref(), release);
         if let (true, Ok(decision)) = (purpose.is_peek(), &mut result) {
             decision.answer_peek();
         }
@@ -64,15 +65,16 @@ impl Core {
 
     /// Ends a check that got no verdict, by the failure policy of a layer.
     #[cold]
-    pub(super) fn apply_failure_policy(
+    pub(crate) fn apply_failure_policy(
         self: &Arc<Self>,
         check: &Check,
         error: Error,
         failure: FailurePolicy,
         span: Option<Box<CheckSpan>>,
+        release: impl FnOnce(&Check),
     ) -> Decision {
-        let decision =
-            failure.resolve(self.without_verdict(check, error, failure.into(), Some(failure), span.as_deref()));
+        let result = self.without_verdict(check, error, failure.into(), Some(failure), span.as_deref(), release);
+        let decision = failure.resolve(result);
         if let Some(span) = span {
             span.end(Some(&decision));
         }
@@ -89,6 +91,7 @@ impl Core {
         purpose: Purpose,
         failure: Option<FailurePolicy>,
         span: Option<&CheckSpan>,
+        release: impl FnOnce(&Check),
     ) -> Result<Decision, Error> {
         // A check that was held back is no failure of the store.
         if error.evidence() != StoreEvidence::HeldBack {
@@ -111,7 +114,7 @@ impl Core {
         // A share that is full denies a request that the store may have admitted.
         let is_allowed = matches!(&result, Ok(decision) if decision.is_allowed());
         if may_hold && !is_allowed {
-            self.release_uncertain(check);
+            release(check);
         }
         match result {
             Err(_) if check.is_shadow() && !purpose.is_peek() => Ok(Decision::without_store(true, Source::Open)),
@@ -146,6 +149,7 @@ impl Core {
         check: &Check,
         verdict: &Verdict,
         purpose: Purpose,
+        release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
         let is_charged = verdict.allowed && matches!(verdict.source, Source::Lease | Source::Store);
         if !purpose.uses_fallback()
@@ -156,8 +160,8 @@ impl Core {
         }
         let decision = fallback.judge(check, &Self::held_back()).ok()?;
         verdict.charged(check).filter(|charge| charge.hold.is_none()).for_each(|charge| fallback.pay(charge));
-        self.release_uncertain(check);
-        settle_debts(self, fallback);
+        release(check);
+        self.settle_debts(fallback);
         Some(Box::new(decision))
     }
 
@@ -168,7 +172,7 @@ impl Core {
             fallback.mirror(verdict.charged(check));
         }
         if verdict.source == Source::Store {
-            settle_debts(self, fallback);
+            self.settle_debts(fallback);
         }
     }
 

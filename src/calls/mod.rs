@@ -1,0 +1,180 @@
+//! Calls: the one way to ask a store.
+//!
+//! A [`Call`] takes a permit of the breaker, waits for the store until the deadline, and reports its outcome to the
+//! breaker. `outcome` turns a verdict or an error into a decision, with the local fallback and for the observers. While
+//! the store may lack what instances have admitted during an outage, `share` keeps a check to the instance's share, and
+//! `debit` charges the store. `held_counts` has the counts of which the store holds units for this process.
+
+mod call;
+mod debit;
+mod held_counts;
+mod outcome;
+mod share;
+
+use std::{fmt, sync::Arc};
+
+pub(crate) use self::call::{Call, CheckCall, NO_TIMERS};
+use self::held_counts::HeldCounts;
+use crate::{
+    breaker::{Breakers, CallOutcome, Permit},
+    check::Check,
+    error::Error,
+    failure::FailurePolicy,
+    fallback::Fallback,
+    key::Key,
+    observe::{CheckSpan, NearLimits, Notices, Observer},
+    policy::Policy,
+    store::{Answer, CountChange, Pending, Store},
+    verdict::{Source, Verdict},
+};
+
+/// A store with all that stands between it and its callers. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Writes what the limiter reports by itself; `None` if the limiter is quiet.
+    pub(crate) notices: Option<Arc<Notices>>,
+    /// Receives warnings and refusals: the observer, the notices, or both.
+    pub(crate) listener: Option<Arc<dyn Observer>>,
+    /// `None` for a store that is always available.
+    pub(crate) breakers: Option<Arc<Breakers>>,
+    pub(crate) fallback: Option<Arc<Fallback>>,
+    /// The keys that were reported to observers as near a limit.
+    pub(crate) near_limits: Arc<NearLimits>,
+    /// The counts of which the store may hold units for this process.
+    pub(crate) held: Arc<HeldCounts>,
+}
+
+/// The purpose of a check. With `fallback`, the local fallback judges if the store gives no verdict.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// Charges the cost.
+    Check { fallback: bool },
+    /// Reports whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
+    Peek { fallback: bool },
+}
+
+impl Purpose {
+    pub(crate) const CHECK: Self = Self::Check { fallback: false };
+    pub(crate) const PEEK: Self = Self::Peek { fallback: false };
+
+    pub(crate) fn with_fallback(self) -> Self {
+        match self {
+            Self::Check { .. } => Self::Check { fallback: true },
+            Self::Peek { .. } => Self::Peek { fallback: true },
+        }
+    }
+
+    pub(crate) fn uses_fallback(self) -> bool {
+        matches!(self, Self::Check { fallback: true } | Self::Peek { fallback: true })
+    }
+
+    pub(crate) fn is_peek(self) -> bool {
+        matches!(self, Self::Peek { .. })
+    }
+}
+
+impl From<FailurePolicy> for Purpose {
+    fn from(policy: FailurePolicy) -> Self {
+        Self::Check { fallback: policy == FailurePolicy::Local }
+    }
+}
+
+impl Calls {
+    pub(crate) fn new(store: impl Store) -> Self {
+        let breakers = |breaker| Arc::new(Breakers::new(breaker, store.deadline(), store.failure_domains()));
+        Self {
+            observer: None,
+            notices: None,
+            listener: None,
+            breakers: store.breaker().map(breakers),
+            fallback: None,
+            near_limits: Arc::default(),
+            held: Arc::default(),
+            store: Arc::new(store),
+        }
+    }
+
+    /// Starts the span of a check that no layer has sent, if there is an observer.
+    #[inline]
+    pub(crate) fn start_span(&self, check: &Check) -> Option<Box<CheckSpan>> {
+        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
+    }
+
+    /// Forgets a count. Returns whether there was one.
+    pub(crate) async fn reset(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
+        self.answered(key, self.store.reset(key, policy)).await
+    }
+
+    /// Changes a count by hand.
+    pub(crate) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
+        self.answered(key, self.store.change_count(key, policy, change)).await
+    }
+
+    /// Waits for an answer of the store about `key`.
+    async fn answered<T: Send + 'static>(&self, key: &Key, answer: Answer<T>) -> Result<T, Error> {
+        match answer {
+            Answer::Ready(result) => result,
+            Answer::Pending(pending) => Call::new(pending).answer(self, key).await,
+        }
+    }
+
+    /// Asks the store for a check without a share of its instance.
+    async fn verdict(self: &Arc<Self>, check: &Check) -> Result<Verdict, Error> {
+        match self.store.check(check) {
+            Answer::Ready(result) => result,
+            Answer::Pending(pending) => CheckCall::new(pending).answer(self, check, check, Purpose::CHECK).await,
+        }
+    }
+
+    /// Asks the breaker whether a call for `key` may be sent, unless the store asks the breaker of each failure domain
+    /// itself. A call that the store answers without waiting does not ask the breaker.
+    fn admit<T>(&self, key: Option<&Key>, pending: &Pending<T>) -> Result<Option<Permit>, Error> {
+        if pending.takes_over(self.breakers.as_ref()) {
+            return Ok(None);
+        }
+        self.breakers.as_ref().map(|breakers| breakers.admit(self.failure_domain_of(key))).transpose()
+    }
+
+    /// Reports the outcome of a call to the breaker.
+    fn settle(&self, permit: Option<Permit>, outcome: CallOutcome) {
+        if let (Some(breakers), Some(permit)) = (&self.breakers, permit) {
+            breakers.settle(permit, outcome);
+        }
+    }
+
+    pub(crate) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
+        key.map_or(0, |key| self.store.failure_domain_of(key))
+    }
+
+    /// Notes a verdict for the notices and for the debts of the fallback: the store answers.
+    pub(crate) fn on_answer(self: &Arc<Self>, verdict: &Verdict) {
+        self.notice_answer(verdict);
+        if let (Some(fallback), Source::Store) = (&self.fallback, verdict.source) {
+            self.settle_debts(fallback);
+        }
+    }
+
+    /// Ends the outage that the notices have reported, if there is one and the store has answered.
+    #[inline]
+    fn notice_answer(&self, verdict: &Verdict) {
+        if let Some(notices) = &self.notices
+            && notices.awaits_answer()
+            && verdict.source == Source::Store
+        {
+            notices.answered();
+        }
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, breakers, fallback, .. } = self;
+        f.debug_struct("Limiter")
+            .field("store", store)
+            .field("breakers", breakers)
+            .field("fallback", fallback)
+            .finish_non_exhaustive()
+    }
+}
