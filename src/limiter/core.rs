@@ -1,6 +1,6 @@
 //! The core of a limiter: its calls, and the state of the ways in which checks are asked.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     calls::{Calls, Purpose},
@@ -8,14 +8,8 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error, FirstMistake},
     failure::FailurePolicy,
-    limiter::{
-        acquire::queues::Queues,
-        hold::{ends::Ends, renewals::Renewals},
-        lease::table::Leases,
-        sharded::turn::Turns,
-    },
+    limiter::{acquire::queues::Queues, hold::SharedHolds, lease::table::Leases, sharded::turn::Turns},
     observe::{CheckSpan, Event, Warning},
-    runtime::workers::Workers,
     verdict::Verdict,
 };
 
@@ -27,12 +21,7 @@ pub(super) struct Core {
     pub(super) queues: Arc<Queues>,
     /// The blocks that this process holds, of policies with leases.
     pub(super) leases: Arc<Leases>,
-    /// The ends of holds that the store has not answered yet.
-    pub(super) ends: Arc<Ends>,
-    /// The holds that are renewed while they are held.
-    pub(super) renewals: Arc<Renewals>,
-    /// The tasks that look after both, one in each runtime.
-    pub(super) workers: Arc<Workers>,
+    pub(super) holds: Arc<SharedHolds>,
     /// The turns of checks under policies with shards.
     pub(super) turns: Arc<Turns>,
     /// What is wrong with the settings of the limiter.
@@ -40,6 +29,12 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// Makes the holds follow the calls and the queues, after one of them was replaced.
+    pub(super) fn connect_holds(&mut self) {
+        let (calls, queues) = (Arc::clone(&self.calls), Arc::clone(&self.queues));
+        self.holds = Arc::new(self.holds.with(calls, queues));
+    }
+
     /// Refuses a check whose settings, or those of the limiter, have a mistake: a part of its limits would be missing.
     #[inline]
     pub(super) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
@@ -57,8 +52,8 @@ impl Core {
         purpose: Purpose,
         span: Option<Box<CheckSpan>>,
     ) -> Decision {
-        self.look_after_holds();
-        self.calls.on_verdict(check, verdict, purpose, span, |check| self.release_uncertain(check))
+        self.holds.look_after();
+        self.calls.on_verdict(check, verdict, purpose, span, |check| self.holds.release_uncertain(check))
     }
 
     /// Ends a check that got no verdict, whose caller handles errors.
@@ -70,7 +65,7 @@ impl Core {
         purpose: Purpose,
         span: Option<Box<CheckSpan>>,
     ) -> Result<Decision, Error> {
-        self.calls.on_error(check, error, purpose, span, |check| self.release_uncertain(check))
+        self.calls.on_error(check, error, purpose, span, |check| self.holds.release_uncertain(check))
     }
 
     /// Ends a check that got no verdict, by the failure policy of a layer.
@@ -82,7 +77,7 @@ impl Core {
         failure: FailurePolicy,
         span: Option<Box<CheckSpan>>,
     ) -> Decision {
-        self.calls.apply_failure_policy(check, error, failure, span, |check| self.release_uncertain(check))
+        self.calls.apply_failure_policy(check, error, failure, span, |check| self.holds.release_uncertain(check))
     }
 
     /// Warns once if pauses were given up, because too many keys were paused.
@@ -92,11 +87,5 @@ impl Core {
         {
             listener.on_event(&Event::Warning(Warning::pauses_full(keys)));
         }
-    }
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.calls.fmt(f)
     }
 }

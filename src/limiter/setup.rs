@@ -6,7 +6,7 @@ use crate::{
     calls::Calls,
     error::{ConfigError, FirstMistake},
     fallback::{Fallback, Instances},
-    limiter::{core::Core, handle::Limiter},
+    limiter::{acquire::queues::Queues, core::Core, handle::Limiter, hold::SharedHolds},
     observe::{self, Notices, Observer},
     store::{MemoryStore, Store},
 };
@@ -17,13 +17,12 @@ impl Limiter {
     ///
     /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
     pub fn new(store: impl Store) -> Self {
+        let (calls, queues) = (Arc::new(Calls::new(store)), Arc::<Queues>::default());
         let core = Core {
-            calls: Arc::new(Calls::new(store)),
-            queues: Arc::default(),
+            holds: Arc::new(SharedHolds::new(Arc::clone(&calls), queues.clone())),
+            calls,
+            queues,
             leases: Arc::default(),
-            ends: Arc::default(),
-            renewals: Arc::default(),
-            workers: Arc::default(),
             turns: Arc::default(),
             mistake: FirstMistake::default(),
         };
@@ -117,6 +116,7 @@ impl Limiter {
         if let Some(breakers) = &calls.breakers {
             breakers.set_observer(listener);
         }
+        Arc::make_mut(&mut self.core).connect_holds();
         self
     }
 
@@ -230,6 +230,7 @@ impl Limiter {
         // Earlier clones have no fallback, and their waiters ask for themselves.
         let core = Arc::make_mut(&mut self.core);
         core.queues = Arc::new(core.queues.anew());
+        core.connect_holds();
         self
     }
 }

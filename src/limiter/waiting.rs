@@ -33,7 +33,7 @@ impl Waiting {
     pub(super) fn new(core: &Arc<Core>, route: Route, verdict: Pending<Verdict>, span: Option<Box<CheckSpan>>) -> Self {
         let verdict = match route {
             Route::Direct => {
-                core.look_after_holds();
+                core.holds.look_after();
                 Awaited::Store(CheckCall::new(verdict))
             }
             Route::Shards | Route::Lease => Awaited::Detour(verdict),

@@ -147,7 +147,9 @@ impl Limiter {
         if per_key == 0 || in_all == 0 {
             return self.mistaken("no caller could wait with a bound of 0 waiters; use at least 1");
         }
-        Arc::make_mut(&mut self.core).queues = Arc::new(Queues::new(per_key, in_all));
+        let core = Arc::make_mut(&mut self.core);
+        core.queues = Arc::new(Queues::new(per_key, in_all));
+        core.connect_holds();
         self
     }
 }

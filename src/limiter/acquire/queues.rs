@@ -14,13 +14,16 @@ use crate::{
     decision::Decision,
     error::Error,
     key::Key,
-    limiter::acquire::{
-        forecast::after,
-        paused_keys::PausedKeys,
-        queue::{Group, Queue, Step},
-        queue_id::QueueId,
-        seat::Dispatching,
-        waiter::{Reply, Waiter},
+    limiter::{
+        acquire::{
+            forecast::after,
+            paused_keys::PausedKeys,
+            queue::{Group, Queue, Step},
+            queue_id::QueueId,
+            seat::Dispatching,
+            waiter::{Reply, Waiter},
+        },
+        hold::OnChangedCount,
     },
     policy::Policy,
     runtime::random::RandomMap,
@@ -242,15 +245,6 @@ impl Queues {
         }
     }
 
-    /// Wakes the waiters of a key, because a hold has ended whose units they may get.
-    pub(in crate::limiter) fn hold_ended(&self, key: &Key, policy: &Policy) {
-        if self.is_used.load(Ordering::Acquire) {
-            for id in QueueId::both(key, policy) {
-                self.with(&id, Queue::hold_ended);
-            }
-        }
-    }
-
     /// New queues with the same bounds.
     pub(in crate::limiter) fn anew(&self) -> Self {
         Self::new(self.max_per_key, self.max_in_all)
@@ -258,6 +252,20 @@ impl Queues {
 
     fn with<T>(&self, id: &QueueId, work: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         self.table().with(id, work)
+    }
+}
+
+impl OnChangedCount for Queues {
+    fn hold_ended(&self, key: &Key, policy: &Policy) {
+        if self.is_used.load(Ordering::Acquire) {
+            for id in QueueId::both(key, policy) {
+                self.with(&id, Queue::hold_ended);
+            }
+        }
+    }
+
+    fn charged_late(&self, key: &Key, policy: &Policy) {
+        self.forget(key, policy);
     }
 }
 

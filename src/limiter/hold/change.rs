@@ -13,7 +13,7 @@ use crate::{
     check::Charge,
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
-    limiter::{core::Core, hold::ending::Ending},
+    limiter::hold::{ending::Ending, shared::SharedHolds},
     observe::{Event, HoldEnd, HoldEndEvent, ObservedKey},
     store::{Answer, Pending},
 };
@@ -54,7 +54,7 @@ impl Change {
     }
 }
 
-impl Core {
+impl SharedHolds {
     /// Changes a hold in the store, behind the breaker and within the deadline.
     pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
         let mut call = Change::UNSENT;
@@ -82,7 +82,7 @@ impl Core {
     ) -> SettleAnswer {
         let Some(fallback) = &self.calls.fallback else { return SettleAnswer::NotHeld };
         let settlement = fallback.change_hold(&ending.hold, ending.change());
-        self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
+        self.waiters.hold_ended(&ending.hold.key, &ending.hold.policy);
         let is_settled = settlement == SettleAnswer::Settled;
         self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
         // The store has charged nothing for a hold that it has not made, also if the hold has ended too early.
@@ -127,7 +127,7 @@ impl Core {
             }
             Err(_) => HoldEnd::Unanswered,
         };
-        self.queues.hold_ended(&ending.hold.key, &ending.hold.policy);
+        self.waiters.hold_ended(&ending.hold.key, &ending.hold.policy);
         self.report_hold_end(ending, end);
     }
 

@@ -9,13 +9,11 @@ use crate::{
     decision::Decision,
     error::Error,
     hold::{OpenHold, SettleAnswer},
-    limiter::{
-        core::Core,
-        hold::{
-            ending::Ending,
-            renewals::RenewedHold,
-            settle::{SettleFuture, merged},
-        },
+    limiter::hold::{
+        ending::Ending,
+        renewals::RenewedHold,
+        settle::{SettleFuture, merged},
+        shared::SharedHolds,
     },
     observe::HoldEnd,
     policy::{Policy, Unsettled},
@@ -115,7 +113,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 #[must_use = "a hold that is dropped ends as its policy says"]
 pub struct Hold {
     /// `None` if nothing is held.
-    core: Option<Arc<Core>>,
+    shared: Option<Arc<SharedHolds>>,
     /// The runtime in which the hold was made. Used if the handle is dropped outside of a runtime.
     runtime: Option<Handle>,
     decision: Decision,
@@ -125,19 +123,19 @@ pub struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(core: Arc<Core>, decision: Decision, open: OpenHolds) -> Self {
+    pub(super) fn new(shared: Arc<SharedHolds>, decision: Decision, open: OpenHolds) -> Self {
         let runtime = if open.is_empty() { None } else { Handle::try_current().ok() };
         let is_local = decision.source() == Source::Local;
         let slots = open.iter().filter(|(hold, _)| hold.policy.is_concurrent());
-        let renewals = slots.filter_map(|(hold, _)| core.renew(hold, is_local, None)).collect();
-        Self { core: Some(core), runtime, decision, open, renewals }
+        let renewals = slots.filter_map(|(hold, _)| shared.renew(hold, is_local, None)).collect();
+        Self { shared: Some(shared), runtime, decision, open, renewals }
     }
 
     /// Moves the hold to the current runtime: another one has made it, and may end.
     pub(in crate::limiter) fn move_here(mut self) -> Self {
-        if let (Some(core), Ok(here)) = (&self.core, Handle::try_current()) {
+        if let (Some(shared), Ok(here)) = (&self.shared, Handle::try_current()) {
             let due = self.renewals.iter().filter_map(|renewal| renewal.move_to(here.id())).min();
-            core.work_at(due);
+            shared.work_at(due);
             self.runtime = Some(here);
         }
         self
@@ -145,7 +143,7 @@ impl Hold {
 
     /// The handle of a request that a failure policy has let pass.
     pub(crate) fn of_nothing(decision: Decision) -> Self {
-        Self { core: None, runtime: None, decision, open: OpenHolds::new(), renewals: SmallVec::new() }
+        Self { shared: None, runtime: None, decision, open: OpenHolds::new(), renewals: SmallVec::new() }
     }
 
     /// The decision that has made the hold.
@@ -226,11 +224,11 @@ impl Hold {
     /// The future may be dropped at any time. The hold may or may not have been renewed.
     pub async fn renew(&self) -> Result<SettleAnswer, Error> {
         let mut whole = SettleAnswer::NotHeld;
-        if let Some(core) = &self.core {
+        if let Some(shared) = &self.shared {
             for (hold, _) in &self.open {
-                let settlement = match (&core.calls.fallback, self.decision.source()) {
+                let settlement = match (&shared.calls.fallback, self.decision.source()) {
                     (Some(fallback), Source::Local) => fallback.renew_own_hold(hold),
-                    _ => core.renew_hold(hold).await?,
+                    _ => shared.renew_hold(hold).await?,
                 };
                 whole = merged(whole, settlement);
             }
@@ -242,7 +240,7 @@ impl Hold {
     fn end(&mut self, actual: impl Fn(&OpenHold, u32) -> u32, cause: Option<HoldEnd>) -> SettleFuture {
         let open = mem::take(&mut self.open);
         self.renewals.clear();
-        let Some(core) = self.core.take().filter(|_| !open.is_empty()) else {
+        let Some(shared) = self.shared.take().filter(|_| !open.is_empty()) else {
             return SettleFuture::answered(SettleAnswer::NotHeld);
         };
         let endings = open.into_iter().map(|(hold, held)| {
@@ -251,10 +249,10 @@ impl Hold {
         });
         match self.decision.source() {
             Source::Local => {
-                let settle = |ending| core.end_local_hold(ending, self.decision.is_owed(), self.runtime.as_ref());
+                let settle = |ending| shared.end_local_hold(ending, self.decision.is_owed(), self.runtime.as_ref());
                 SettleFuture::answered(endings.map(settle).fold(SettleAnswer::NotHeld, merged))
             }
-            _ => SettleFuture::new(core.clone(), self.runtime.take(), endings),
+            _ => SettleFuture::new(shared.clone(), self.runtime.take(), endings),
         }
     }
 }

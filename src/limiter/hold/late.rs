@@ -11,16 +11,13 @@ use tokio::runtime::Handle;
 
 use crate::{
     check::Charge,
-    limiter::{
-        core::Core,
-        hold::{ending::Ending, handle::is_released},
-    },
+    limiter::hold::{ending::Ending, handle::is_released, shared::SharedHolds},
     store::CountChange,
 };
 
 /// A charge of units that a settlement was too late for. It is sent once, because a charge by hand is not idempotent.
 struct LateCharge {
-    core: Arc<Core>,
+    shared: Arc<SharedHolds>,
     charge: Charge,
     is_charged: bool,
 }
@@ -28,7 +25,7 @@ struct LateCharge {
 impl LateCharge {
     async fn run(mut self) {
         let Charge { key, policy, cost, .. } = &self.charge;
-        self.is_charged = self.core.calls.change_count(key, policy, CountChange::Record(*cost)).await.is_ok();
+        self.is_charged = self.shared.calls.change_count(key, policy, CountChange::Record(*cost)).await.is_ok();
     }
 }
 
@@ -36,21 +33,21 @@ impl Drop for LateCharge {
     fn drop(&mut self) {
         match self.is_charged {
             true => {
-                if let Some(fallback) = &self.core.calls.fallback {
+                if let Some(fallback) = &self.shared.calls.fallback {
                     fallback.mirror(std::iter::once(&self.charge));
                 }
-                self.core.queues.forget(&self.charge.key, &self.charge.policy);
+                self.shared.waiters.charged_late(&self.charge.key, &self.charge.policy);
             }
             // Refused, of unknown fate, or never sent.
             false => {
-                self.core.ends.given_up.fetch_add(1, Ordering::Relaxed);
-                self.core.ends.look_soon();
+                self.shared.ends.given_up.fetch_add(1, Ordering::Relaxed);
+                self.shared.ends.look_soon();
             }
         }
     }
 }
 
-impl Core {
+impl SharedHolds {
     /// Charges what a late settlement has above the units that the store has charged at the end of its hold, whether or
     /// not they fit. The caller knows that no earlier attempt has settled the hold.
     ///
@@ -62,7 +59,7 @@ impl Core {
             return;
         }
         let charge = Charge::new(ending.hold.key.clone(), ending.hold.policy.clone(), late);
-        let late = LateCharge { core: Arc::clone(self), charge, is_charged: false };
+        let late = LateCharge { shared: Arc::clone(self), charge, is_charged: false };
         let mut call: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(late.run());
         // A store in this process answers at once, also outside of a runtime.
         let answer = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(&mut Context::from_waker(Waker::noop()))));

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use crate::{
-    limiter::{
-        core::Core,
-        hold::{
-            age::{AgedHold, Owner},
-            request::HeldUnits,
-        },
+    limiter::hold::{
+        age::{AgedHold, Owner},
+        request::HeldUnits,
+        shared::SharedHolds,
     },
     observe::{Event, Warning},
     policy::Policy,
 };
 
-impl Core {
+impl SharedHolds {
     /// Ends the holds of requests that are too old.
     pub(super) fn end_aged_holds(self: &Arc<Self>) {
         for AgedHold { hold, owner } in self.renewals.take_aged() {

@@ -110,11 +110,25 @@ impl Limiter {
     }
 
     fn hold_named(&self, check: Check) -> HoldFuture {
-        let holds = RequestHolds::of(Arc::clone(&self.core), &check);
+        let holds = RequestHolds::of(Arc::clone(&self.core.holds), &check);
         if !holds.is_empty() && !self.core.calls.store.has_holds() {
             return HoldFuture::failed(ConfigError::store_without_holds());
         }
         HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), holds) }
+    }
+
+    /// The holds that `check` asks for; `None` without any.
+    #[inline]
+    pub(crate) fn holds_of(&self, check: &Check) -> Option<RequestHolds> {
+        if check.charges().iter().all(|charge| charge.hold.is_none()) {
+            return None;
+        }
+        Some(RequestHolds::of(Arc::clone(&self.core.holds), check))
+    }
+
+    /// Whether the store has holds.
+    pub(crate) fn has_holds(&self) -> bool {
+        self.core.calls.store.has_holds()
     }
 }
 
@@ -125,7 +139,7 @@ impl Core {
         check: Check,
         purpose: Purpose,
     ) -> Result<HoldAnswer, Error> {
-        let mut asked = AskedHolds { waiting: None, holds: RequestHolds::of(Arc::clone(self), &check) };
+        let mut asked = AskedHolds { waiting: None, holds: RequestHolds::of(Arc::clone(&self.holds), &check) };
         let decision = self.ask_from(&mut asked.waiting, check, purpose).await?;
         Ok(into_held(asked.holds.take(), decision))
     }
@@ -169,10 +183,10 @@ enum State {
 }
 
 fn into_held(holds: RequestHolds, decision: Decision) -> HoldAnswer {
-    let (core, open) = holds.into_open(&decision);
-    core.look_after_holds();
+    let (shared, open) = holds.into_open(&decision);
+    shared.look_after();
     match decision.is_allowed() {
-        true => HoldAnswer::Open(Hold::new(core, decision, open)),
+        true => HoldAnswer::Open(Hold::new(shared, decision, open)),
         false => HoldAnswer::Denied(decision),
     }
 }

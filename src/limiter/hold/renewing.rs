@@ -13,20 +13,18 @@ use tokio::{
 use crate::{
     error::Error,
     hold::{OpenHold, SettleAnswer},
-    limiter::{
-        core::Core,
-        hold::{
-            age::{Age, Owner},
-            renewals::RenewedHold,
-            worker::HoldJob,
-        },
+    limiter::hold::{
+        age::{Age, Owner},
+        renewals::RenewedHold,
+        shared::SharedHolds,
+        worker::HoldJob,
     },
 };
 
 /// Largest number of renewals in flight: those of a worker share calls, and leave room for checks.
 const MOST_IN_FLIGHT: usize = 512;
 
-impl Core {
+impl SharedHolds {
     /// Renews a hold until the guard is dropped, where it was made, or in another runtime that takes part.
     ///
     /// When the hold reaches its longest age, it is not renewed any more, and its `owner` ends it. Without a tokio
@@ -76,11 +74,11 @@ impl Drop for Running {
 }
 
 /// Renews one hold after the other, until the queue is empty.
-async fn renew_all(core: Arc<Core>, _running: Running) {
-    while let Some((hold, is_local)) = core.renewals.take() {
+async fn renew_all(shared: Arc<SharedHolds>, _running: Running) {
+    while let Some((hold, is_local)) = shared.renewals.take() {
         let sent = Instant::now();
-        let result = core.renew_once(&hold, is_local).await;
-        core.renewals.on_renewed(hold.id, sent, &result);
+        let result = shared.renew_once(&hold, is_local).await;
+        shared.renewals.on_renewed(hold.id, sent, &result);
         // A store that answers at once must not keep the thread from other tasks.
         tokio::task::yield_now().await;
     }

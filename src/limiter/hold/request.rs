@@ -9,15 +9,12 @@ use crate::{
     check::Check,
     decision::Decision,
     hold::OpenHold,
-    limiter::{
-        core::Core,
-        handle::Limiter,
-        hold::{
-            age::{Charged, Claim, OnLongest, Origin, Owner},
-            ending::Ending,
-            handle::{OpenHolds, is_released},
-            renewals::RenewedHold,
-        },
+    limiter::hold::{
+        age::{Charged, Claim, OnLongest, Origin, Owner},
+        ending::Ending,
+        handle::{OpenHolds, is_released},
+        renewals::RenewedHold,
+        shared::SharedHolds,
     },
     observe::{Event, HoldEnd, Warning},
     policy::Policy,
@@ -27,7 +24,7 @@ use crate::{
 /// The holds of a check: asked for, and then held if the check was allowed.
 #[derive(Debug)]
 pub(crate) struct RequestHolds {
-    core: Arc<Core>,
+    shared: Arc<SharedHolds>,
     units: Units,
     /// The policies of all holds that the check asks for.
     asked: SmallVec<[Policy; 1]>,
@@ -55,36 +52,20 @@ impl HeldUnits {
     }
 }
 
-impl Limiter {
-    /// The holds that `check` asks for; `None` without any.
-    #[inline]
-    pub(crate) fn holds_of(&self, check: &Check) -> Option<RequestHolds> {
-        if check.charges().iter().all(|charge| charge.hold.is_none()) {
-            return None;
-        }
-        Some(RequestHolds::of(Arc::clone(&self.core), check))
-    }
-
-    /// Whether the store has holds.
-    pub(crate) fn has_holds(&self) -> bool {
-        self.core.calls.store.has_holds()
-    }
-}
-
 impl RequestHolds {
     /// The holds that `check` asks for.
-    pub(super) fn of(core: Arc<Core>, check: &Check) -> Self {
+    pub(in crate::limiter) fn of(shared: Arc<SharedHolds>, check: &Check) -> Self {
         let units = check.holds().map(|(number, hold, held)| HeldUnits { number, ..HeldUnits::new(hold, held) });
         let origin = Origin { runtime: Handle::try_current().ok(), is_made: false, local: None };
         let units: Units = units.collect();
         let asked = units.iter().map(|units| units.hold.policy.clone()).collect();
-        Self { core, units, asked, origin }
+        Self { shared, units, asked, origin }
     }
 
-    /// The core, and the holds that an allowed check has made.
-    pub(super) fn into_open(mut self, decision: &Decision) -> (Arc<Core>, OpenHolds) {
+    /// What holds share, and the holds that an allowed check has made.
+    pub(super) fn into_open(mut self, decision: &Decision) -> (Arc<SharedHolds>, OpenHolds) {
         self.retain_held(decision);
-        (self.core, self.units.into_iter().map(|units| (units.hold, units.held)).collect())
+        (self.shared, self.units.into_iter().map(|units| (units.hold, units.held)).collect())
     }
 
     /// Whether nothing is held.
@@ -104,8 +85,8 @@ impl RequestHolds {
 
     /// What reports a name on the bill that is not one of a policy, if the report is due.
     pub(crate) fn name_report(&self) -> Option<NameReport> {
-        let is_due = self.core.calls.listener.is_some() && self.core.renewals.unknown_name.is_due();
-        is_due.then(|| NameReport { core: Arc::clone(&self.core), known: Vec::new() })
+        let is_due = self.shared.calls.listener.is_some() && self.shared.renewals.unknown_name.is_due();
+        is_due.then(|| NameReport { shared: Arc::clone(&self.shared), known: Vec::new() })
     }
 
     /// A shadow charge that did not fit is not held, and neither is anything without a verdict: what the store may have
@@ -130,14 +111,14 @@ impl RequestHolds {
                 origin: self.origin.clone(),
                 claim: Claim::default(),
             });
-            *renewal = self.core.renew(hold, local.is_some(), owner);
+            *renewal = self.shared.renew(hold, local.is_some(), owner);
         }
     }
 
     /// Takes all holds out.
     pub(crate) fn take(&mut self) -> Self {
         let (units, asked) = (mem::take(&mut self.units), mem::take(&mut self.asked));
-        Self { core: Arc::clone(&self.core), units, asked, origin: self.origin.clone() }
+        Self { shared: Arc::clone(&self.shared), units, asked, origin: self.origin.clone() }
     }
 
     /// Ends the holds for which `charged` returns what is charged, in the background. Keeps the others, and the slots
@@ -169,7 +150,7 @@ impl RequestHolds {
         for (units, charged) in units {
             // A hold that was too old has ended.
             if units.renewal.as_ref().is_none_or(RenewedHold::claim) {
-                self.core.end_units(units, charged, false, &self.origin);
+                self.shared.end_units(units, charged, false, &self.origin);
             }
         }
     }
@@ -178,7 +159,7 @@ impl RequestHolds {
 /// Reports a cost on a bill under a name that no policy has.
 #[derive(Debug)]
 pub(crate) struct NameReport {
-    core: Arc<Core>,
+    shared: Arc<SharedHolds>,
     /// The names of the policies that have held units for the request.
     known: Vec<String>,
 }
@@ -191,13 +172,13 @@ impl NameReport {
 
     /// Reports a name once for a limiter.
     pub(crate) fn report(self, name: &str) {
-        if let (Some(listener), true) = (&self.core.calls.listener, self.core.renewals.unknown_name.claim()) {
+        if let (Some(listener), true) = (&self.shared.calls.listener, self.shared.renewals.unknown_name.claim()) {
             listener.on_event(&Event::Warning(Warning::unknown_name_on_bill(name, &self.known)));
         }
     }
 }
 
-impl Core {
+impl SharedHolds {
     /// Ends one hold of a request in the background.
     pub(super) fn end_units(self: &Arc<Self>, units: HeldUnits, charged: Charged, is_too_long: bool, origin: &Origin) {
         let HeldUnits { hold, held, renewal, .. } = units;

@@ -16,14 +16,12 @@ use crate::{
     clock::{Clock, SystemClock},
     error::Error,
     hold::SettleAnswer,
-    limiter::{
-        core::Core,
-        hold::{
-            change::Change,
-            domain::{Kept, Sent},
-            ending::Ending,
-            worker::HoldJob,
-        },
+    limiter::hold::{
+        change::Change,
+        domain::{Kept, Sent},
+        ending::Ending,
+        shared::SharedHolds,
+        worker::HoldJob,
     },
     observe::{Event, HoldEnd, Warning},
     runtime::deadline::within,
@@ -42,7 +40,7 @@ const NOTICE_US: u64 = 60_000_000;
 
 /// The task of an end.
 struct Sending {
-    core: Arc<Core>,
+    shared: Arc<SharedHolds>,
     domain: usize,
     number: u64,
     attempt: u32,
@@ -53,10 +51,10 @@ struct Sending {
 impl Sending {
     async fn run(mut self, ending: Arc<Ending>, mut call: Change) {
         self.is_polled = true;
-        let answer = poll_fn(|cx| call.poll(&self.core.calls, &ending.hold, ending.change(), cx)).await;
+        let answer = poll_fn(|cx| call.poll(&self.shared.calls, &ending.hold, ending.change(), cx)).await;
         self.is_done = true;
         drop(call);
-        self.core.on_background_answer(self.domain, self.number, &answer);
+        self.shared.on_background_answer(self.domain, self.number, &answer);
     }
 }
 
@@ -67,13 +65,13 @@ impl Drop for Sending {
         }
         match thread::panicking() {
             // The same change would panic again.
-            true => self.core.ends.forget(self.domain, self.number),
-            false => self.core.ends.on_abort(self.domain, self.number, self.attempt, self.is_polled),
+            true => self.shared.ends.forget(self.domain, self.number),
+            false => self.shared.ends.on_abort(self.domain, self.number, self.attempt, self.is_polled),
         }
     }
 }
 
-impl Core {
+impl SharedHolds {
     /// Ends a hold without a caller that waits: at once if the store answers at once, otherwise in the background.
     ///
     /// Destructors call this, also while a request unwinds. So a panic of the store is contained, and the end is sent
@@ -130,7 +128,7 @@ impl Core {
 
     fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Change) -> impl Future<Output = ()> + Send + use<> {
         let Sent { number, attempt, ending } = sent;
-        Sending { core: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }.run(ending, call)
+        Sending { shared: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }.run(ending, call)
     }
 
     /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.
@@ -195,7 +193,7 @@ impl Core {
     /// Looks after the ends of holds if they are due, so that what another runtime has left is sent with the next use.
     /// The current runtime then also renews what an ended one has held.
     #[inline]
-    pub(in crate::limiter) fn look_after_holds(self: &Arc<Self>) {
+    pub(in crate::limiter) fn look_after(self: &Arc<Self>) {
         if self.ends.is_due() {
             let next = [self.look_after_ends(), self.renewals.next_orphan()];
             self.work_at(next.into_iter().flatten().min());
@@ -245,7 +243,7 @@ impl Core {
                 if self.ends.is_quiet() {
                     return;
                 }
-                self.look_after_holds();
+                self.look_after();
                 match within(step, answer).await {
                     Some(()) => silence = Duration::ZERO,
                     None => silence += step,

@@ -15,10 +15,7 @@ use tokio::runtime::Handle;
 use crate::{
     error::Error,
     hold::{OpenHold, SettleAnswer},
-    limiter::{
-        core::Core,
-        hold::{change::Change, ending::Ending},
-    },
+    limiter::hold::{change::Change, ending::Ending, shared::SharedHolds},
 };
 
 /// The future of a [`SettleAnswer`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
@@ -35,7 +32,7 @@ use crate::{
 pub struct SettleFuture {
     /// The ends that have no answer yet.
     unanswered: SmallVec<[(Ending, Change); 1]>,
-    core: Option<Arc<Core>>,
+    shared: Option<Arc<SharedHolds>>,
     /// The runtime of the hold. Used if the future is dropped outside of a runtime.
     runtime: Option<Handle>,
     result: Result<SettleAnswer, Error>,
@@ -44,14 +41,18 @@ pub struct SettleFuture {
 
 impl SettleFuture {
     /// The settlement of holds in the store.
-    pub(super) fn new(core: Arc<Core>, runtime: Option<Handle>, endings: impl Iterator<Item = Ending>) -> Self {
+    pub(super) fn new(
+        shared: Arc<SharedHolds>,
+        runtime: Option<Handle>,
+        endings: impl Iterator<Item = Ending>,
+    ) -> Self {
         let unanswered = endings.map(|ending| (ending, Change::UNSENT)).collect();
-        Self { unanswered, core: Some(core), runtime, result: Ok(SettleAnswer::NotHeld), is_done: false }
+        Self { unanswered, shared: Some(shared), runtime, result: Ok(SettleAnswer::NotHeld), is_done: false }
     }
 
     /// The settlement of a block of a lease. `is_uncertain`: the process does not know if the store holds it.
     pub(in crate::limiter) fn of_block(
-        core: Arc<Core>,
+        shared: Arc<SharedHolds>,
         runtime: Option<Handle>,
         hold: OpenHold,
         held: u32,
@@ -59,13 +60,13 @@ impl SettleFuture {
         is_uncertain: bool,
     ) -> Self {
         let ending = Ending { hold, held, actual, cause: None, is_uncertain };
-        Self::new(core, runtime, iter::once(ending))
+        Self::new(shared, runtime, iter::once(ending))
     }
 
     /// A settlement that needs no store.
     pub(super) fn answered(settlement: SettleAnswer) -> Self {
         let unanswered = SmallVec::new();
-        Self { unanswered, core: None, runtime: None, result: Ok(settlement), is_done: false }
+        Self { unanswered, shared: None, runtime: None, result: Ok(settlement), is_done: false }
     }
 
     /// Merges the answer to one end into the result: an error, before a hold that had ended, before a settlement.
@@ -93,21 +94,21 @@ impl Future for SettleFuture {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         assert!(!this.is_done, "a SettleFuture was polled after it had returned its result");
-        if let Some(core) = this.core.clone() {
+        if let Some(shared) = this.shared.clone() {
             let mut number = 0;
             while let Some((ending, call)) = this.unanswered.get_mut(number) {
-                let Poll::Ready(answer) = call.poll(&core.calls, &ending.hold, ending.change(), cx) else {
+                let Poll::Ready(answer) = call.poll(&shared.calls, &ending.hold, ending.change(), cx) else {
                     number += 1;
                     continue;
                 };
                 let (ending, _) = this.unanswered.remove(number);
-                core.on_end_answer(ending, &answer);
+                shared.on_end_answer(ending, &answer);
                 this.merge(answer);
             }
             if !this.unanswered.is_empty() {
                 return Poll::Pending;
             }
-            core.look_after_holds();
+            shared.look_after();
         }
         this.is_done = true;
         Poll::Ready(mem::replace(&mut this.result, Ok(SettleAnswer::NotHeld)))
@@ -116,11 +117,11 @@ impl Future for SettleFuture {
 
 impl Drop for SettleFuture {
     fn drop(&mut self) {
-        if let Some(core) = self.core.take() {
+        if let Some(shared) = self.shared.take() {
             for (ending, call) in self.unanswered.drain(..) {
                 match call.is_unsent() {
-                    true => core.end_hold_in_background(ending, self.runtime.as_ref()),
-                    false => core.send_in_background(ending, call, false, self.runtime.as_ref()),
+                    true => shared.end_hold_in_background(ending, self.runtime.as_ref()),
+                    false => shared.send_in_background(ending, call, false, self.runtime.as_ref()),
                 }
             }
         }

@@ -55,7 +55,7 @@ impl Limiter {
         drop(settle(core, ended));
         let time: Duration = core.calls.store.deadline() * LONGEST_CLOSE;
         if within(time, core.leases.quiet()).await.is_some() {
-            core.ends_answered(time).await;
+            core.holds.ends_answered(time).await;
         }
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
     let mut given = Given::new();
     for Ended { hold, units, spent, is_uncertain } in ended {
         let block = (hold.key.clone(), hold.policy.clone());
-        let settlement = SettleFuture::of_block(Arc::clone(core), runtime.clone(), hold, units, spent, is_uncertain);
+        let settlement =
+            SettleFuture::of_block(Arc::clone(&core.holds), runtime.clone(), hold, units, spent, is_uncertain);
         let mut settlement = Box::pin(settlement);
         // The first poll sends the settlement, so that it shares a call of the store with what is sent next.
         match (settlement.as_mut().poll(&mut Context::from_waker(Waker::noop())), &runtime) {
@@ -54,7 +55,7 @@ pub(super) fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
 pub(super) fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
     for Ended { hold, units, spent, is_uncertain } in ended {
         // A settlement that is dropped before its first poll is sent in the background.
-        drop(SettleFuture::of_block(Arc::clone(core), None, hold, units, spent, is_uncertain));
+        drop(SettleFuture::of_block(Arc::clone(&core.holds), None, hold, units, spent, is_uncertain));
     }
 }
 

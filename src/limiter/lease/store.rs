@@ -69,7 +69,7 @@ async fn judge_call(
     time: Duration,
 ) -> Result<Verdict, Error> {
     // What ended runtimes have left, and those that stand still, reaches the store with this check.
-    core.look_after_holds();
+    core.holds.look_after();
     sweep(core);
     let budget = Budget::of(time);
     let first = call.answer(core, check, purpose, time).await?;
