@@ -18,6 +18,7 @@ use self::held_counts::HeldCounts;
 use crate::{
     breaker::{Breakers, CallOutcome, Permit},
     check::Check,
+    decision::Decision,
     error::Error,
     failure::FailurePolicy,
     fallback::Fallback,
@@ -146,6 +147,15 @@ impl Calls {
 
     pub(crate) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
         key.map_or(0, |key| self.store.failure_domain_of(key))
+    }
+
+    /// Reports the near limits that an allowed check has reached. One check may charge for several callers, and only
+    /// the whole of it shows what it has reached.
+    pub(crate) fn report_near_limits(&self, check: Option<&Check>, decision: &Decision) {
+        if let (Some(observer), Some(check)) = (&self.observer, check) {
+            let keys = check.charges().iter().map(|charge| &charge.key);
+            self.near_limits.report(&**observer, keys, decision);
+        }
     }
 
     /// Notes a verdict for the notices and for the debts of the fallback: the store answers.

@@ -43,42 +43,29 @@ impl Calls {
         Decision::new(check, verdict)
     }
 
-    /// Ends a check that got no verdict, whose caller handles errors.
+    /// Ends a check that got no verdict: by the failure policy of a layer, or with an error that the caller handles.
+    /// `release` is called if the store may hold units for a check that does not pass.
     #[cold]
     pub(crate) fn on_error(
         self: &Arc<Self>,
         check: &Check,
         error: Error,
         purpose: Purpose,
+        failure: Option<FailurePolicy>,
         span: Option<Box<CheckSpan>>,
         release: impl FnOnce(&Check),
     ) -> Result<Decision, Error> {
-        let mut result = self.without_verdict(check, error, purpose, None, span.as_deref(), release);
+        let mut result = self.without_verdict(check, error, purpose, failure, span.as_deref(), release);
         if let (true, Ok(decision)) = (purpose.is_peek(), &mut result) {
             decision.answer_peek();
+        }
+        if let Some(failure) = failure {
+            result = Ok(failure.resolve(result));
         }
         if let Some(span) = span {
             span.end(result.as_ref().ok());
         }
         result
-    }
-
-    /// Ends a check that got no verdict, by the failure policy of a layer.
-    #[cold]
-    pub(crate) fn apply_failure_policy(
-        self: &Arc<Self>,
-        check: &Check,
-        error: Error,
-        failure: FailurePolicy,
-        span: Option<Box<CheckSpan>>,
-        release: impl FnOnce(&Check),
-    ) -> Decision {
-        let result = self.without_verdict(check, error, failure.into(), Some(failure), span.as_deref(), release);
-        let decision = failure.resolve(result);
-        if let Some(span) = span {
-            span.end(Some(&decision));
-        }
-        decision
     }
 
     /// Reports that the store gave no verdict, and asks the local fallback if the check uses it. A check under shadow

@@ -1,8 +1,10 @@
-//! The future of a check whose caller handles errors itself.
+//! The futures of a check: of one whose caller handles errors, and of one of the middleware, which always ends in a
+//! decision: without a verdict, the failure policy decides.
 
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -13,7 +15,9 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
+    failure::FailurePolicy,
     limiter::{core::Core, waiting::Waiting},
+    observe::CheckSpan,
     store::Answer,
 };
 
@@ -53,6 +57,8 @@ pub struct CheckFuture {
     core: Arc<Core>,
     check: Check,
     purpose: Purpose,
+    /// Whether observers see the check.
+    is_seen: bool,
     state: CheckState,
 }
 
@@ -70,7 +76,13 @@ impl CheckFuture {
     #[inline]
     pub(super) fn new(purpose: Purpose, core: Arc<Core>, check: Check) -> Self {
         let accepted = core.validate(&check);
-        Self { core, check, purpose, state: CheckState::Unsent }.unless(accepted)
+        Self { is_seen: true, ..Self::unseen(core, check, purpose) }.unless(accepted)
+    }
+
+    /// A valid check of the limiter itself. Observers do not see it: they see the call for which it is made.
+    #[inline]
+    pub(super) fn unseen(core: Arc<Core>, check: Check, purpose: Purpose) -> Self {
+        Self { core, check, purpose, is_seen: false, state: CheckState::Unsent }
     }
 
     /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict.
@@ -121,7 +133,7 @@ impl CheckFuture {
 
     /// Polls a check that could not be answered at once.
     fn poll_unanswered(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
-        let Self { core, check, purpose, state } = self;
+        let Self { core, check, purpose, state, .. } = self;
         let result = match state {
             CheckState::Waiting(waiting) => match ready!(waiting.poll(core, check, *purpose, cx)) {
                 Ok(verdict) => Ok(core.on_verdict(check, &verdict, *purpose, waiting.take_span())),
@@ -137,6 +149,16 @@ impl CheckFuture {
     }
 }
 
+impl Core {
+    /// Asks for a check of the limiter itself.
+    pub(super) async fn ask(self: &Arc<Self>, check: Check, purpose: Purpose) -> Result<Decision, Error> {
+        let observed = self.calls.observer.is_some().then(|| check.clone());
+        let decision = CheckFuture::unseen(Arc::clone(self), check, purpose).await?;
+        self.calls.report_near_limits(observed.as_ref(), &decision);
+        Ok(decision)
+    }
+}
+
 impl Future for CheckFuture {
     type Output = Result<Decision, Error>;
 
@@ -144,8 +166,8 @@ impl Future for CheckFuture {
         let this = self.get_mut();
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
-        let Self { core, check, purpose, state } = this;
-        let span = core.calls.start_span(check);
+        let Self { core, check, purpose, is_seen, state } = this;
+        let span = if *is_seen { core.calls.start_span(check) } else { None };
         let route = core.route(check);
         match core.send(route, check, *purpose, true) {
             // By reference, because a verdict is large to move.
@@ -162,5 +184,61 @@ impl Future for CheckFuture {
 impl fmt::Debug for CheckFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CheckFuture")
+    }
+}
+
+/// A check that the store has received.
+pub(crate) enum Sent {
+    /// The store answered without waiting.
+    Decided(Decision),
+    Waiting(DecisionFuture),
+}
+
+/// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
+/// verdict.
+pub(super) fn decide(
+    core: &Arc<Core>,
+    check: &mut Check,
+    failure: FailurePolicy,
+    span: Option<Box<CheckSpan>>,
+) -> Sent {
+    let route = core.route(check);
+    match core.send(route, check, failure.into(), true) {
+        // By reference, because a verdict is large to move.
+        Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
+        Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
+        Answer::Pending(verdict) => {
+            let waiting = Waiting::new(core, route, verdict, span);
+            let check = mem::replace(check, Check::empty());
+            Sent::Waiting(DecisionFuture { core: Arc::clone(core), check, failure, waiting })
+        }
+    }
+}
+
+/// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.
+#[must_use = "the check is not sent before the future is polled"]
+pub(crate) struct DecisionFuture {
+    core: Arc<Core>,
+    check: Check,
+    failure: FailurePolicy,
+    waiting: Waiting,
+}
+
+impl DecisionFuture {
+    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.waiting.abandon()
+    }
+}
+
+impl Future for DecisionFuture {
+    type Output = Decision;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
+        let Self { core, check, failure, waiting } = self.get_mut();
+        Poll::Ready(match ready!(waiting.poll(core, check, (*failure).into(), cx)) {
+            Ok(verdict) => core.on_verdict(check, &verdict, (*failure).into(), waiting.take_span()),
+            Err(error) => core.apply_failure_policy(check, error, *failure, waiting.take_span()),
+        })
     }
 }

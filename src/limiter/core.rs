@@ -1,15 +1,21 @@
 //! The core of a limiter: its calls, and the state of the ways in which checks are asked.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    calls::{Calls, Purpose},
+    calls::{Calls, CheckCall, Purpose},
     check::Check,
     decision::Decision,
     error::{ConfigError, Error, FirstMistake},
     failure::FailurePolicy,
-    limiter::{acquire::queues::Queues, hold::SharedHolds, lease::table::Leases, sharded::turn::Turns},
+    limiter::{
+        acquire::queues::Queues,
+        hold::SharedHolds,
+        lease::table::Leases,
+        sharded::{self, turn::Turns},
+    },
     observe::{CheckSpan, Event, Warning},
+    store::{Answer, Pending},
     verdict::Verdict,
 };
 
@@ -65,7 +71,7 @@ impl Core {
         purpose: Purpose,
         span: Option<Box<CheckSpan>>,
     ) -> Result<Decision, Error> {
-        self.calls.on_error(check, error, purpose, span, |check| self.holds.release_uncertain(check))
+        self.calls.on_error(check, error, purpose, None, span, |check| self.holds.release_uncertain(check))
     }
 
     /// Ends a check that got no verdict, by the failure policy of a layer.
@@ -77,7 +83,8 @@ impl Core {
         failure: FailurePolicy,
         span: Option<Box<CheckSpan>>,
     ) -> Decision {
-        self.calls.apply_failure_policy(check, error, failure, span, |check| self.holds.release_uncertain(check))
+        let release = |check: &Check| self.holds.release_uncertain(check);
+        failure.resolve(self.calls.on_error(check, error, failure.into(), Some(failure), span, release))
     }
 
     /// Warns once if pauses were given up, because too many keys were paused.
@@ -86,6 +93,53 @@ impl Core {
             && let Some(keys) = self.queues.claim_pause_warning()
         {
             listener.on_event(&Event::Warning(Warning::pauses_full(keys)));
+        }
+    }
+}
+
+/// One call of the store, or of two shards of a policy.
+pub(super) enum OneCall {
+    Judged(Result<Verdict, Error>),
+    Store {
+        /// What the store gets, if it is not the check itself.
+        beside: Option<Check>,
+        pending: Pending<Verdict>,
+    },
+    Shards(Pending<Verdict>),
+}
+
+impl OneCall {
+    /// Asks the store. What has to wait is sent at its first poll.
+    pub(super) fn start(core: &Arc<Core>, check: &Check, purpose: Purpose, time: Duration) -> Self {
+        let beside = core.calls.held.check_beside(check);
+        let sent = beside.as_ref().unwrap_or(check);
+        if sent.is_sharded() {
+            return match sharded::ask(&core.calls, &core.turns, sent, purpose, time) {
+                Answer::Ready(result) => Self::Judged(result),
+                Answer::Pending(pending) => Self::Shards(pending),
+            };
+        }
+        match core.calls.store.check(sent) {
+            Answer::Ready(result) => Self::Judged(result),
+            Answer::Pending(pending) => Self::Store { beside, pending },
+        }
+    }
+
+    /// The answer, behind the breaker and within `time`.
+    pub(super) async fn answer(
+        self,
+        core: &Arc<Core>,
+        check: &Check,
+        purpose: Purpose,
+        time: Duration,
+    ) -> Result<Verdict, Error> {
+        match self {
+            Self::Judged(result) => result,
+            Self::Store { beside, pending } => {
+                let sent = beside.as_ref().unwrap_or(check);
+                CheckCall::new(pending).within(time).answer(&core.calls, sent, check, purpose).await
+            }
+            Self::Shards(pending) => pending.await,
         }
     }
 }

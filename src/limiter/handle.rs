@@ -11,9 +11,8 @@ use crate::{
     failure::FailurePolicy,
     key::Key,
     limiter::{
-        check_future::CheckFuture,
+        check_future::{CheckFuture, Sent, decide},
         core::Core,
-        decide::{Sent, decide},
         lease, sharded,
     },
     observe::{CheckSpan, Event, ObservedRequest, Observer, ResetEvent},

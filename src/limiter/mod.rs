@@ -60,15 +60,13 @@
 //! ```
 
 mod acquire;
-mod ask;
 mod by_hand;
 mod check_future;
 mod core;
-mod decide;
 mod handle;
 mod hold;
+mod hold_future;
 mod lease;
-mod one_call;
 mod route;
 mod setup;
 mod sharded;
@@ -77,12 +75,13 @@ mod waiting;
 
 pub(crate) use self::{
     acquire::LONGEST_PAUSE,
-    decide::{DecisionFuture, Sent},
+    check_future::{DecisionFuture, Sent},
     hold::{Charged, NameReport, OnLongest, RequestHolds},
 };
 pub use self::{
     acquire::{Acquire, AcquireFuture, AcquireHold, AcquireHoldFuture},
     check_future::CheckFuture,
     handle::Limiter,
-    hold::{Hold, HoldAnswer, HoldFuture, SettleFuture},
+    hold::{Hold, HoldAnswer, SettleFuture},
+    hold_future::HoldFuture,
 };

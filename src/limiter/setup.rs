@@ -1,4 +1,4 @@
-//! Construction of a limiter: its store, its observers and its local fallback.
+//! Construction of a limiter: its store, its observers and its local fallback. Its end.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::{
     calls::Calls,
     error::{ConfigError, FirstMistake},
     fallback::{Fallback, Instances},
-    limiter::{acquire::queues::Queues, core::Core, handle::Limiter, hold::SharedHolds},
+    limiter::{acquire::queues::Queues, core::Core, handle::Limiter, hold::SharedHolds, lease},
     observe::{self, Notices, Observer},
     store::{MemoryStore, Store},
 };
@@ -232,5 +232,41 @@ impl Limiter {
         core.queues = Arc::new(core.queues.anew());
         core.connect_holds();
         self
+    }
+
+    /// Gives back the units of all [leases](crate::Policy::with_lease), and waits until the ends of all
+    /// [holds](crate::limiter::Hold) have reached the store. Call it before the process ends, after the server has
+    /// finished its requests: otherwise what the last of them have held stays taken until its time-to-live has passed.
+    /// Later checks go to the store.
+    ///
+    /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the
+    /// ends of holds. It gives up as soon as the store has answered none of them for three deadlines. Blocks that are
+    /// not given back, because the store is away or the process is killed, are charged in full after two seconds, or
+    /// when the time-to-live of their policy's [holds](crate::Policy::with_holds) has passed if that is shorter. Other
+    /// holds end as their policies say. Clones of the limiter share its leases and holds. Returns at once without
+    /// leases and holds. Holds whose handles still exist stay open.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, blocks and holds are given back in the background, as long as the runtime runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let per_tenant = Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000)?;
+    /// for _ in 0..1_000 {
+    ///     assert!(limiter.check("tenant:3", &per_tenant, 1).await?.is_allowed());
+    /// }
+    /// limiter.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(&self) {
+        lease::close(&self.core).await;
     }
 }

@@ -141,10 +141,7 @@ impl Core {
         }
         self.queues.charged_beside(&id);
         let decision = self.on_verdict(&mut check.clone(), &verdict, purpose, None);
-        if let Some(observer) = &self.calls.observer {
-            let keys = check.charges().iter().map(|charge| &charge.key);
-            self.calls.near_limits.report(&**observer, keys, &decision);
-        }
+        self.calls.report_near_limits(Some(check), &decision);
         Some(decision)
     }
 }

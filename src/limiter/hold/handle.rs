@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use crate::{
     decision::Decision,
     error::Error,
+    failure::FailurePolicy,
     hold::{OpenHold, SettleAnswer},
     limiter::hold::{
         ending::Ending,
@@ -123,7 +124,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(shared: Arc<SharedHolds>, decision: Decision, open: OpenHolds) -> Self {
+    pub(in crate::limiter) fn new(shared: Arc<SharedHolds>, decision: Decision, open: OpenHolds) -> Self {
         let runtime = if open.is_empty() { None } else { Handle::try_current().ok() };
         let is_local = decision.source() == Source::Local;
         let slots = open.iter().filter(|(hold, _)| hold.policy.is_concurrent());
@@ -274,5 +275,34 @@ pub(super) fn is_released(hold: &OpenHold) -> bool {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").field("decision", &self.decision).field("open", &self.open.len()).finish_non_exhaustive()
+    }
+}
+
+impl FailurePolicy {
+    /// Turns the error of a [hold](crate::Limiter::hold) into a handle that holds nothing, or a denial. What a store
+    /// or a fallback has held is returned unchanged.
+    ///
+    /// The handle of [`Open`](Self::Open) has nothing to settle: its changes are answered with
+    /// [`SettleAnswer::NotHeld`](crate::store::SettleAnswer::NotHeld). Otherwise as [`resolve`](Self::resolve); to use
+    /// the fallback, call [`HoldFuture::fail_local`](crate::limiter::HoldFuture::fail_local).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Error, ErrorKind, FailurePolicy};
+    ///
+    /// let down = Error::new(ErrorKind::Unavailable, "connection refused");
+    /// assert!(FailurePolicy::Open.resolve_hold(Err(down.clone())).is_allowed());
+    /// assert!(!FailurePolicy::Closed.resolve_hold(Err(down)).is_allowed());
+    /// ```
+    pub fn resolve_hold(self, result: Result<HoldAnswer, Error>) -> HoldAnswer {
+        result.unwrap_or_else(|error| {
+            let decision = self.resolve(Err(error));
+            if decision.is_allowed() {
+                HoldAnswer::Open(Hold::of_nothing(decision))
+            } else {
+                HoldAnswer::Denied(decision)
+            }
+        })
     }
 }

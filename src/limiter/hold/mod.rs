@@ -1,29 +1,24 @@
 //! Holds: units that are held until their cost is known.
 //!
-//! `shared` is what the holds of a limiter share. `make` asks for holds, `failure` turns an error into a handle or a
-//! denial, `handle` is what the caller gets, and `settle` is the future that ends a handle. `request` is what the
-//! middleware gets. `change` sends one change to the store, and `late` charges for settlements that come too late.
-//! `ends` keeps the ends of holds until they are answered, in the queues of each failure `domain`, and `sending` sends
-//! them. `renewals` has the holds that are renewed while they are held, and `renewing` renews them; `age` says until
-//! when, and `longest` ends them then. `worker` is what each runtime does for both.
+//! `shared` is what the holds of a limiter share. `handle` is what the caller gets, and `settle` is the future that
+//! ends it. `request` is what the middleware gets. `change` sends one change to the store, and `late` charges for
+//! settlements that come too late. `ends` keeps the ends of holds until they are answered, in the queues of each
+//! failure `domain`, and `sending` sends them. `renewals` has the holds that are renewed while they are held, and `age`
+//! says until when. `renewing` is what each runtime does for ends and renewals.
 
 mod age;
 mod change;
 mod domain;
 mod ending;
 mod ends;
-mod failure;
 mod handle;
 mod late;
-mod longest;
-mod make;
 mod renewals;
 mod renewing;
 mod request;
 mod sending;
 mod settle;
 mod shared;
-mod worker;
 
 pub(super) use self::shared::{OnChangedCount, SharedHolds};
 pub(crate) use self::{
@@ -32,6 +27,5 @@ pub(crate) use self::{
 };
 pub use self::{
     handle::{Hold, HoldAnswer},
-    make::HoldFuture,
     settle::SettleFuture,
 };

@@ -1,4 +1,5 @@
-//! Renewal of open holds.
+//! What each runtime does for holds in the background: ends are sent again, open holds are renewed, and those that have
+//! reached their longest age end.
 
 use std::sync::{
     Arc,
@@ -14,11 +15,14 @@ use crate::{
     error::Error,
     hold::{OpenHold, SettleAnswer},
     limiter::hold::{
-        age::{Age, Owner},
+        age::{Age, AgedHold, Owner},
         renewals::RenewedHold,
+        request::HeldUnits,
         shared::SharedHolds,
-        worker::HoldJob,
     },
+    observe::{Event, Warning},
+    policy::Policy,
+    runtime::workers::Job,
 };
 
 /// Largest number of renewals in flight: those of a worker share calls, and leave room for checks.
@@ -56,6 +60,30 @@ impl SharedHolds {
         next
     }
 
+    /// Ends the holds of requests that are too old.
+    pub(super) fn end_aged_holds(self: &Arc<Self>) {
+        for AgedHold { hold, owner } in self.renewals.take_aged() {
+            self.warn_of_longest(&hold.policy);
+            if let Some(Owner { request, held, origin, claim }) = owner
+                && claim.claim()
+            {
+                let (charged, policy) = (request.charged(&hold.policy), hold.policy.clone());
+                self.end_units(HeldUnits::new(hold, held), charged, true, &origin);
+                request.on_ended(&policy);
+            }
+        }
+    }
+
+    /// Warns once of a hold that has reached its longest age.
+    fn warn_of_longest(&self, policy: &Policy) {
+        if let (Some(listener), Some(longest)) =
+            (&self.calls.listener, policy.holds().and_then(|holds| holds.longest()))
+            && self.renewals.too_long.claim()
+        {
+            listener.on_event(&Event::Warning(Warning::held_too_long(policy.name(), longest)));
+        }
+    }
+
     async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<SettleAnswer, Error> {
         match &self.calls.fallback {
             Some(fallback) if is_local => Ok(fallback.renew_own_hold(hold)),
@@ -81,5 +109,31 @@ async fn renew_all(shared: Arc<SharedHolds>, _running: Running) {
         shared.renewals.on_renewed(hold.id, sent, &result);
         // A store that answers at once must not keep the thread from other tasks.
         tokio::task::yield_now().await;
+    }
+}
+
+/// The job of the worker of a runtime.
+pub(super) struct HoldJob {
+    shared: Arc<SharedHolds>,
+    /// The number of tasks of the runtime that renew holds.
+    renewing: Arc<AtomicUsize>,
+}
+
+impl HoldJob {
+    pub(super) fn new(shared: Arc<SharedHolds>) -> Self {
+        Self { shared, renewing: Arc::default() }
+    }
+}
+
+impl Job for HoldJob {
+    fn run(&self, here: runtime::Id) -> Option<Instant> {
+        let ends = self.shared.look_after_ends();
+        let renewals = self.shared.renew_due_holds(here, &self.renewing);
+        [ends, renewals].into_iter().flatten().min()
+    }
+
+    fn on_runtime_end(&self, ended: runtime::Id) {
+        self.shared.renewals.on_runtime_end(ended);
+        self.shared.ends.look_soon();
     }
 }

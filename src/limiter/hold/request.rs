@@ -63,7 +63,7 @@ impl RequestHolds {
     }
 
     /// What holds share, and the holds that an allowed check has made.
-    pub(super) fn into_open(mut self, decision: &Decision) -> (Arc<SharedHolds>, OpenHolds) {
+    pub(in crate::limiter) fn into_open(mut self, decision: &Decision) -> (Arc<SharedHolds>, OpenHolds) {
         self.retain_held(decision);
         (self.shared, self.units.into_iter().map(|units| (units.hold, units.held)).collect())
     }

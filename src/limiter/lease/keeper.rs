@@ -15,7 +15,7 @@ use crate::{
     calls::Purpose,
     check::Check,
     hold::OpenHold,
-    limiter::{core::Core, one_call::OneCall},
+    limiter::core::{Core, OneCall},
 };
 
 struct Keeper {

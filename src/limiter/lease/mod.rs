@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{
-    close::{give_back, release},
+    close::{close, give_back, release},
     store::judge,
 };
 use self::{state::Spent, waiter::Reply};

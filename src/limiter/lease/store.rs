@@ -15,7 +15,7 @@ use crate::{
     calls::Purpose,
     check::{Charge, Check},
     error::Error,
-    limiter::{core::Core, one_call::OneCall},
+    limiter::core::{Core, OneCall},
     runtime::{deadline::within, drivers::Driver, stalls::Budget},
     store::{Answer, Pending},
     verdict::{Outcome, Verdict},

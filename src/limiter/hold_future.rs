@@ -19,12 +19,7 @@ use crate::{
         check_future::CheckFuture,
         core::Core,
         handle::Limiter,
-        hold::{
-            age::Charged,
-            handle::{Hold, HoldAnswer},
-            request::RequestHolds,
-        },
-        waiting::Waiting,
+        hold::{Charged, Hold, HoldAnswer, RequestHolds},
     },
     policy::Policy,
 };
@@ -114,7 +109,8 @@ impl Limiter {
         if !holds.is_empty() && !self.core.calls.store.has_holds() {
             return HoldFuture::failed(ConfigError::store_without_holds());
         }
-        HoldFuture { state: State::Asked(CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check), holds) }
+        let asked = CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check);
+        HoldFuture { state: State::Asked(asked, holds), dropped: Charged::AsUnsettled }
     }
 
     /// The holds that `check` asks for; `None` without any.
@@ -133,29 +129,14 @@ impl Limiter {
 }
 
 impl Core {
-    /// Asks the store for the holds of a check. Observers do not see it, as [`ask`](Self::ask) says.
-    pub(in crate::limiter) async fn ask_for_hold(
-        self: &Arc<Self>,
-        check: Check,
-        purpose: Purpose,
-    ) -> Result<HoldAnswer, Error> {
-        let mut asked = AskedHolds { waiting: None, holds: RequestHolds::of(Arc::clone(&self.holds), &check) };
-        let decision = self.ask_from(&mut asked.waiting, check, purpose).await?;
-        Ok(into_held(asked.holds.take(), decision))
-    }
-}
-
-/// The holds that a waiter asks for. If it goes away without a verdict, what the store may have made is released.
-struct AskedHolds {
-    waiting: Option<Waiting>,
-    holds: RequestHolds,
-}
-
-impl Drop for AskedHolds {
-    fn drop(&mut self) {
-        if self.waiting.as_mut().is_some_and(Waiting::abandon) {
-            self.holds.end(|_| Charged::Units(0));
-        }
+    /// Asks for a check of the limiter itself that holds. If the future is dropped, what it may hold is released.
+    pub(super) async fn ask_for_hold(self: &Arc<Self>, check: Check, purpose: Purpose) -> Result<HoldAnswer, Error> {
+        let observed = self.calls.observer.is_some().then(|| check.clone());
+        let holds = RequestHolds::of(Arc::clone(&self.holds), &check);
+        let asked = State::Asked(CheckFuture::unseen(Arc::clone(self), check, purpose), holds);
+        let held = HoldFuture { state: asked, dropped: Charged::Units(0) }.await?;
+        self.calls.report_near_limits(observed.as_ref(), held.decision());
+        Ok(held)
     }
 }
 
@@ -172,6 +153,8 @@ impl Drop for AskedHolds {
 #[must_use = "nothing is held before the future is polled"]
 pub struct HoldFuture {
     state: State,
+    /// What is charged if the future is dropped without a verdict.
+    dropped: Charged,
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all futures are asked, and a box would cost each an allocation")]
@@ -193,7 +176,7 @@ fn into_held(holds: RequestHolds, decision: Decision) -> HoldAnswer {
 
 impl HoldFuture {
     fn failed(error: ConfigError) -> Self {
-        Self { state: State::Failed(error.into()) }
+        Self { state: State::Failed(error.into()), dropped: Charged::AsUnsettled }
     }
 
     /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict, by this
@@ -219,12 +202,11 @@ impl HoldFuture {
     /// # }
     /// ```
     pub fn fail_local(mut self) -> Self {
-        Self {
-            state: match mem::replace(&mut self.state, State::Done) {
-                State::Asked(check, holds) => State::Asked(check.fail_local(), holds),
-                state => state,
-            },
-        }
+        self.state = match mem::replace(&mut self.state, State::Done) {
+            State::Asked(check, holds) => State::Asked(check.fail_local(), holds),
+            state => state,
+        };
+        self
     }
 }
 
@@ -250,10 +232,11 @@ impl Future for HoldFuture {
 impl Drop for HoldFuture {
     fn drop(&mut self) {
         // Without a verdict. The future that has returned a result is done.
+        let dropped = self.dropped;
         if let State::Asked(check, holds) = &mut self.state
             && check.abandon()
         {
-            holds.end(|_| Charged::AsUnsettled);
+            holds.end(|_| dropped);
         }
     }
 }
