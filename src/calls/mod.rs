@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     failure::FailurePolicy,
     fallback::Fallback,
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     observe::{CheckSpan, NearLimits, Notices, Observer},
     policy::Policy,
@@ -47,38 +48,35 @@ pub(crate) struct Calls {
     pub(crate) held: Arc<HeldCounts>,
 }
 
-/// The purpose of a check. With `fallback`, the local fallback judges if the store gives no verdict.
+/// The purpose of a check: to charge, or to peek.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
-    /// Charges the cost.
-    Check { fallback: bool },
-    /// Reports whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
-    Peek { fallback: bool },
+pub(crate) struct Purpose {
+    /// A peek reports whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
+    is_peek: bool,
+    /// Whether the local fallback judges if the store gives no verdict.
+    uses_fallback: bool,
 }
 
 impl Purpose {
-    pub(crate) const CHECK: Self = Self::Check { fallback: false };
-    pub(crate) const PEEK: Self = Self::Peek { fallback: false };
+    pub(crate) const CHECK: Self = Self { is_peek: false, uses_fallback: false };
+    pub(crate) const PEEK: Self = Self { is_peek: true, uses_fallback: false };
 
     pub(crate) fn with_fallback(self) -> Self {
-        match self {
-            Self::Check { .. } => Self::Check { fallback: true },
-            Self::Peek { .. } => Self::Peek { fallback: true },
-        }
+        Self { uses_fallback: true, ..self }
     }
 
     pub(crate) fn uses_fallback(self) -> bool {
-        matches!(self, Self::Check { fallback: true } | Self::Peek { fallback: true })
+        self.uses_fallback
     }
 
     pub(crate) fn is_peek(self) -> bool {
-        matches!(self, Self::Peek { .. })
+        self.is_peek
     }
 }
 
 impl From<FailurePolicy> for Purpose {
     fn from(policy: FailurePolicy) -> Self {
-        Self::Check { fallback: policy == FailurePolicy::Local }
+        Self { is_peek: false, uses_fallback: policy == FailurePolicy::Local }
     }
 }
 
@@ -111,6 +109,11 @@ impl Calls {
     /// Changes a count by hand.
     pub(crate) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
         self.answered(key, self.store.change_count(key, policy, change)).await
+    }
+
+    /// Changes a hold in the store.
+    pub(crate) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
+        self.answered(&hold.key, self.store.change_hold(hold, change)).await
     }
 
     /// Waits for an answer of the store about `key`.

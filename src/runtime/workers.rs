@@ -6,15 +6,13 @@
 
 use std::{
     collections::HashMap,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
 };
 
 use tokio::{
     runtime::{self, Handle},
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, timeout_at},
 };
 
 use super::drivers::Driver;
@@ -114,12 +112,7 @@ impl Worker {
                 continue;
             };
             self.workers.set_wakes(self.runtime, Some(due));
-            let (mut woken, mut due) = (pin!(self.wake.notified()), pin!(sleep_until(due)));
-            std::future::poll_fn(|cx| match woken.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => due.as_mut().poll(cx),
-            })
-            .await;
+            let _ = timeout_at(due, self.wake.notified()).await;
         }
     }
 

@@ -1,7 +1,6 @@
 //! Changes of holds: what is sent to the store, and what becomes of the answer.
 
 use std::{
-    future::poll_fn,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -55,18 +54,15 @@ impl Change {
 }
 
 impl SharedHolds {
-    /// Changes a hold in the store, behind the breaker and within the deadline.
-    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
-        let mut call = Change::UNSENT;
-        poll_fn(|cx| call.poll(&self.calls, hold, change, cx)).await
-    }
-
-    /// Renews a hold in the store, and in the counts of the fallback.
-    pub(super) async fn renew_hold(&self, hold: &OpenHold) -> Result<SettleAnswer, Error> {
-        let settlement = self.change_hold(hold, HoldChange::Renew).await?;
-        if settlement == SettleAnswer::Settled
-            && let Some(fallback) = &self.calls.fallback
-        {
+    /// Renews a hold in the store and in the counts of the fallback; one that the fallback has made (`is_local`) there
+    /// alone.
+    pub(super) async fn renew_hold(&self, hold: &OpenHold, is_local: bool) -> Result<SettleAnswer, Error> {
+        let fallback = self.calls.fallback.as_ref();
+        if let (true, Some(fallback)) = (is_local, fallback) {
+            return Ok(fallback.renew_own_hold(hold));
+        }
+        let settlement = self.calls.change_hold(hold, HoldChange::Renew).await?;
+        if let (SettleAnswer::Settled, Some(fallback)) = (settlement, fallback) {
             fallback.mirror_change(hold, HoldChange::Renew);
         }
         Ok(settlement)

@@ -227,11 +227,8 @@ impl Hold {
         let mut whole = SettleAnswer::NotHeld;
         if let Some(shared) = &self.shared {
             for (hold, _) in &self.open {
-                let settlement = match (&shared.calls.fallback, self.decision.source()) {
-                    (Some(fallback), Source::Local) => fallback.renew_own_hold(hold),
-                    _ => shared.renew_hold(hold).await?,
-                };
-                whole = merged(whole, settlement);
+                let is_local = self.decision.source() == Source::Local;
+                whole = merged(whole, shared.renew_hold(hold, is_local).await?);
             }
         }
         Ok(whole)

@@ -12,8 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    error::Error,
-    hold::{OpenHold, SettleAnswer},
+    hold::OpenHold,
     limiter::hold::{
         age::{Age, AgedHold, Owner},
         renewals::RenewedHold,
@@ -83,13 +82,6 @@ impl SharedHolds {
             listener.on_event(&Event::Warning(Warning::held_too_long(policy.name(), longest)));
         }
     }
-
-    async fn renew_once(&self, hold: &OpenHold, is_local: bool) -> Result<SettleAnswer, Error> {
-        match &self.calls.fallback {
-            Some(fallback) if is_local => Ok(fallback.renew_own_hold(hold)),
-            _ => self.renew_hold(hold).await,
-        }
-    }
 }
 
 /// Counts a task until it has ended.
@@ -105,7 +97,7 @@ impl Drop for Running {
 async fn renew_all(shared: Arc<SharedHolds>, _running: Running) {
     while let Some((hold, is_local)) = shared.renewals.take() {
         let sent = Instant::now();
-        let result = shared.renew_once(&hold, is_local).await;
+        let result = shared.renew_hold(&hold, is_local).await;
         shared.renewals.on_renewed(hold.id, sent, &result);
         // A store that answers at once must not keep the thread from other tasks.
         tokio::task::yield_now().await;

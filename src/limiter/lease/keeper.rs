@@ -1,8 +1,11 @@
 //! The keeper of a lease: the task that requests its blocks and settles them.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+use std::sync::Arc;
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     block::Ended,
@@ -37,7 +40,9 @@ impl Keeper {
         loop {
             match self.core.leases.step(&self.id, Instant::now()) {
                 None => break,
-                Some(Step::Sleep(until)) => self.sleep(until).await,
+                Some(Step::Sleep(until)) => {
+                    let _ = timeout_at(until, self.wake.notified()).await;
+                }
                 Some(Step::Act(Act { ended, deliveries, ask, is_over })) => {
                     deliveries.into_iter().for_each(Delivery::send);
                     drop(settle(&self.core, ended));
@@ -54,16 +59,6 @@ impl Keeper {
             }
         }
         self.is_done = true;
-    }
-
-    async fn sleep(&self, until: Instant) {
-        let mut woken = pin!(self.wake.notified());
-        let mut due = pin!(tokio::time::sleep_until(until));
-        poll_fn(|cx| match woken.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => due.as_mut().poll(cx),
-        })
-        .await;
     }
 
     /// Requests a block.

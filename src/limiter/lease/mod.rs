@@ -10,7 +10,6 @@ mod blocks;
 mod close;
 mod demand;
 mod keeper;
-mod meter;
 mod settle;
 mod size;
 mod standing;

@@ -78,17 +78,18 @@ impl Queue {
     }
 
     pub(super) fn deny(&self, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
-        let wait = self.certain(&waiter, ahead, now).saturating_duration_since(now);
-        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
-        let outcome = Ok(denial::by_queue(&waiter, Source::Queue, forecast, wait, now));
-        Reply { waiter, outcome }
+        self.deny_from(Source::Queue, waiter, ahead, now)
     }
 
     /// The reply to a waiter for whom there is no room.
     pub(in crate::limiter::acquire) fn refuse(&self, waiter: Waiter, now: Instant) -> Reply {
-        let wait = self.certain(&waiter, self.cost, now).saturating_duration_since(now);
+        self.deny_from(Source::WaitersFull, waiter, self.cost, now)
+    }
+
+    fn deny_from(&self, source: Source, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
+        let wait = self.certain(&waiter, ahead, now).saturating_duration_since(now);
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
-        let outcome = Ok(denial::by_queue(&waiter, Source::WaitersFull, forecast, wait, now));
+        let outcome = Ok(denial::by_queue(&waiter, source, forecast, wait, now));
         Reply { waiter, outcome }
     }
 }
