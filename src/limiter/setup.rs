@@ -258,7 +258,7 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let per_tenant = Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000)?;
+    /// let per_tenant = Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000);
     /// for _ in 0..1_000 {
     ///     assert!(limiter.check("tenant:3", &per_tenant, 1).await?.is_allowed());
     /// }

@@ -128,7 +128,8 @@ impl SharedHolds {
 
     fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Change) -> impl Future<Output = ()> + Send + use<> {
         let Sent { number, attempt, ending } = sent;
-        Sending { shared: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }.run(ending, call)
+        Sending { shared: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }
+            .run(ending, call)
     }
 
     /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.
