@@ -24,6 +24,23 @@ enum Operation {
 const OPERATIONS: [Operation; 3] = [Operation::Check, Operation::HoldAndSettle, Operation::SlotAndDrop];
 const KEYS: u64 = 10_000;
 
+/// What a setter of a policy returns: a `Result` in older commits.
+trait Set {
+    fn policy(self) -> Policy;
+}
+
+impl Set for Policy {
+    fn policy(self) -> Policy {
+        self
+    }
+}
+
+impl<E: std::fmt::Debug> Set for Result<Policy, E> {
+    fn policy(self) -> Policy {
+        self.unwrap()
+    }
+}
+
 #[cfg(connects)]
 fn open(url: &str) -> RedisStore {
     RedisStore::connect(url).unwrap()
@@ -39,7 +56,7 @@ impl Operation {
         let rate = || Policy::per_second("rate", 1_000_000).unwrap();
         match self {
             Self::Check => rate(),
-            Self::HoldAndSettle => rate().with_holds(Holds::new()).unwrap(),
+            Self::HoldAndSettle => rate().with_holds(Holds::new()).policy(),
             Self::SlotAndDrop => Policy::concurrent("slots", 1_000_000).unwrap(),
         }
     }
