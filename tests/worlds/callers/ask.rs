@@ -96,9 +96,10 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The work has ended, and the hold ends now.
-    pub(super) fn ended(&mut self) {
+    /// The work has ended, and the hold ends now: at most with this charge, also if nobody hears of it.
+    pub(super) fn ended(&mut self, charged: u32) {
         if let Some(call) = &mut self.call {
+            call.most = call.most.max(charged);
             call.worked = call.worked.map(|(begun, _)| (begun, now()));
         }
     }

@@ -34,11 +34,11 @@ impl Caller {
     async fn work(&mut self, mut work: Work, hold: Hold, cost: u32) {
         let longest = if self.rng.chance(10) { 3_000 } else { 60 };
         tokio::time::sleep(ms(self.rng.below(longest))).await;
-        work.ended();
         let charged = match self.mode.is_slots() {
             true => 0,
             false => u32::try_from(self.rng.below(u64::from(cost) + 3)).unwrap_or(0),
         };
+        work.ended(charged);
         let is_settled = |result: &Result<SettleAnswer, _>| matches!(result, Ok(SettleAnswer::Settled));
         match self.rng.below(3) {
             0 => {
