@@ -212,12 +212,12 @@ impl Domain {
         };
     }
 
-    /// Notes that the task of an end is gone, with its runtime. `is_polled`: the store may have received the end.
-    pub(super) fn on_abort(&mut self, number: u64, attempt: u32, is_polled: bool) {
+    /// Notes that the task of an end is gone, with its runtime. `is_sent`: the store may have received the end.
+    pub(super) fn on_abort(&mut self, number: u64, attempt: u32, is_sent: bool) {
         if self.in_flight.get(&number).is_some_and(|in_flight| in_flight.attempt == attempt)
             && let Some(mut kept) = self.remove_in_flight(number)
         {
-            kept.is_sent |= is_polled;
+            kept.is_sent |= is_sent;
             self.new.push_back(kept);
         }
     }

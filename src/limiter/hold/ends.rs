@@ -198,8 +198,8 @@ impl Ends {
     }
 
     /// Notes that the task of an end is gone, with its runtime.
-    pub(super) fn on_abort(&self, domain: usize, number: u64, attempt: u32, is_polled: bool) {
-        self.lock().domain(domain).on_abort(number, attempt, is_polled);
+    pub(super) fn on_abort(&self, domain: usize, number: u64, attempt: u32, is_sent: bool) {
+        self.lock().domain(domain).on_abort(number, attempt, is_sent);
         self.look_soon();
     }
 

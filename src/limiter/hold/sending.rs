@@ -44,13 +44,14 @@ struct Sending {
     domain: usize,
     number: u64,
     attempt: u32,
-    is_polled: bool,
+    /// Whether the store may have got the change.
+    is_sent: bool,
     is_done: bool,
 }
 
 impl Sending {
     async fn run(mut self, ending: Arc<Ending>, mut call: Change) {
-        self.is_polled = true;
+        self.is_sent = true;
         let answer = poll_fn(|cx| call.poll(&self.shared.calls, &ending.hold, ending.change(), cx)).await;
         self.is_done = true;
         drop(call);
@@ -66,7 +67,7 @@ impl Drop for Sending {
         match thread::panicking() {
             // The same change would panic again.
             true => self.shared.ends.forget(self.domain, self.number),
-            false => self.shared.ends.on_abort(self.domain, self.number, self.attempt, self.is_polled),
+            false => self.shared.ends.on_abort(self.domain, self.number, self.attempt, self.is_sent),
         }
     }
 }
@@ -128,8 +129,9 @@ impl SharedHolds {
 
     fn sending(self: &Arc<Self>, domain: usize, sent: Sent, call: Change) -> impl Future<Output = ()> + Send + use<> {
         let Sent { number, attempt, ending } = sent;
-        Sending { shared: Arc::clone(self), domain, number, attempt, is_polled: false, is_done: false }
-            .run(ending, call)
+        // The future of a settlement, dropped, leaves a call that is on its way.
+        let is_sent = !call.is_unsent();
+        Sending { shared: Arc::clone(self), domain, number, attempt, is_sent, is_done: false }.run(ending, call)
     }
 
     /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.

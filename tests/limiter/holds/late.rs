@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     policy::{Holds, Unsettled},
@@ -64,6 +65,28 @@ async fn law_15_a_settlement_that_is_repeated_is_not_late() {
         assert!(store.received().len() >= 2, "it was repeated");
         assert_eq!(available(&Limiter::new(memory), &policy).await, 11);
     }
+}
+
+/// The store has settled the hold, and the runtime that waits for the answer ends.
+#[test]
+fn law_15_a_settlement_whose_runtime_has_ended_is_not_late() {
+    let memory = MemoryStore::new();
+    let store = RemoteStore::new(memory.clone());
+    let (limiter, policy) = (Limiter::new(store.clone()), policy(Unsettled::Charge));
+    let first = Runtime::new().unwrap();
+    first.block_on(async {
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        store.is(Network::Mute);
+        drop(tokio::spawn(hold.settle(9)));
+        store.receives(1).await;
+    });
+    drop(first);
+    store.is(Network::Well);
+    Runtime::new().unwrap().block_on(async {
+        assert!(limiter.peek("k", &policy).await.is_ok(), "the limiter is in use again");
+        store.receives(2).await;
+        assert_eq!(available(&Limiter::new(memory), &policy).await, 11);
+    });
 }
 
 /// A store without changes by hand, such as one of an application.

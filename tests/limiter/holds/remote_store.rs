@@ -34,6 +34,8 @@ pub(super) enum Network {
     Down,
     /// The change is made, and its answer is lost.
     LosesAnswers,
+    /// The change is made, and nothing is answered.
+    Mute,
     /// Nothing is answered.
     Silent,
     Panics,
@@ -73,7 +75,7 @@ impl RemoteStore {
         let network = self.network();
         // A change has an effect before a test sees that it was received.
         let answer = match network {
-            Network::Well | Network::LosesAnswers => Some(self.memory.change_hold(&hold, change)),
+            Network::Well | Network::LosesAnswers | Network::Mute => Some(self.memory.change_hold(&hold, change)),
             Network::Down | Network::Silent | Network::Panics => None,
         };
         if !matches!(network, Network::Down | Network::Silent) {
@@ -86,7 +88,7 @@ impl RemoteStore {
             },
             Network::Down => down("connection refused"),
             Network::LosesAnswers => down("connection reset").map_err(Error::charge_unknown),
-            Network::Silent => future::pending().await,
+            Network::Mute | Network::Silent => future::pending().await,
             Network::Panics => panic!("a store that panics"),
         }
     }
