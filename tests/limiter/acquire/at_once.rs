@@ -152,7 +152,7 @@ async fn long_the_time_of_an_acquire_that_need_not_wait() {
     let check = time_of(|| limiter.check(KEY, &policy, 1)).await;
     let later = time_of(|| limiter.acquire(KEY, &policy, 1).within(SECOND)).await;
     println!("where the store answers later: check {check:?}, acquire {later:?}");
-    // A task of its own took 28 us.
+    // A task of its own took 28 us. Where denials count, a check is sent a millisecond late, so as not to be early.
     let most = Duration::from_micros(14);
-    assert!(direct < queued && queued < most && later < most, "{direct:?}, {queued:?}, {later:?}");
+    assert!(direct < queued / 2 && later < most, "{direct:?}, {queued:?}, {later:?}");
 }
