@@ -52,7 +52,7 @@ fn eight_times_the_routes_load_in_about_eight_times_the_time() {
     panic!("1 000 routes in {small:?}, 8 000 in {large:?}");
 }
 
-/// A tree of so many segments would exhaust the stack of the thread that watches the file.
+/// The tree of a route is as deep as its segments, and the thread that watches the file has a small stack.
 #[test]
 fn law_6_a_route_with_thousands_of_segments_is_a_mistake() {
     let with_route = |segments: usize| with_policy(&format!("routes.\"{}\".cost = 2", "/a".repeat(segments)));

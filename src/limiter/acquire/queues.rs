@@ -153,7 +153,7 @@ impl Queues {
     pub(super) fn step(&self, id: &QueueId, dispatcher: u64) -> (Step, Arc<Notify>) {
         let step = self.with(id, |queue| {
             let (step, late) = queue.step(dispatcher, Instant::now());
-            // Whoever waits may not be polled in time.
+            // A caller that waits may not be polled in time.
             let seat = if let Step::Sleep { .. } = step { queue.take_seat() } else { None };
             (seat.map_or(step, Step::Leave), late, Arc::clone(&queue.changed))
         });

@@ -125,7 +125,7 @@ async fn a_late_charge_that_the_store_refuses_is_reported() {
     assert_warnings(&recorder.take().warnings, &[("ends_given_up", "the ends of 1 holds")]);
 }
 
-/// It is sent once, so the end of its runtime may lose it, and nobody would know.
+/// It is sent once, so it may be lost with its runtime. The limiter reports that.
 #[test]
 fn a_late_charge_that_is_lost_with_its_runtime_is_reported_with_the_next_use() {
     let (clock, recorder) = (tollgate::ManualClock::default(), Recorder::default());

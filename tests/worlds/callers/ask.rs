@@ -96,7 +96,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The work has ended, and the hold ends now: at most with this charge, also if nobody hears of it.
+    /// The work has ended, and the hold ends now. It charges this at most, also if no answer arrives.
     pub(super) fn ended(&mut self, charged: u32) {
         if let Some(call) = &mut self.call {
             call.most = call.most.max(charged);
