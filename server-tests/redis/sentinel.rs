@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{ErrorKind, Limiter, RedisStore};
+use tollgate::{ErrorKind, Limiter, Policy, RedisStore, policy::Holds};
 
 use super::policy;
 use crate::support::{
@@ -60,6 +60,45 @@ async fn a_requested_failover_and_the_loss_of_the_master_are_followed() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     until("the old master is the master again", || role(&trio.master, "master"));
     recovered(&limiter, Duration::from_secs(3)).await;
+}
+
+/// Returns after the sentinels have made `new` the master. They leave the old one as it is for about ten seconds more.
+fn fail_over(trio: &Trio, old: &RedisServer, new: &RedisServer) {
+    until("the servers are in sync", || old.has_replicas_in_sync(1));
+    until("the sentinels agree", || trio.sentinels.iter().all(|sentinel| Trio::reports_master(sentinel, old)));
+    until("a sentinel begins", || trio.sentinels[0].command("SENTINEL FAILOVER mymaster").starts_with("+OK"));
+    until("there is a new master", || role(new, "master"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_1_a_store_leaves_a_master_as_soon_as_sentinels_name_another_one() {
+    let trio = Trio::start(Duration::from_secs(60));
+    let limiter = limiter(&trio);
+    let slot = Policy::concurrent("slot", 1).unwrap().with_holds(Holds::new().with_ttl(Duration::from_secs(4)));
+    recovered(&limiter, Duration::from_secs(2)).await;
+    let _upload = limiter.hold("k", &slot, 1).await.unwrap().into_hold().unwrap();
+    for (old, new) in [(&trio.master, &trio.replica), (&trio.replica, &trio.master)] {
+        fail_over(&trio, old, new);
+        let (start, size) = (Instant::now(), new.command("DBSIZE"));
+        for number in 0.. {
+            let _ = limiter.check(format!("{number}"), &policy(), 1).await;
+            if new.command("DBSIZE") != size {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(5), "checks are still sent to the old master");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // What the old master has counted since then is lost when it becomes a replica.
+        let mut demoted = None;
+        while demoted.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(1)) {
+            let second = limiter.hold("k", &slot, 1).await;
+            assert!(!second.is_ok_and(|second| second.is_allowed()), "two hold a slot of one");
+            if demoted.is_none() && role(old, "slave") {
+                demoted = Some(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }
 
 #[tokio::test]

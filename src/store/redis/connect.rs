@@ -75,9 +75,12 @@ impl RedisStoreBuilder {
     /// host: `redis://user:password@mymaster/2`. The URLs of the sentinels have the login of the sentinels, which is
     /// the same for all.
     ///
-    /// Each dial asks all sentinels at the same time and follows the first that names a master. A server that turns out
-    /// not to be a master is left at once. So a failover is followed as soon as the sentinels agree on it; until then
-    /// checks go to the failure policy.
+    /// Each dial asks all sentinels at the same time. Of the servers that report the role of a master, it takes the one
+    /// that most sentinels name. A server that turns out not to be a master is left at once.
+    ///
+    /// The store also asks the sentinels once a second, and leaves a master as soon as most of them name another one. If
+    /// a failover is requested, the old master takes writes for about ten seconds more and then loses them. So the store
+    /// does not stay with it until then. Give the URLs of all sentinels: most of those given have to agree.
     ///
     /// A dial through sentinels takes seven round trips. A lookup that takes longer than 400 ms goes on beside the next
     /// one, so slow sentinels are used too.

@@ -96,7 +96,9 @@ pub(super) fn connections_are_flat(plan: &Plan, report: &Report, mode: Mode) -> 
 /// Tasks are no more than those that every process needs, whatever it has been through.
 pub(super) fn tasks_are_flat(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let Ending { tasks, runtimes, .. } = of_world(plan, report, mode)?;
-    let most = |runtimes: usize| runtimes * (POOL * plan.servers + OTHER_TASKS);
+    // A task that asks sentinels, and one for the connection to each.
+    let watch = if plan.sentinels > 0 { plan.sentinels + 1 } else { 0 };
+    let most = |runtimes: usize| runtimes * (POOL * plan.servers + OTHER_TASKS + watch);
     let is_flat = tasks.iter().zip(runtimes).all(|(tasks, runtimes)| *tasks <= most(*runtimes));
     (!is_flat).then(|| format!("processes with {runtimes:?} runtimes have {tasks:?} tasks"))
 }

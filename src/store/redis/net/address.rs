@@ -5,8 +5,8 @@ use std::fmt;
 use redis::{RedisError, RedisResult};
 
 use super::{
-    endpoint::Endpoint, error, progress::DialProgress, redact::Passwords, security::Security, sentinel::Sentinels, url,
-    wire::Wire,
+    endpoint::Endpoint, error, master_search::dial_master, progress::DialProgress, redact::Passwords,
+    security::Security, sentinel::Sentinels, url, wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 
@@ -26,7 +26,7 @@ impl Address {
     /// Dials once. Each dial looks the name up and asks the sentinels again.
     pub(crate) async fn dial(&self, progress: DialProgress) -> RedisResult<Wire> {
         match self {
-            Self::Sentinels(sentinels) => sentinels.dial_master(&progress).await,
+            Self::Sentinels(sentinels) => dial_master(sentinels, &progress).await,
             Self::Server(endpoint) => Wire::dial(endpoint, &progress).await,
         }
     }

@@ -70,8 +70,8 @@ impl Dialer {
     /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
         self.failure.set(None);
-        let liveness = Arc::new(ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed));
-        let connection = Connection::new(wire.connection, liveness, self.settings.deadline);
+        let liveness = ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed, wire.tenure);
+        let connection = Connection::new(wire.connection, Arc::new(liveness), self.settings.deadline);
         if !self.has_connected.swap(true, Ordering::Relaxed) {
             connection.send_ahead((self.settings.first_command)()).await;
         }

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::followed::Tenure;
 use crate::clock::micros;
 
 /// Unanswered calls in a row after which a connection counts as half open: the other end has gone without closing the
@@ -40,6 +41,8 @@ pub(crate) struct ConnectionLiveness {
     broken: AtomicBool,
     /// Whether the other end has closed the connection.
     closed: Arc<AtomicBool>,
+    /// Ends when sentinels name another master. `None` for a server that is not behind sentinels.
+    tenure: Option<Tenure>,
     /// Whether the connection has ever delivered a reply.
     has_answered: AtomicBool,
     timeouts: TimeoutStreak,
@@ -91,12 +94,13 @@ impl PoolLiveness {
 
 impl ConnectionLiveness {
     /// The liveness of a connection that has just been made. `closed` becomes true when the other end closes it.
-    pub(crate) fn new(pool: Arc<PoolLiveness>, closed: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(pool: Arc<PoolLiveness>, closed: Arc<AtomicBool>, tenure: Option<Tenure>) -> Self {
         let born_us = pool.now_us();
         Self {
             pool,
             broken: AtomicBool::new(false),
             closed,
+            tenure,
             has_answered: AtomicBool::new(false),
             timeouts: TimeoutStreak::default(),
             born_us,
@@ -112,9 +116,10 @@ impl ConnectionLiveness {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// Whether the connection is closed or has failed, and must no longer be used.
+    /// Whether the connection is closed, has failed or leads to a former master, and must no longer be used.
     pub(crate) fn is_broken(&self) -> bool {
-        self.has_failed() || self.closed.load(Ordering::Acquire)
+        let is_left = || self.tenure.as_ref().is_some_and(Tenure::has_ended);
+        self.has_failed() || self.closed.load(Ordering::Acquire) || is_left()
     }
 
     /// Whether the connection broke soon after it was made. A connection that has answered and is closed while idle
@@ -181,7 +186,7 @@ mod tests {
     }
 
     fn connection(pool: &Arc<PoolLiveness>) -> Arc<ConnectionLiveness> {
-        Arc::new(ConnectionLiveness::new(Arc::clone(pool), Arc::default()))
+        Arc::new(ConnectionLiveness::new(Arc::clone(pool), Arc::default(), None))
     }
 
     /// Advances the clock of the operating system by at least one microsecond.
@@ -241,7 +246,7 @@ mod tests {
     fn a_connection_that_is_closed_at_rest_has_not_broken_young() {
         for used in [true, false] {
             let closed = Arc::<AtomicBool>::default();
-            let connection = Arc::new(ConnectionLiveness::new(pool(), Arc::clone(&closed)));
+            let connection = Arc::new(ConnectionLiveness::new(pool(), Arc::clone(&closed), None));
             if used {
                 connection.begin_call().answered();
             }

@@ -80,7 +80,7 @@ impl Pool {
             }
             Self::External { pool, liveness, deadline } => match pool.get().await {
                 Ok(guard) => {
-                    let liveness = ConnectionLiveness::new(Arc::clone(liveness), Arc::default());
+                    let liveness = ConnectionLiveness::new(Arc::clone(liveness), Arc::default(), None);
                     let connection = Connection::new(guard.clone(), Arc::new(liveness), *deadline);
                     Ok(RoutedConnection::to_server(connection))
                 }

@@ -15,7 +15,10 @@ use bb8_redis::bb8::{self, QueueStrategy, RunError};
 use redis::RedisError;
 use tokio::sync::Semaphore;
 
-use super::{address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, settings::Settings};
+use super::{
+    address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, master_watch::MasterWatch,
+    settings::Settings,
+};
 use crate::error::{Error, ErrorKind};
 
 /// A pool of connections to one server.
@@ -27,6 +30,8 @@ pub(crate) struct ServerPool {
     pub(crate) turns: Arc<Semaphore>,
     /// Ends the dials when the pool is dropped.
     _alive: Arc<()>,
+    /// `None` for a server that is not behind sentinels.
+    _watch: Option<MasterWatch>,
 }
 
 /// The number of calls that have a turn at the same time: a server evaluates one while the next one travels.
@@ -38,7 +43,11 @@ impl ServerPool {
         let alive = Arc::new(());
         let dialer = Dialer::new(address, settings, first_dial, Arc::downgrade(&alive));
         let pool = build(dialer.clone(), size);
-        Self { dialer, pool, turns: Arc::new(Semaphore::new(TURNS)), _alive: alive }
+        let watch = match &dialer.address {
+            Address::Sentinels(sentinels) => Some(MasterWatch::start((**sentinels).clone())),
+            Address::Server(_) => None,
+        };
+        Self { dialer, pool, turns: Arc::new(Semaphore::new(TURNS)), _alive: alive, _watch: watch }
     }
 
     /// The first dial, while it is in progress.

@@ -22,7 +22,7 @@ use redis::{
 #[cfg(any(feature = "test-util", feature = "tls"))]
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{endpoint::Endpoint, progress::DialProgress, tls_mismatch};
+use super::{endpoint::Endpoint, followed::Tenure, progress::DialProgress, tls_mismatch};
 #[cfg(feature = "test-util")]
 use crate::runtime::world;
 
@@ -31,6 +31,8 @@ pub(crate) struct Wire {
     pub(crate) connection: MultiplexedConnection,
     /// Becomes true when the server closes the connection, also while it is idle. Stays false with RESP2.
     pub(crate) closed: Arc<AtomicBool>,
+    /// `None` for a server that is not behind sentinels.
+    pub(crate) tenure: Option<Tenure>,
 }
 
 impl Wire {
@@ -50,7 +52,7 @@ impl Wire {
             .set_pipeline_buffer_size(1024);
         if endpoint.info.redis_settings().protocol() == ProtocolVersion::RESP2 {
             let connection = connect(endpoint, config, progress).await?;
-            return Ok(Self { connection, closed });
+            return Ok(Self { connection, closed, tenure: None });
         }
         let watched = config.clone().set_push_sender({
             let closed = Arc::clone(&closed);
@@ -65,7 +67,7 @@ impl Wire {
             Err(error) if lacks_resp3(&error) => connect(&endpoint.with_resp2(), config, progress).await?,
             result => result?,
         };
-        Ok(Self { connection, closed })
+        Ok(Self { connection, closed, tenure: None })
     }
 }
 

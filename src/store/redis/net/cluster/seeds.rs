@@ -103,7 +103,7 @@ async fn dial(
 ) -> Result<Connection, Error> {
     match within(patience, Wire::dial(seed, progress)).await.unwrap_or_else(no_reply) {
         Ok(wire) => {
-            let liveness = ConnectionLiveness::new(Arc::new(PoolLiveness::new(deadline)), wire.closed);
+            let liveness = ConnectionLiveness::new(Arc::new(PoolLiveness::new(deadline)), wire.closed, None);
             Ok(Connection::new(wire.connection, Arc::new(liveness), deadline))
         }
         Err(error) => Err(error::convert_dial(&error, &seed.passwords())),

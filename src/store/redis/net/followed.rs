@@ -1,0 +1,70 @@
+//! The master that a store follows behind sentinels. Connections to another server end when it is known.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// The master that a store follows. The pools of all runtimes share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Followed(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The hash of the master's address, or 0 if none is known.
+    master: AtomicU64,
+    /// When the sentinels may be asked again.
+    next_question: Mutex<Option<Instant>>,
+}
+
+/// The time in which a server is the master that the store follows. Each connection to a master has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure {
+    followed: Followed,
+    server: u64,
+}
+
+impl Followed {
+    /// Whether the store follows the master at this address.
+    pub(crate) fn is(&self, address: &str) -> bool {
+        self.0.master.load(Ordering::Acquire) == hash(address)
+    }
+
+    /// Makes the server at this address the master. The tenures of all other servers end.
+    pub(crate) fn set(&self, address: &str) -> Tenure {
+        let server = hash(address);
+        self.0.master.store(server, Ordering::Release);
+        Tenure { followed: self.clone(), server }
+    }
+
+    /// Whether it is time to ask the sentinels. If so, it is not time again before `pause` has passed.
+    pub(crate) fn is_question_due(&self, pause: Duration) -> bool {
+        let now = Instant::now();
+        // A panic under the lock leaves a valid time.
+        let mut next = self.0.next_question.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = next.is_none_or(|next| next <= now);
+        if is_due {
+            *next = Some(now + pause);
+        }
+        is_due
+    }
+}
+
+impl Tenure {
+    /// Whether the store follows another master now.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.followed.0.master.load(Ordering::Acquire) != self.server
+    }
+}
+
+fn hash(address: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    address.hash(&mut hasher);
+    hasher.finish().max(1)
+}

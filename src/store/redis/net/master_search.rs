@@ -1,0 +1,151 @@
+//! Finds a master through its sentinels.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use tokio::task::JoinSet;
+
+use super::{endpoint::Endpoint, error::is_invalid_data, progress::DialProgress, sentinel::Sentinels, wire::Wire};
+use crate::runtime::deadline::within;
+
+/// How long a connection to a master waits for more sentinels. During a failover two servers can report the role of a
+/// master, and only some sentinels know which one is to stay.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A step towards the master.
+enum Step {
+    /// A sentinel has named this host and port.
+    Named(String, u16),
+    /// The server at this address reports the role of a master.
+    Dialled(String, Wire),
+}
+
+/// A server that sentinels name.
+struct Candidate {
+    address: String,
+    /// The number of sentinels that name it.
+    votes: usize,
+    /// Connected, if it reports the role of a master.
+    wire: Option<Wire>,
+}
+
+/// What the sentinels and the servers have answered so far.
+struct Search<'a> {
+    sentinels: &'a Sentinels,
+    progress: &'a DialProgress,
+    steps: JoinSet<RedisResult<Step>>,
+    candidates: Vec<Candidate>,
+    failure: Option<RedisError>,
+}
+
+/// Asks all sentinels at the same time, because the first one may be lost together with the machine of the master. Each
+/// server that one of them names is dialled once. Of those that report the role of a master, the store follows the one
+/// that most sentinels name.
+pub(super) async fn dial_master(sentinels: &Sentinels, progress: &DialProgress) -> RedisResult<Wire> {
+    let mut steps = JoinSet::new();
+    for sentinel in sentinels.sentinels.clone() {
+        let (name, progress) = (sentinels.name().to_owned(), progress.clone());
+        steps.spawn(async move {
+            let mut wire = Wire::dial(&sentinel, &progress).await?;
+            let (host, port) = named_by(&mut wire.connection, &name).await?;
+            Ok(Step::Named(host, port))
+        });
+    }
+    let mut search = Search { sentinels, progress, steps, candidates: Vec::new(), failure: None };
+    search.until(|masters| !masters.is_empty()).await;
+    let is_clear = |masters: &[&Candidate]| masters.iter().any(|master| sentinels.are_most(master.votes));
+    if !is_clear(&search.masters()) {
+        within(PATIENCE, search.until(is_clear)).await;
+    }
+    search.end()
+}
+
+impl Search<'_> {
+    /// Takes steps until there are none left, or until the masters that were found are enough.
+    async fn until(&mut self, are_enough: impl Fn(&[&Candidate]) -> bool) {
+        while !are_enough(&self.masters())
+            && let Some(step) = self.steps.join_next().await
+        {
+            // Otherwise the runtime is shutting down.
+            if let Ok(step) = step {
+                self.take(step);
+            }
+        }
+    }
+
+    fn take(&mut self, step: RedisResult<Step>) {
+        match step {
+            Ok(Step::Named(host, port)) => {
+                let (master, progress) = (self.sentinels.master_at(host, port), self.progress.clone());
+                let address = master.info.addr().to_string();
+                match self.candidate(&address) {
+                    Some(known) => known.votes += 1,
+                    None => {
+                        self.candidates.push(Candidate { address: address.clone(), votes: 1, wire: None });
+                        self.steps.spawn(async move { Ok(Step::Dialled(address, dialled(&master, &progress).await?)) });
+                    }
+                }
+            }
+            Ok(Step::Dialled(address, wire)) => {
+                if let Some(known) = self.candidate(&address) {
+                    known.wire = Some(wire);
+                }
+            }
+            Err(error) if self.failure.as_ref().is_none_or(|known| weight(&error) >= weight(known)) => {
+                self.failure = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn candidate(&mut self, address: &str) -> Option<&mut Candidate> {
+        self.candidates.iter_mut().find(|known| known.address == address)
+    }
+
+    fn masters(&self) -> Vec<&Candidate> {
+        self.candidates.iter().filter(|known| known.wire.is_some()).collect()
+    }
+
+    /// The master that most sentinels name. Of two with the same number, the one that the store follows.
+    fn end(self) -> RedisResult<Wire> {
+        let Self { sentinels, candidates, failure, .. } = self;
+        let masters = candidates.into_iter().filter_map(|known| Some((known.votes, known.address, known.wire?)));
+        let followed = &sentinels.followed;
+        match masters.max_by_key(|(votes, address, _)| (*votes, followed.is(address))) {
+            Some((_, address, wire)) => Ok(Wire { tenure: Some(followed.set(&address)), ..wire }),
+            None => Err(failure.unwrap_or_else(|| RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered")))),
+        }
+    }
+}
+
+/// How much an error says. A sentinel without the name says less than a failure: it may monitor other masters. A wrong
+/// scheme or certificate says most.
+fn weight(error: &RedisError) -> u8 {
+    match error.kind() {
+        _ if is_invalid_data(error) => 2,
+        ErrorKind::MasterNameNotFoundBySentinel => 0,
+        _ => 1,
+    }
+}
+
+/// The host and the port of the master that a sentinel names.
+pub(super) async fn named_by(sentinel: &mut MultiplexedConnection, name: &str) -> RedisResult<(String, u16)> {
+    let lookup = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).to_owned();
+    lookup.query_async::<Option<(String, u16)>>(sentinel).await?.ok_or_else(|| {
+        RedisError::from((
+            ErrorKind::MasterNameNotFoundBySentinel,
+            "no sentinel knows a master of this name",
+            format!("correct the name {name} in the call of open_sentinel"),
+        ))
+    })
+}
+
+/// A connection to a server that a sentinel has named, if the server is a master. A sentinel may lag behind a failover.
+pub(super) async fn dialled(server: &Endpoint, progress: &DialProgress) -> RedisResult<Wire> {
+    let mut wire = Wire::dial(server, progress).await?;
+    let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut wire.connection).await?;
+    match role.first() {
+        Some(Value::BulkString(role)) if role == b"master" => Ok(wire),
+        _ => Err(RedisError::from((ErrorKind::Io, "the server that a sentinel names is not a master yet"))),
+    }
+}
