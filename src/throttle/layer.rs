@@ -90,8 +90,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the first setting that is wrong by itself, or [`fail_local`](Self::fail_local) without a
-    /// fallback.
+    /// [`ConfigError`]: the first setting that is wrong by itself, [`fail_local`](Self::fail_local) without a fallback,
+    /// or a [concurrency limit](Policy::concurrent) without [`hold_until_end`](Self::hold_until_end).
     ///
     /// # Examples
     ///
@@ -128,7 +128,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     where
         F: Fn(&Res) -> (StatusCode, &HeaderMap),
     {
-        let Self { key, cost, head: _, settings } = self;
+        let Self { key, cost, head: _, settings } = self.change(|settings| settings.holds_until_end = false);
         ThrottleLayer { key, cost, head: Arc::new(head), settings }
     }
 
@@ -158,7 +158,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # }
     /// ```
     pub fn hold_until_end(self) -> ThrottleLayer<K, C, HttpBody> {
-        let Self { key, cost, head: _, settings } = self;
+        let Self { key, cost, head: _, settings } = self.change(|settings| settings.holds_until_end = true);
         ThrottleLayer { key, cost, head: Arc::new(HttpBody), settings }
     }
 

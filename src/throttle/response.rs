@@ -29,12 +29,6 @@ pub trait ResponseHead<Res> {
     /// The status and the fields of `response`.
     fn head<'a>(&self, response: &'a Res) -> (StatusCode, &'a HeaderMap);
 
-    /// Whether a response carries what its call holds.
-    #[doc(hidden)]
-    fn carries_holds(&self) -> bool {
-        false
-    }
-
     /// The response of the throttled client, which carries `held` if it can.
     #[doc(hidden)]
     fn finish(&self, response: Res, held: Option<HeldCall>) -> Self::Response;
@@ -66,10 +60,6 @@ impl<B: Body> ResponseHead<Response<B>> for HttpBody {
 
     fn head<'a>(&self, response: &'a Response<B>) -> (StatusCode, &'a HeaderMap) {
         (response.status(), response.headers())
-    }
-
-    fn carries_holds(&self) -> bool {
-        true
     }
 
     fn finish(&self, response: Response<B>, held: Option<HeldCall>) -> Response<ThrottledBody<B>> {

@@ -79,11 +79,10 @@ where
         let (key, cost) = (self.layer.key.key(&request), self.layer.cost.cost(&request));
         let settings = &self.layer.settings;
         let upstream = Upstream::new(Arc::clone(settings), key.clone(), Arc::clone(&self.layer.head));
-        let holds = self.layer.head.carries_holds();
         // A call that is exempt waits for no turn, but a layer with a mistake makes no call at all.
         let turns = (cost > 0 || settings.validate().is_err()).then(|| {
             let costs = Costs { first: cost, further: self.layer.cost.further_costs(&request) };
-            Turns::new(Arc::clone(settings), key, costs, holds)
+            Turns::new(Arc::clone(settings), key, costs)
         });
         ThrottleFuture::new(turns, self.inner.clone(), request, upstream)
     }

@@ -25,6 +25,8 @@ pub(super) struct Settings {
     pub(super) policy: Policy,
     /// The further limits of the upstream.
     pub(super) further: Vec<Policy>,
+    /// Whether a call holds until the body of its response has ended.
+    pub(super) holds_until_end: bool,
     /// The longest wait of a call.
     pub(super) max_wait: Duration,
     pub(super) failure: FailurePolicy,
@@ -53,6 +55,7 @@ impl Settings {
             mistake: policy.mistake(),
             policy,
             further: Vec::new(),
+            holds_until_end: false,
             max_wait: Duration::from_secs(10),
             failure: FailurePolicy::Closed,
             shares: None,
@@ -68,25 +71,34 @@ impl Settings {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         self.limiter.validate()?;
         self.mistake.found()?;
-        let lacks_fallback = self.failure == FailurePolicy::Local && !self.limiter.has_fallback();
-        if lacks_fallback { Err(ConfigError::local_without_fallback()) } else { Ok(()) }
+        if self.failure == FailurePolicy::Local && !self.limiter.has_fallback() {
+            return Err(ConfigError::local_without_fallback());
+        }
+        if self.policy.is_concurrent() && !self.holds_until_end {
+            let name = self.policy.name();
+            let message = format!(
+                "policy {name:?} limits how many calls are under way at once, and nothing would give a slot back at \
+                 the end of a response; call `ThrottleLayer::hold_until_end`"
+            );
+            return Err(ConfigError::new(message).about(name));
+        }
+        Ok(())
     }
 
     pub(super) fn share_pauses(&mut self) {
         self.shares = Some(Arc::new(Semaphore::new(MOST_SHARES)));
     }
 
-    /// Waits until the costs of a call are charged to `key`, or held if `holds`, at most for `wait`.
+    /// Waits until the costs of a call are charged to `key`, or held until its end, at most for `wait`.
     pub(super) async fn acquire(
         &self,
         key: &Key,
         costs: &Costs,
-        holds: bool,
         wait: Duration,
     ) -> Result<(Decision, Option<HeldCall>), Error> {
         let (shares, is_local) = (self.shares.is_some(), self.failure == FailurePolicy::Local);
         let (cost, further) = (costs.first, self.further.iter().zip(costs.further.iter().copied()));
-        if holds {
+        if self.holds_until_end && self.policy.holds().is_some() {
             let acquire = self.limiter.acquire_hold(key, &self.policy, cost).share_pauses(shares);
             let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
             let acquire = if is_local { acquire.fail_local() } else { acquire };

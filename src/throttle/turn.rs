@@ -16,15 +16,13 @@ use super::{
     settings::{Costs, Settings},
     throttled::Throttled,
 };
-use crate::{error::ConfigError, key::Key, runtime::deadline::Deadline};
+use crate::{key::Key, runtime::deadline::Deadline};
 
 /// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
 pub(super) struct Turns {
     settings: Arc<Settings>,
     key: Key,
     costs: Costs,
-    /// Whether the response carries what the call holds.
-    holds: bool,
     /// When the call was first polled.
     started: Option<Instant>,
     state: State,
@@ -55,15 +53,15 @@ pub(super) enum Waited {
 }
 
 impl Turns {
-    pub(super) fn new(settings: Arc<Settings>, key: Key, costs: Costs, holds: bool) -> Self {
-        Self { settings, key, costs, holds, started: None, state: State::Idle }
+    pub(super) fn new(settings: Arc<Settings>, key: Key, costs: Costs) -> Self {
+        Self { settings, key, costs, started: None, state: State::Idle }
     }
 
     /// Waits for a turn, if the call has none.
     pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Throttled>> {
         if let State::Idle = self.state {
             let started = *self.started.get_or_insert_with(Instant::now);
-            let turn = turn(Arc::clone(&self.settings), self.key.clone(), self.costs.clone(), self.holds, started);
+            let turn = turn(Arc::clone(&self.settings), self.key.clone(), self.costs.clone(), started);
             self.state = State::Waiting(Box::pin(turn));
         }
         if let State::Waiting(turn) = &mut self.state {
@@ -115,27 +113,17 @@ async fn turn(
     settings: Arc<Settings>,
     key: Key,
     costs: Costs,
-    holds: bool,
     started: Instant,
 ) -> Result<Option<HeldCall>, Throttled> {
     let max_wait = settings.max_wait;
     settings.validate().map_err(|mistake| Throttled::misconfigured(mistake, max_wait))?;
-    let policy = &settings.policy;
-    let (is_shadow, holds) = (policy.is_shadow(), holds && policy.holds().is_some());
-    if policy.is_concurrent() && !holds {
-        let name = policy.name();
-        let message = format!(
-            "policy {name:?} limits how many calls are under way at once, and nothing would give a slot back at the \
-             end of a response; call `ThrottleLayer::hold_until_end`"
-        );
-        return Err(Throttled::misconfigured(ConfigError::new(message).about(name), max_wait));
-    }
+    let is_shadow = settings.policy.is_shadow();
     if !is_shadow {
         settings.check(&costs).map_err(|error| Throttled::too_large(error, max_wait))?;
     }
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
-        match settings.acquire(&key, &costs, holds, left()).await {
+        match settings.acquire(&key, &costs, left()).await {
             Ok((decision, _)) if !decision.is_allowed() => {
                 return Err(Throttled::denied(decision, settings.paused(&key), max_wait));
             }

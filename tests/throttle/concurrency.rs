@@ -103,7 +103,9 @@ async fn law_15_a_call_that_fails_or_goes_away_gives_its_slot_back() {
 async fn law_14_a_concurrency_limit_makes_no_call_unless_the_layer_holds_until_the_end() {
     let upstream = Upstream::default();
     let layer = ThrottleLayer::new(limiter(), calls(5), "upstream");
+    assert!(layer.clone().hold_until_end().validated().is_ok());
     for layer in [layer.clone(), layer.fail_open()] {
+        says(&layer.clone().validated().unwrap_err(), "hold_until_end");
         let client = layer.layer(upstream.clone());
         for _ in 0..50 {
             let error = call(&client).await.unwrap_err();
