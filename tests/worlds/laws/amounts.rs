@@ -179,7 +179,8 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
 }
 
 /// What a check of two keys charges to one key, it charges to the other one. A process that is killed cannot refund
-/// what one of two servers has charged for its calls in flight.
+/// what one of two servers has charged for its calls in flight. While a slot moves, nobody can refund what a server has
+/// charged without an answer.
 pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     if mode != Mode::Both || times_more(report) > 0 {
         return None;
@@ -188,12 +189,17 @@ pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<St
     let second = *report.ending.second_spent.get(&mode)?;
     let admitted: u32 = report.calls.iter().filter(|call| call.mode == mode).map(Call::charged).sum();
     let kills = || report.faults.iter().filter(|fault| fault.kind == Kind::Kill).map(|fault| fault.at);
+    let moves = || report.faults.iter().filter(|fault| fault.kind == Kind::Move);
+    let has_no_answer =
+        |call: &Call| matches!(call.outcome, Outcome::Gone | Outcome::Failed { may_have_charged: true, .. });
     // With some time for the refunds of callers that had left just before.
     let in_flight = |call: &&Call| {
-        let is_gone = call.mode == mode && matches!(call.outcome, Outcome::Gone);
+        let is_gone = matches!(call.outcome, Outcome::Gone);
         is_gone && kills().any(|at| (call.asked..call.asked + WINDOW).contains(&at))
+            || has_no_answer(call) && moves().any(|fault| (fault.at..=fault.end()).contains(&call.answered))
     };
-    let may_differ_by: u32 = report.calls.iter().filter(in_flight).map(|call| call.cost).sum();
+    let of_mode = report.calls.iter().filter(|call| call.mode == mode);
+    let may_differ_by: u32 = of_mode.filter(in_flight).map(|call| call.cost).sum();
     let differs = first.abs_diff(second) > u64::from(may_differ_by) && report.ending.silent.is_empty();
     differs.then(|| format!("charged {first} to the first keys and {second} to the second ones, admitted {admitted}"))
 }

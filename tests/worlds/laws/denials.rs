@@ -50,7 +50,7 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
         let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
         let asked = Sums::of(calls.iter().map(|call| (call.asked, call.in_the_way())));
         let left = Sums::of(calls.iter().map(|call| (until(call) + reach + 1, call.in_the_way())));
-        for denied in calls.iter().filter(|call| call.is_denied()) {
+        for denied in calls.iter().filter(|call| call.is_denied() && !may_exceed_share(report, call)) {
             // What was asked until the answer, without what was out of the way before the question.
             let spent = asked.until(denied.answered) - left.until(denied.asked);
             // A limit that is replaced denies by what it is.
@@ -69,6 +69,16 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
         denied.asked,
         denied.answered,
     ))
+}
+
+/// How long instances keep to their shares after a fault, in milliseconds: until the breaker closes, and for a second
+/// more, because others may notice later that the store is back.
+const RECOVERY_OF_SHARES: u64 = RECOVERY + 1_000;
+
+/// Whether a denied call may have exceeded the share of its instance, which callers do not see.
+fn may_exceed_share(report: &Report, denied: &Call) -> bool {
+    let is_near = |fault: &Fault| fault.at <= denied.answered && denied.asked <= fault.end() + RECOVERY_OF_SHARES;
+    denied.mode.is_local() && report.faults.iter().any(|fault| !fault.kind.spares_store() && is_near(fault))
 }
 
 /// A process that stood still ends its slots when it runs again.
