@@ -51,10 +51,14 @@ impl Backoff {
         pause.saturating_sub(started.elapsed())
     }
 
-    /// How long a handshake is waited for: `first`, four times as long if it takes longer, and twice as long with each
+    /// How long a handshake is waited for: `first`, 16 times as long if it takes longer, and twice as long with each
     /// further one in a row, up to 64 times.
+    ///
+    /// Redis answers in rounds: it computes the handshakes of all new connections, and then reads what the others have
+    /// sent. So the second dials of a fleet hold up the first ones for a whole round. 16 times 400 ms is time for the
+    /// first round of most fleets.
     pub(crate) fn patience(&self, first: Duration) -> Duration {
-        let doublings = if self.slow > 0 { self.slow.saturating_add(1).min(6) } else { 0 };
+        let doublings = if self.slow > 0 { self.slow.saturating_add(3).min(6) } else { 0 };
         first.saturating_mul(1 << doublings)
     }
 
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn the_pause_grows_to_some_seconds_while_handshakes_are_slow() {
         let mut backoff = Backoff::default();
-        for longest_ms in [1_600, 3_200, 6_400, 12_800, 25_600, 25_600] {
+        for longest_ms in [6_400, 12_800, 25_600, 25_600] {
             backoff.dial_starts();
             backoff.was_slow();
             let longest = Duration::from_millis(longest_ms);
