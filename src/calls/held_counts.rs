@@ -85,16 +85,12 @@ impl HeldCounts {
 
     #[cold]
     fn with_holds(&self, check: &Check) -> Option<Check> {
-        let overlooks = |charge: &&Charge| charge.policy.holds().is_none();
-        check.charges().iter().find(overlooks)?;
         let now = Instant::now();
-        let policies: Vec<Option<Policy>> =
-            check.charges().iter().map(|charge| self.policy_with_holds(charge, now)).collect();
-        policies.iter().any(Option::is_some).then(|| {
-            let charges = check.charges().iter().cloned().zip(policies);
-            Check::of_distinct(charges.map(|(charge, policy)| match policy {
-                Some(policy) => Charge { policy, ..charge },
-                None => charge,
+        // Nearly all checks end here: their counts have no blocks.
+        check.charges().iter().any(|charge| self.policy_with_holds(charge, now).is_some()).then(|| {
+            Check::of_distinct(check.charges().iter().map(|charge| match self.policy_with_holds(charge, now) {
+                Some(policy) => Charge { policy, ..charge.clone() },
+                None => charge.clone(),
             }))
         })
     }
