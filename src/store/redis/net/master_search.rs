@@ -113,7 +113,9 @@ impl Search<'_> {
         let followed = &sentinels.followed;
         match masters.max_by_key(|(votes, address, _)| (*votes, followed.is(address))) {
             Some((_, address, wire)) => Ok(Wire { tenure: Some(followed.set(&address)), ..wire }),
-            None => Err(failure.unwrap_or_else(|| RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered")))),
+            None => {
+                Err(failure.unwrap_or_else(|| RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"))))
+            }
         }
     }
 }
