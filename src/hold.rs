@@ -82,7 +82,8 @@ pub enum HoldChange {
 pub enum SettleAnswer {
     /// The hold was open, and the change was made.
     Settled,
-    /// The hold had ended before: it was settled, or its time-to-live had passed. Nothing was changed.
+    /// The hold had ended before: it was settled or reset, or its time-to-live had passed. The hold was not changed.
+    /// If a [`Hold`](crate::limiter::Hold) is settled with more than was charged when it ended, it charges the rest.
     Expired,
     /// There was nothing to change: no store has made the hold. Only a [`Hold`](crate::limiter::Hold) answers this.
     NotHeld,

@@ -138,9 +138,10 @@ impl Limiter {
     /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which adds the n - 1)
     /// ```
     ///
-    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. Units beyond `L`
-    /// are those of an instance's share that other instances had spent before the outage. A service with more instances
-    /// than `instances` admits proportionally more; a service with fewer instances admits less than the limit.
+    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. Otherwise some
+    /// instances have room in their shares although others had spent these units before the outage: that is what
+    /// exceeds `L`. A service with more instances than `instances` admits proportionally more; a service with fewer
+    /// instances admits less than the limit.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///
@@ -150,8 +151,8 @@ impl Limiter {
     /// They are merged by key and policy, up to 10 000 pairs, and charged by ordinary checks as far as they still fit.
     /// The store therefore never counts more than the limit. What does not fit is charged again later, first after
     /// 100 ms, as long as it is in its window: a hold of unknown fate may have taken the room. Denials may last a
-    /// little longer, because the units count from the time of the debit. On a cluster, a master that is still down
-    /// does not delay the debits of a master that is back.
+    /// little longer, because the units count from the time at which the store is charged. On a cluster, a master that
+    /// is still down does not delay the charges of a master that is back.
     ///
     /// Instances detect the end of an outage within a second of each other, or within the longest [probe
     /// interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that time,

@@ -50,11 +50,11 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// fit together, such as a cost and a limit, may be set in any order.
 ///
 /// A layer with a mistake that is not validated never lets a request pass: each request gets 500, whatever the failure
-/// policy is, and the limiter reports the mistake
-/// ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). So does a request for which a closure chooses a
-/// policy with a mistake. Only a layer in [shadow mode](Self::with_shadow), which refuses nothing, lets requests pass;
-/// with a mistake in a [`ClientIp`](crate::ClientIp), whose [denied addresses](crate::ClientIp::deny) are refused in
-/// that mode too, each request gets 500.
+/// policy is, and the limiter reports the mistake ([by itself](crate::observe#what-a-limiter-reports-by-itself) too). A
+/// request for which a closure chooses a policy with a mistake gets 500 in the same way. Only a layer in [shadow
+/// mode](Self::with_shadow), which refuses nothing, lets requests pass; with a mistake in a
+/// [`ClientIp`](crate::ClientIp), whose [denied addresses](crate::ClientIp::deny) are refused in that mode too, each
+/// request gets 500.
 ///
 /// # Naming the type
 ///

@@ -41,9 +41,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// The layer renews all holds of a request while it lives, so a response may take longer than the
     /// [time-to-live](crate::policy::Holds::with_ttl). The holds of a process that is killed or stands still for longer
-    /// end at their time-to-live: what was held is charged, or nothing if the policy releases it. What the response or
-    /// its bill says later is charged as far as it is above that. A [longest
-    /// age](crate::policy::Holds::with_longest) bounds how long a hold is renewed.
+    /// end at their time-to-live: what was held is charged, or nothing if the policy releases it. If the response or
+    /// its bill says more than that later, the rest is charged too. A [longest age](crate::policy::Holds::with_longest)
+    /// bounds how long a hold is renewed.
     ///
     /// # Bodies
     ///

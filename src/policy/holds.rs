@@ -56,7 +56,10 @@ impl Holds {
 
     /// Sets the time-to-live: a hold that is neither settled nor renewed for so long ends by itself, by the store's
     /// clock. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW). A layer renews its holds three times in each
-    /// time-to-live, for as long as their requests live.
+    /// time-to-live, for as long as their requests live. So does the handle of a slot of a
+    /// [concurrency limit](crate::Policy::concurrent). Other holds of jobs end unless [`Hold::renew`] is called.
+    ///
+    /// [`Hold::renew`]: crate::limiter::Hold::renew
     ///
     /// Defaults to [60 s](Self::DEFAULT_TTL).
     #[must_use]
@@ -77,22 +80,22 @@ impl Holds {
     /// Sets the longest age of a hold that is renewed in the background: the holds of a layer, and the slots of
     /// [concurrency limits](crate::Policy::concurrent). 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
     ///
-    /// A client that never reads its response would keep a slot for as long as the server keeps the connection. At this
-    /// age, counted from when the hold was made, its units are free again:
+    /// Without a longest age, a client that never reads its response keeps a slot for as long as the server keeps the
+    /// connection. At this age, counted from when the hold was made:
     ///
-    /// * **A layer** settles the hold at once, by the bill as it stands. A request without a response gets one of the
-    ///   rejection, with 504 ([`Reason::HeldTooLong`](crate::rejection::Reason::HeldTooLong)), and its handler is
-    ///   dropped. A response body fails with [`HeldTooLong`](crate::middleware::HeldTooLong), as soon as the server
-    ///   asks for more of it. Upgraded connections go on, and so does work with a
+    /// * **A layer** settles the hold at once, by the bill as it stands. A request without a response gets 504 with the
+    ///   body of the layer's rejection ([`Reason::HeldTooLong`](crate::rejection::Reason::HeldTooLong)), and its
+    ///   handler is dropped. A response body fails with [`HeldTooLong`](crate::middleware::HeldTooLong), as soon as the
+    ///   server asks for more of it. Upgraded connections go on, and so does work with a
     ///   [`HoldGuard`](crate::middleware::HoldGuard): end it in the handler. A [shadow](crate::Policy::with_shadow)
     ///   policy ends no request.
     /// * **A slot of [`Limiter::hold`](crate::Limiter::hold)** is not renewed any more, so it ends within one
     ///   time-to-live.
     ///
-    /// Each such hold is an event ([`too_long`](crate::observe::HoldEndEvent::end)), and the first one of a
-    /// limiter a [warning](crate::observe::Warning).
+    /// Each such hold of a layer is an event ([`too_long`](crate::observe::HoldEndEvent::end)). The first hold of a
+    /// limiter that reaches its longest age is a [warning](crate::observe::Warning).
     ///
-    /// Defaults to no longest age: a WebSocket or a download may last for days, and only its author knows what is too
+    /// Defaults to no longest age: a WebSocket or a download may last for days, and only the service knows what is too
     /// long. While the work of a hold that has ended goes on, more runs than the limit says.
     #[must_use]
     pub fn with_longest(self, longest: Duration) -> Self {

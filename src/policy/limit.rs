@@ -32,7 +32,7 @@ use crate::{
 /// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count,
 /// so that for the length of one window a client may spend both limits.
 ///
-/// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Rejections that
+/// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Denials that
 /// [count](Policy::with_denials_counted) remove no units that other policies on the same count have admitted. The
 /// highest limit under which a log was charged since it was last empty bounds the log's memory: after a limit is
 /// lowered, the old limit bounds the memory until the log is empty.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
 
-/// Layer for outbound clients: calls wait until they fit a policy, and until the upstream has asked for no pause.
+/// Layer for outbound clients: a call waits until it fits a policy, and until the pauses of the upstream are over.
 ///
 /// Clones of a layer, and all layers of one [`Limiter`] with the same policy and key, spend from one budget, wait in
 /// one queue and obey one pause. [The module's page](crate::throttle) has the rules, and examples with reqwest,

@@ -2,8 +2,8 @@
 //!
 //! An upstream API grants a number of calls a minute, refuses the others, and may bill or block a client that does not
 //! stop. A client that shares the quota with other tasks and other processes cannot count on its own. [`ThrottleLayer`]
-//! makes calls wait until the [`Limiter`](crate::Limiter) has charged them, and until the upstream itself has asked for
-//! no pause.
+//! makes each call wait until the [`Limiter`](crate::Limiter) has charged it, and until the pauses are over for which
+//! the upstream itself has asked.
 //!
 //! # Rules
 //!
@@ -142,14 +142,14 @@
 //!
 //! # Order of layers
 //!
-//! Outside: retries, so that each attempt waits for a turn of its own, and timeouts of the whole call, the wait
-//! included. Inside: timeouts of the answer alone.
+//! Outside: retries, so that each attempt waits for a turn of its own, and a timeout of the whole call, longer than
+//! [`with_max_wait`](ThrottleLayer::with_max_wait). Inside: timeouts of the answer alone.
 //!
 //! A call asks the inner service for a place, such as one in the buffer of a tonic channel, when its turn has come. So
-//! calls that wait for one key do not stand in the way of other keys. A place that is not free within the longest wait
-//! of the call ends it in [`Throttled`], although it was charged. A call that gets its place later than a window after
-//! its charge takes another turn, and is charged again. A concurrency limit outside of the throttle is taken while a
-//! call waits.
+//! calls that wait for one key do not stand in the way of other keys. If no place is free within the longest wait of
+//! the call, the call ends in [`Throttled`], although it was charged. A call that gets its place later than a window
+//! after its charge takes another turn, and is charged again. A `tower::limit::ConcurrencyLimit` outside of the
+//! throttle also counts the calls that wait.
 //!
 //! Redirects and repeats are calls too. A client that follows redirects by itself, or that repeats by itself, makes
 //! calls that the throttle does not see: 30 calls that are redirected twice are 90 requests. Switch redirects off in

@@ -60,13 +60,14 @@ impl Limiter {
     /// [`check`](Self::check).
     ///
     /// A [reset](Self::reset) by this process wakes the waiters. A reset by another process, or a store that has lost
-    /// its counts, is noticed when the head asks next, at the time that the store gave before.
+    /// its counts, is noticed when the first of them asks next, at the time that the store gave before.
     ///
     /// # When the store fails
     ///
-    /// The head of the queue asks again, after 10 ms at first and after 250 ms later, until its `max_wait` has passed.
-    /// Then the result is the store's error, to which the caller applies a [`FailurePolicy`](crate::FailurePolicy). A
-    /// check whose fate is unknown is never sent again: its error is returned at once.
+    /// The first caller of the queue asks again every 10 ms at first and every 250 ms later, until its `max_wait` has
+    /// passed. Then the result is the store's error, to which the caller applies a
+    /// [`FailurePolicy`](crate::FailurePolicy). A check whose fate is unknown is never sent again: its error is
+    /// returned at once.
     ///
     /// # Cost of a wait
     ///
@@ -82,7 +83,7 @@ impl Limiter {
     /// store: with a burst of 1, the next check is sent after the reply to the last one, so no more than one unit in
     /// each round trip can be spent. Under a policy that bans or counts denials, the wait begins with the reply to
     /// the last check, and each check is sent a millisecond later, because one that is too early would count.
-    /// Rejections by rivals count all the same, so such a policy is no good choice for several processes.
+    /// Denials of other processes count all the same, so such a policy is no good choice for several processes.
     ///
     /// # Examples
     ///

@@ -205,12 +205,12 @@ impl RedisStoreBuilder {
     ///
     /// Only a denial by a policy without any unit left is remembered. Redis would deny such a check too, because only
     /// time frees a unit, whatever other policies have left. Checks with a policy that
-    /// [counts rejected requests](crate::Policy::with_denials_counted) or [bans](crate::Policy::ban_after) are always
-    /// sent.
+    /// [counts denials](crate::Policy::with_denials_counted) or [bans](crate::Policy::ban_after) are always sent.
     ///
-    /// Exceptions are changes by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses its data. So
-    /// one check asks Redis again a second after it was asked last, and the others are denied from memory meanwhile. A
-    /// change by another process takes effect within that second; a change through a clone of this store does at once.
+    /// Two things free units too: a change by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses
+    /// its data. So once a second, one check of the key asks Redis again, and the others are denied from memory
+    /// meanwhile. A change by another process takes effect within that second; a change through a clone of this store
+    /// does at once.
     ///
     /// If Redis gives no verdict, a denial is remembered for at most ten seconds. On a single server, a lost connection
     /// ends all remembered denials when the next check is sent.

@@ -150,7 +150,7 @@ impl RedisStoreBuilder {
     ///   left, and stays if no answer comes within the deadline.
     /// * A [reset](crate::Limiter::reset) in between forgets the commit. Only the exact log detects that; the other
     ///   algorithms then refund units that were charged after the reset.
-    /// * Policies that [count rejected requests](crate::Policy::with_denials_counted) count them in every slot. The
+    /// * Policies that [count denials](crate::Policy::with_denials_counted) count them in every slot. The
     ///   answer waits for these slots with half of the rest of the deadline; a slot that is late counts after the
     ///   answer.
     ///

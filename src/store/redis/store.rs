@@ -65,7 +65,8 @@ use crate::{
 ///
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
 /// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
-/// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. A
+/// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. While
+/// a server is slow with its handshakes of TLS, dials go on, and the pause before a further one grows to 25.6 s. A
 /// wrong password, a missing permission, a wrong scheme or an untrusted certificate is
 /// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.
 ///
@@ -84,9 +85,9 @@ use crate::{
 /// RESP3 gets RESP2. `?protocol=resp2` uses RESP2 from the start.
 ///
 /// Feature `tls` is rustls. It uses the cryptography provider that the process has installed when `open` is called,
-/// or else ring, and installs none. The feature switches rustls' `ring` on: if another crate switches `aws_lc_rs` on,
-/// rustls cannot choose for code that names no provider, and panics there. Then install one at the start of the
-/// process.
+/// or else ring, and installs none. The feature switches rustls' `ring` on. If another crate switches `aws_lc_rs` on,
+/// rustls cannot choose between them, and other code of the process that names no provider panics. Then install one at
+/// the start of the process.
 /// Servers are verified with the certificates that the operating system trusts, or with your own
 /// (`RedisStoreBuilder::root_certificates`).
 ///
@@ -103,7 +104,7 @@ use crate::{
 /// ([`plain_keys`](crate::store::RedisStoreBuilder::plain_keys)).
 ///
 /// A Redis that evicts keys resets their limits, so use one with `maxmemory-policy noeviction`. Unless the limiter is
-/// [quiet](crate::Limiter::without_notices), one INFO follows the first check, and any other policy is a
+/// [quiet](crate::Limiter::without_notices), the first check is followed by one INFO, and a Redis that may evict is a
 /// [warning](crate::observe::Warning).
 ///
 /// The smallest set of permissions, with the default prefix:
