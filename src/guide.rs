@@ -47,6 +47,9 @@ pub mod comparison {}
 pub mod guarantees {}
 
 #[doc = "[gateway]: model_gateway"]
+#[doc = "[guard]: concurrency#work-that-goes-on-without-its-client"]
+#[doc = "[leases]: leases"]
+#[doc = "[longest]: concurrency#a-client-that-never-reads"]
 #[doc = "[response]: concurrency#costs-that-the-response-decides"]
 #[doc = ""]
 #[doc = include_str!("../docs/holds.md")]
@@ -55,13 +58,14 @@ pub mod holds {}
 #[doc = include_str!("../docs/config-file.md")]
 pub mod config_file {}
 
-#[doc = "[holds]: holds"]
+#[doc = "[by hand]: operations#counts-by-hand"]
 #[doc = "[order]: behind_a_proxy#order-of-layers"]
 #[doc = ""]
 #[doc = include_str!("../docs/model-gateway.md")]
 pub mod model_gateway {}
 
 #[doc = "[algorithms]: algorithms"]
+#[doc = "[bans]: crate::recipes#bans-and-clients-behind-one-address"]
 #[doc = "[failures]: when_redis_fails"]
 #[doc = "[holds]: holds"]
 #[doc = "[lease]: leases"]
@@ -71,6 +75,9 @@ pub mod model_gateway {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 
+#[doc = "[fallback]: when_redis_fails#local-fallback"]
+#[doc = "[holds]: holds"]
+#[doc = ""]
 #[doc = include_str!("../docs/leases.md")]
 pub mod leases {}
 
@@ -104,6 +111,7 @@ pub mod rollout {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[outbound]: waiting#at-most-so-many-calls-at-once"]
+#[doc = "[runtimes]: holds#runtimes"]
 #[doc = ""]
 #[doc = include_str!("../docs/concurrency.md")]
 pub mod concurrency {}
@@ -115,12 +123,15 @@ pub mod concurrency {}
 #[doc = include_str!("../docs/stability.md")]
 pub mod stability {}
 
+#[doc = "[by hand]: operations#counts-by-hand"]
 #[doc = "[operations]: operations#notices"]
+#[doc = "[proof]: guarantees#local-fallback"]
 #[doc = ""]
 #[doc = include_str!("../docs/when-redis-fails.md")]
 pub mod when_redis_fails {}
 
 #[doc = "[holds]: holds"]
+#[doc = "[longest]: concurrency#a-client-that-never-reads"]
 #[doc = ""]
 #[doc = include_str!("../docs/what-clients-see.md")]
 pub mod what_clients_see {}

@@ -3,6 +3,7 @@
 // The definitions before the page replace those at its end, as in `guide.rs`.
 
 #![doc = ""]
+#![doc = "[by hand]: crate::guide::operations#counts-by-hand"]
 #![doc = "[gateway]: crate::guide::model_gateway"]
 #![doc = "[holds]: crate::guide::holds"]
 #![doc = ""]
