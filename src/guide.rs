@@ -43,6 +43,8 @@ pub mod behind_a_proxy {}
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}
 
+#[doc = "[sentinels]: when_redis_fails#sentinels"]
+#[doc = ""]
 #[doc = include_str!("../docs/guarantees.md")]
 pub mod guarantees {}
 

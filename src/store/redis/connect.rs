@@ -76,11 +76,11 @@ impl RedisStoreBuilder {
     /// the same for all.
     ///
     /// Each dial asks all sentinels at the same time. Of the servers that report the role of a master, it takes the one
-    /// that most sentinels name. A server that turns out not to be a master is left at once.
+    /// that most sentinels name. A server that turns out not to be a master is left at once. If the master is lost,
+    /// checks go to the failure policy until a sentinel names another one.
     ///
-    /// The store also asks the sentinels once a second, and leaves a master as soon as most of them name another one. If
-    /// a failover is requested, the old master takes writes for about ten seconds more and then loses them. So the store
-    /// does not stay with it until then. Give the URLs of all sentinels: most of those given have to agree.
+    /// The store also asks the sentinels once a second, and leaves a master as soon as most of them name another one:
+    /// see [`guide::when_redis_fails`](crate::guide::when_redis_fails#sentinels). So give the URLs of all sentinels.
     ///
     /// A dial through sentinels takes seven round trips. A lookup that takes longer than 400 ms goes on beside the next
     /// one, so slow sentinels are used too.
