@@ -1,4 +1,4 @@
-//! `examples/model_gateway.rs`, which the page `docs/model-gateway.md` shows.
+//! `examples/model_gateway/main.rs`, which the page `docs/model-gateway.md` shows.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,14 +8,17 @@ use std::{
 use crate::{built::PROGRAMS, running::Server, support::until};
 
 const PAGE: &str = include_str!("../../docs/model-gateway.md");
-const PROGRAM: &str = include_str!("../../examples/model_gateway.rs");
+const PROGRAM: &str = include_str!("../../examples/model_gateway/main.rs");
 
 #[test]
 fn the_page_of_the_model_gateway_shows_the_whole_program() {
     let (_, program) = PROGRAM.split_once("\n\n").expect("the docs of the program end with an empty line");
     let (_, shown) = PAGE.split_once("```rust,no_run\n").unwrap();
     let (shown, _) = shown.split_once("```\n").unwrap();
-    assert!(shown == program, "copy examples/model_gateway.rs to docs/model-gateway.md, without the lines of `//!`");
+    assert!(
+        shown == program,
+        "copy examples/model_gateway/main.rs to docs/model-gateway.md, without the lines of `//!`"
+    );
 }
 
 /// An account, with its API key.

@@ -19,7 +19,8 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::Value;
 use tokio::{net::TcpListener, signal, time::sleep};
 use tollgate::{
-    ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, RedisStore,
+    ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy, ProblemJson,
+    RateLimitLayer, RedisStore,
     middleware::{Bill, Settlement, WrappedBody},
     policy::Holds,
 };
@@ -33,14 +34,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok(url) => Limiter::new(RedisStore::open(&url)?),
         Err(_) => Limiter::new(MemoryStore::new()),
     };
-    // The layer that is added last is the outermost one, so a request passes them from the bottom up.
+    // The layer that is added last is the outermost one, so a request passes
+    // them from the bottom up.
     let app = Router::new()
         .route("/v1/complete", post(complete))
         .layer(limits(limiter.clone())?)
         .layer(from_fn(read_prompt))
         .layer(from_fn(authenticate));
 
-    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let address =
+        env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&address).await?;
     println!("Listening on http://{}", listener.local_addr()?);
     let stop = async { drop(signal::ctrl_c().await) };
@@ -50,17 +53,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The layer: its key, the body of its refusals, and bodies of responses that settle what is held.
+/// The layer: its key, the body of its refusals, and bodies of responses that
+/// settle what is held.
 type Limits = RateLimitLayer<ExtensionKey<Account>, ProblemJson, WrappedBody>;
 
-/// The four limits of an account. A request passes all of them, or takes nothing from any.
+/// The four limits of an account. A request passes all of them, or takes
+/// nothing from any.
 fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
-    // If a process is killed, what it holds is charged after this time. Requests that live are renewed.
+    // If a process is killed, what it holds is charged after this time.
+    // Requests that live are renewed.
     let holds = Holds::new().with_ttl(Duration::from_secs(300));
     let policies = [
         Policy::per_minute("requests", 10)?,
         Policy::per_minute("input-tokens", 1_000)?.with_unit("tokens"),
-        Policy::per_minute("output-tokens", 500)?.with_unit("tokens").with_holds(holds),
+        Policy::per_minute("output-tokens", 500)?
+            .with_unit("tokens")
+            .with_holds(holds),
         Policy::concurrent("streams", 2)?,
     ];
     RateLimitLayer::new(limiter, policies, ExtensionKey::<Account>::new())
@@ -68,8 +76,9 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
         .with_cost_of("output-tokens", of_prompt(|prompt| prompt.max_tokens))
         .fail_closed()
         .with_settlement(|response: &response::Parts| match response.status {
-            StatusCode::OK => Settlement::AtEnd, // charges what is on the bill when the stream has ended
-            _ => Settlement::Nothing,            // the model has written nothing
+            // Charges what is on the bill when the stream has ended.
+            StatusCode::OK => Settlement::AtEnd,
+            _ => Settlement::Nothing, // the model has written nothing
         })
         .validated()
 }
@@ -84,9 +93,14 @@ impl From<&Account> for Key {
     }
 }
 
-/// Finds the account of an API key. A gateway reads its accounts from a database.
+/// Finds the account of an API key. A gateway reads its accounts from a
+/// database.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    let account = match request.headers().get(AUTHORIZATION).map(|value| value.as_bytes()) {
+    let account = match request
+        .headers()
+        .get(AUTHORIZATION)
+        .map(|value| value.as_bytes())
+    {
         Some(b"Bearer key-of-ann") => Account(1),
         Some(b"Bearer key-of-bob") => Account(2),
         _ => return StatusCode::UNAUTHORIZED.into_response(),
@@ -107,14 +121,29 @@ struct Prompt {
 /// Reads the body before the limits, because the costs depend on it.
 async fn read_prompt(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, LARGEST).await else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
-    let Ok(json) = serde_json::from_slice::<Value>(&body) else { return bad_request("the body is not JSON") };
-    let Some(text) = json["prompt"].as_str() else { return bad_request("prompt is not a string") };
-    let max_tokens = json["max_tokens"].as_u64().and_then(|tokens| u32::try_from(tokens).ok());
-    let Some(max_tokens @ 1..) = max_tokens else { return bad_request("max_tokens is not a number from 1") };
+    let Ok(body) = to_bytes(body, LARGEST).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let Ok(json) = serde_json::from_slice::<Value>(&body) else {
+        return bad_request("the body is not JSON");
+    };
+    let Some(text) = json["prompt"].as_str() else {
+        return bad_request("prompt is not a string");
+    };
+    let max_tokens = json["max_tokens"]
+        .as_u64()
+        .and_then(|tokens| u32::try_from(tokens).ok());
+    let Some(max_tokens @ 1..) = max_tokens else {
+        return bad_request("max_tokens is not a number from 1");
+    };
     // A gateway counts with the tokenizer of its model.
-    let input_tokens = u32::try_from(text.split_whitespace().count()).unwrap_or(u32::MAX);
-    parts.extensions.insert(Prompt { text: text.to_owned(), input_tokens, max_tokens });
+    let input_tokens =
+        u32::try_from(text.split_whitespace().count()).unwrap_or(u32::MAX);
+    parts.extensions.insert(Prompt {
+        text: text.to_owned(),
+        input_tokens,
+        max_tokens,
+    });
     next.run(Request::from_parts(parts, Body::empty())).await
 }
 
@@ -122,7 +151,8 @@ fn bad_request(mistake: &'static str) -> Response {
     (StatusCode::BAD_REQUEST, mistake).into_response()
 }
 
-/// A cost that the prompt decides. Without a prompt, the cost is above every limit, which is refused with 400.
+/// A cost that the prompt decides. Without a prompt, the cost is above every
+/// limit, which is refused with 400.
 fn of_prompt(cost: fn(&Prompt) -> u32) -> impl Fn(&request::Parts) -> u32 {
     move |request| request.extensions.get().map_or(u32::MAX, cost)
 }
@@ -132,11 +162,14 @@ async fn complete(
     Extension(prompt): Extension<Prompt>,
     Extension(bill): Extension<Bill>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    bill.set_cost(0); // without this line, a client that hangs up before the first token pays what was held
+    // Without this line, a client that hangs up before the first token pays
+    // what was held.
+    bill.set_cost(0);
     Sse::new(model(prompt).map(move |output| {
         Ok(match output {
             Output::Token(token) => {
-                bill.add(1); // a client that hangs up pays for the tokens so far
+                // A client that hangs up pays for the tokens so far.
+                bill.add(1);
                 Event::default().data(token)
             }
             Output::Usage { output_tokens } => {
@@ -156,10 +189,15 @@ enum Output {
     },
 }
 
-/// Stands in for a model: it repeats the prompt, one word every 100 ms, until it has written as much as it may.
+/// Stands in for a model: it repeats the prompt, one word every 100 ms, until
+/// it has written as much as it may.
 fn model(prompt: Prompt) -> impl Stream<Item = Output> {
-    let words: Vec<String> =
-        prompt.text.split_whitespace().take(prompt.max_tokens as usize).map(str::to_owned).collect();
+    let words: Vec<String> = prompt
+        .text
+        .split_whitespace()
+        .take(prompt.max_tokens as usize)
+        .map(str::to_owned)
+        .collect();
     let output_tokens = words.len() as u32;
     let tokens = stream::iter(words).then(async |word| {
         sleep(Duration::from_millis(100)).await;
