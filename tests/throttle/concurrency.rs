@@ -105,7 +105,7 @@ async fn law_14_a_concurrency_limit_makes_no_call_unless_the_layer_holds_until_t
     let layer = ThrottleLayer::new(limiter(), calls(5), "upstream");
     assert!(layer.clone().hold_until_end().validated().is_ok());
     for layer in [layer.clone(), layer.fail_open()] {
-        says(&layer.clone().validated().unwrap_err(), "hold_until_end");
+        says(layer.clone().validated().unwrap_err(), "hold_until_end");
         let client = layer.layer(upstream.clone());
         for _ in 0..50 {
             let error = call(&client).await.unwrap_err();
