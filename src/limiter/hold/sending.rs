@@ -5,7 +5,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker},
-    thread,
     time::Duration,
 };
 
@@ -46,13 +45,21 @@ struct Sending {
     attempt: u32,
     /// Whether the store may have got the change.
     is_sent: bool,
+    /// Whether the store is being asked. Still set when this is dropped if the store has panicked.
+    is_asking: bool,
     is_done: bool,
 }
 
 impl Sending {
     async fn run(mut self, ending: Arc<Ending>, mut call: Change) {
         self.is_sent = true;
-        let answer = poll_fn(|cx| call.poll(&self.shared.calls, &ending.hold, ending.change(), cx)).await;
+        let answer = poll_fn(|cx| {
+            self.is_asking = true;
+            let answer = call.poll(&self.shared.calls, &ending.hold, ending.change(), cx);
+            self.is_asking = false;
+            answer
+        });
+        let answer = answer.await;
         self.is_done = true;
         drop(call);
         self.shared.on_background_answer(self.domain, self.number, &answer);
@@ -64,8 +71,9 @@ impl Drop for Sending {
         if self.is_done {
             return;
         }
-        match thread::panicking() {
-            // The same change would panic again.
+        match self.is_asking {
+            // The same change would panic again. A thread that panics for another reason may drop its runtime, and the
+            // ends on their way there have to be sent from another one.
             true => self.shared.ends.forget(self.domain, self.number),
             false => self.shared.ends.on_abort(self.domain, self.number, self.attempt, self.is_sent),
         }
@@ -131,7 +139,8 @@ impl SharedHolds {
         let Sent { number, attempt, ending } = sent;
         // The future of a settlement, dropped, leaves a call that is on its way.
         let is_sent = !call.is_unsent();
-        Sending { shared: Arc::clone(self), domain, number, attempt, is_sent, is_done: false }.run(ending, call)
+        Sending { shared: Arc::clone(self), domain, number, attempt, is_sent, is_asking: false, is_done: false }
+            .run(ending, call)
     }
 
     /// Sends an end now, so that it reaches the store before what the caller sends next. A task waits for the answer.

@@ -103,6 +103,36 @@ fn sleep_on(runtime: &Runtime, time: Duration) {
     runtime.block_on(async { sleep(time).await });
 }
 
+/// The thread of a job drops its handle and its runtime while it unwinds. The other threads of the process go on.
+#[test]
+fn law_15_a_slot_of_a_job_that_panics_with_its_runtime_is_given_back_with_the_next_use() {
+    let policy = policy(Duration::from_secs(60));
+    let memory = MemoryStore::new();
+    let limiter = Limiter::new(DistantStore::over(memory.clone()));
+    let main = current_thread();
+    // The end is on its way when the job panics, or the panic drops the handle.
+    for is_on_its_way in [true, false] {
+        let key = if is_on_its_way { "on its way" } else { "held" };
+        let job = {
+            let (limiter, policy) = (limiter.clone(), policy.clone());
+            thread::spawn(move || {
+                current_thread().block_on(async {
+                    let mut held = slot(&limiter, key, &policy).await;
+                    if is_on_its_way {
+                        drop(held.take());
+                        tokio::task::yield_now().await;
+                    }
+                    panic!("the job fails");
+                });
+            })
+        };
+        job.join().unwrap_err();
+        let _ = main.block_on(limiter.peek("other", &policy)).unwrap();
+        sleep_on(&main, Duration::from_millis(500));
+        assert!(is_free(&memory, key, &policy), "{key}");
+    }
+}
+
 /// Each slot is held by a handle that lives on, whatever its runtime does.
 #[test]
 fn law_1_slots_of_a_runtime_that_does_not_run_are_renewed_in_another_one() {
