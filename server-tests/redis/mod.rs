@@ -1,6 +1,7 @@
 //! Tests of `RedisStore`: scripts, outages, clusters, sentinels, TLS, URLs, configuration errors and keys.
 
 pub(crate) mod address;
+mod asked_again;
 mod bad_pause;
 mod batch;
 mod by_hand;

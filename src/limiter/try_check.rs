@@ -80,7 +80,10 @@ impl Limiter {
             Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),
             Answer::Ready(Err(error)) => core.on_error(&check, error, purpose, span),
             // Nothing has been charged: the store has denied the check, or has not been asked.
-            Answer::Pending(_) => core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span),
+            Answer::Pending(unsent) => {
+                unsent.put_back();
+                core.on_error(&check, ConfigError::store_must_be_awaited().into(), purpose, span)
+            }
         }
     }
 }

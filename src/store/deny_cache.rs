@@ -209,6 +209,14 @@ impl DenyCache {
         Remembered::Denied(entry.verdict_at(now_us))
     }
 
+    /// Lets the next check ask a remembered denial again, because the check that was to ask is not sent.
+    pub(super) fn ask_soon(&self, check: &Check) {
+        let hash = self.fingerprint(check).hash;
+        let mut set = self.set(hash);
+        let slot = set.iter_mut().find(|slot| is_of(slot, hash, check));
+        slot.into_iter().flatten().for_each(|entry| entry.ask_at_us = 0);
+    }
+
     /// The denial of a check that has not been sent yet, if it was remembered since the check was made.
     pub(super) fn denied_since(&self, ticket: &Ticket, check: &Check, now_us: u64, latest_us: u64) -> Option<Verdict> {
         let mut set = self.set(ticket.fingerprint.hash);

@@ -34,6 +34,9 @@ pub(crate) trait DeadlineHandler: Send + Sync {
     /// Whether the store may have received the check, or may still receive it, now that its caller has gone.
     fn may_reach_store(&self) -> bool;
 
+    /// Notes that the check will not be sent: its caller asks in another way.
+    fn put_back(&self);
+
     /// Hands over the breakers of the failure domains. Returns whether the store itself asks them for this check,
     /// because the check may span several domains; otherwise the limiter asks. Called at the first poll.
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool;
@@ -63,6 +66,13 @@ impl<T> Pending<T> {
     pub(crate) fn takes_over(&self, breakers: Option<&Arc<Breakers>>) -> bool {
         let both = self.handler.as_ref().zip(breakers);
         both.is_some_and(|(handler, breakers)| handler.takes_over(breakers))
+    }
+
+    /// Gives up a check that was never polled, because its caller asks in another way.
+    pub(crate) fn put_back(self) {
+        if let Some(handler) = &self.handler {
+            handler.put_back();
+        }
     }
 
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.

@@ -133,8 +133,13 @@ impl Core {
         if counts_denials || self.route(check) != Route::Direct || !self.queues.is_quiet(&id) {
             return None;
         }
-        // Nothing is sent unless the answer is there, because it is not polled.
-        let Answer::Ready(Ok(verdict)) = self.calls.store.check(check) else { return None };
+        let verdict = match self.calls.store.check(check) {
+            Answer::Ready(verdict) => verdict.ok()?,
+            Answer::Pending(unsent) => {
+                unsent.put_back();
+                return None;
+            }
+        };
         if !verdict.allowed {
             self.queues.learn(&id, &Decision::new(&mut check.clone(), &verdict));
             return None;

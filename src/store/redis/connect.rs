@@ -259,7 +259,7 @@ impl RedisStoreBuilder {
             keys: RedisKeys::new(&prefix, slots),
             batching,
             clock: ScriptClock::new(clock.clone()),
-            denials: Denials::new(deny_cache, clock, is_cluster),
+            denials: Arc::new(Denials::new(deny_cache, clock, is_cluster)),
             observer: ObserverCell::default(),
             has_unkeyed_hashes: AtomicBool::new(false),
             unkeyed_warning: Once::default(),

@@ -13,7 +13,7 @@ use super::{
         batch,
         client::Client,
         count_change, cross_slot,
-        denials::{Lookup, Ticket},
+        denials::{Lookup, RememberedDenial, Ticket},
         failure_domain::{CLUSTER_DOMAINS, domain_of},
         holds,
         outgoing::{Outgoing, Request},
@@ -223,20 +223,18 @@ impl Inner {
     /// Sends a check that asks a remembered denial again in a task, because all callers need its verdict: a caller that
     /// goes away must not keep the denial.
     ///
-    /// The task ends soon after the deadline, so that a silent Redis collects no tasks.
-    fn ask_in_task<F>(
-        &self,
-        runtime: &Handle,
-        verdict: F,
-    ) -> impl Future<Output = Result<Verdict, Error>> + Send + use<F>
+    /// The task begins with the first poll, because a check that is not polled must not be charged. It ends soon after
+    /// the deadline, so that a silent Redis collects no tasks.
+    async fn ask_in_task<F>(self: Arc<Self>, verdict: F, progress: Arc<Progress>) -> Result<Verdict, Error>
     where
         F: Future<Output = Result<Verdict, Error>> + Send + 'static,
     {
+        let Ok(runtime) = Handle::try_current() else { return verdict.await };
+        // Whatever becomes of the caller, the check is on its way now.
+        progress.taken();
         let asked = runtime.spawn(within(self.client.settings.deadline + ASK_TIME, verdict));
-        async move {
-            let gone = || Error::new(ErrorKind::Unavailable, "the task that asks a denial again has ended");
-            asked.await.ok().flatten().unwrap_or_else(|| Err(gone().charge_unknown()))
-        }
+        let gone = || Error::new(ErrorKind::Unavailable, "the task that asks a denial again has ended");
+        asked.await.ok().flatten().unwrap_or_else(|| Err(gone().charge_unknown()))
     }
 
     async fn send(&self, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
@@ -277,12 +275,13 @@ impl Store for RedisStore {
             Lookup::Denied(verdict) => return Answer::Ready(Ok(verdict)),
             Lookup::Unknown(ticket) => ticket,
         };
-        let progress = Progress::new(self.inner.may_span_domains(check));
         let asks_again = ticket.as_ref().is_some_and(|ticket| ticket.asks_again);
+        let denial = asks_again.then(|| RememberedDenial::new(&self.inner.client.denials, check));
+        let progress = Progress::of(self.inner.may_span_domains(check), denial);
         let verdict = Arc::clone(&self.inner).check(check.clone(), ticket, Arc::clone(&progress));
-        let pending = match Handle::try_current() {
-            Ok(runtime) if asks_again => Pending::new(self.inner.ask_in_task(&runtime, verdict)),
-            _ => Pending::new(verdict),
+        let pending = match asks_again {
+            true => Pending::new(Arc::clone(&self.inner).ask_in_task(verdict, Arc::clone(&progress))),
+            false => Pending::new(verdict),
         };
         Answer::Pending(pending.with_deadline_handler(progress))
     }

@@ -36,7 +36,7 @@ pub(crate) struct Client {
     /// Whether checks that wait at the same time share a call.
     pub(crate) batching: bool,
     pub(crate) clock: ScriptClock,
-    pub(crate) denials: Denials,
+    pub(crate) denials: Arc<Denials>,
     pub(crate) observer: ObserverCell,
     /// Whether a key was hashed without a secret.
     pub(crate) has_unkeyed_hashes: AtomicBool,

@@ -1,8 +1,11 @@
 //! The deny cache of a store, with the clock by which denials end.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
@@ -110,6 +113,31 @@ impl Denials {
             return now_us;
         }
         self.latest_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
+    }
+}
+
+/// A remembered denial that a check asks again.
+pub(crate) struct RememberedDenial {
+    denials: Arc<Denials>,
+    check: Check,
+}
+
+impl RememberedDenial {
+    pub(crate) fn new(denials: &Arc<Denials>, check: &Check) -> Self {
+        Self { denials: Arc::clone(denials), check: check.clone() }
+    }
+
+    /// Lets the next check ask, because this one is not sent.
+    pub(super) fn ask_soon(&self) {
+        if let Some(cache) = &self.denials.cache {
+            cache.ask_soon(&self.check);
+        }
+    }
+}
+
+impl fmt::Debug for RememberedDenial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RememberedDenial").field("check", &self.check).finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::traffic::Traffic;
+use super::{denials::RememberedDenial, traffic::Traffic};
 use crate::{
     breaker::Breakers,
     clock::{Clock, SystemClock},
@@ -36,6 +36,8 @@ pub(crate) struct Progress {
     may_have_charged: AtomicBool,
     /// Whether a request of the check has left the queue for a call.
     is_taken: AtomicBool,
+    /// The remembered denial that the check asks again, if it does.
+    asks_again: Option<RememberedDenial>,
     /// The traffic when the check was queued last.
     queued: Mutex<Option<Queued>>,
     /// Whether the check has several keys of a cluster, which may be in several failure domains.
@@ -72,7 +74,13 @@ impl Progress {
     /// The progress of a check that is made now. With `spans_domains` the check asks the breaker of each failure domain
     /// by itself.
     pub(crate) fn new(spans_domains: bool) -> Arc<Self> {
+        Self::of(spans_domains, None)
+    }
+
+    /// The progress of a check that may ask a remembered denial again.
+    pub(crate) fn of(spans_domains: bool, asks_again: Option<RememberedDenial>) -> Arc<Self> {
         Arc::new(Self {
+            asks_again,
             made_us: AtomicU64::new(SystemClock.now_us()),
             first_connection: Mutex::default(),
             unanswered: AtomicU32::new(0),
@@ -236,6 +244,12 @@ impl DeadlineHandler for Progress {
     fn may_reach_store(&self) -> bool {
         fence(Ordering::SeqCst);
         self.is_taken.load(Ordering::Relaxed)
+    }
+
+    fn put_back(&self) {
+        if let Some(denial) = &self.asks_again {
+            denial.ask_soon();
+        }
     }
 
     fn takes_over(&self, breakers: &Arc<Breakers>) -> bool {
