@@ -63,3 +63,18 @@ async fn law_15_a_hold_that_asks_a_denial_again_is_given_back_if_its_caller_leav
     sleep(Duration::from_secs(1)).await;
     assert_eq!(left(&other, &policy).await, Some(10));
 }
+
+/// A service that sets no deadline would rather wait than do without a verdict.
+#[tokio::test]
+async fn a_deadline_that_never_comes_is_no_panic() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::MAX).open(&server.url()).unwrap();
+    let (limiter, policy) = (Limiter::new(store), Policy::new("p", 10, MINUTE).unwrap().with_holds(Holds::new()));
+    assert!(limiter.check("k", &policy, 9).await.unwrap().is_allowed());
+    drop(limiter.hold("k", &policy, 1).await.unwrap());
+    limiter.close().await;
+    for _ in 0..3 {
+        assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+        clock.advance(Duration::from_secs(1));
+    }
+}

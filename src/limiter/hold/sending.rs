@@ -36,6 +36,8 @@ const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 const MOST_AT_ONCE: usize = 64;
 /// Time between two notices of ends that were given up, in microseconds.
 const NOTICE_US: u64 = 60_000_000;
+/// A longer deadline does not keep another runtime from sending an end again.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// The task of an end.
 struct Sending {
@@ -241,7 +243,8 @@ impl SharedHolds {
     }
 
     fn stuck(&self) -> Duration {
-        self.calls.store.deadline() * 2 + STUCK
+        // A deadline may be arbitrarily long; sums of times must not overflow.
+        self.calls.store.deadline().min(LONGEST_DEADLINE) * 2 + STUCK
     }
 
     /// Waits until the store has answered the ends of all holds, or none of them for the time of `patience`.

@@ -15,7 +15,7 @@ const LONGEST_CLOSE: u32 = 3;
 pub(in crate::limiter) async fn close(core: &Arc<Core>) {
     let ended = core.leases.close(Instant::now()).into_ended();
     drop(settle(core, ended));
-    let time: Duration = core.calls.store.deadline() * LONGEST_CLOSE;
+    let time: Duration = core.calls.store.deadline().saturating_mul(LONGEST_CLOSE);
     if within(time, core.leases.quiet()).await.is_some() {
         core.holds.ends_answered(time).await;
     }

@@ -232,7 +232,7 @@ impl Inner {
         let Ok(runtime) = Handle::try_current() else { return verdict.await };
         // Whatever becomes of the caller, the check is on its way now.
         progress.taken();
-        let asked = runtime.spawn(within(self.client.settings.deadline + ASK_TIME, verdict));
+        let asked = runtime.spawn(within(self.client.settings.deadline.saturating_add(ASK_TIME), verdict));
         let gone = || Error::new(ErrorKind::Unavailable, "the task that asks a denial again has ended");
         asked.await.ok().flatten().unwrap_or_else(|| Err(gone().charge_unknown()))
     }

@@ -137,7 +137,8 @@ impl Refunds {
         list.waiting.retain(|waiting| now < waiting.until);
         let due =
             list.waiting.iter_mut().filter(|waiting| waiting.due <= now && waiting.may_be_sent()).map(|waiting| {
-                waiting.due = now + time + waiting.pause;
+                // A deadline may be arbitrarily long; sums of times must not overflow.
+                waiting.due = now + time.min(RECEIPT_TTL) + waiting.pause;
                 waiting.pause = (waiting.pause * 2).min(LONGEST_PAUSE);
                 waiting.is_sent = true;
                 (waiting.number, Arc::clone(&waiting.refund))
