@@ -114,9 +114,12 @@ where
                     State::Calling { response: service.call(request), upstream, held }
                 }
                 StateProj::Calling { response, upstream, held } => {
-                    let response = ready!(response.poll(cx)).map_err(Into::into)?;
+                    let result = ready!(response.poll(cx));
+                    // Taken before the result is read, so that what a call holds that has failed ends now.
+                    let held = held.take();
+                    let response = result.map_err(Into::into)?;
                     upstream.obey(&response);
-                    return Poll::Ready(Ok(upstream.finish(response, held.take().map(HeldCall::answered))));
+                    return Poll::Ready(Ok(upstream.finish(response, held.map(HeldCall::answered))));
                 }
             };
             state.set(next);

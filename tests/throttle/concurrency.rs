@@ -3,6 +3,7 @@
 use std::{
     error::Error as _,
     io,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -95,6 +96,17 @@ async fn law_15_a_call_that_fails_or_goes_away_gives_its_slot_back() {
     let response = timeout(millis(150), send(&client)).await.expect("the slot is free").unwrap();
     timeout(millis(50), send(&client)).await.expect_err("dropped while it waits for the slot");
     drop(response);
+    timeout(millis(150), send(&client)).await.expect("the slot is free").unwrap();
+}
+
+/// A caller may look at the error while the future of the call is still in its scope.
+#[tokio::test(start_paused = true)]
+async fn law_15_a_call_that_has_failed_keeps_no_slot_while_its_future_lives() {
+    let throttle = ThrottleLayer::new(limiter(), calls(1), "upstream").with_max_wait(secs(1));
+    let (failing, _) = client(throttle.clone(), true);
+    let (client, _) = client(throttle, false);
+    let mut failed = pin!(failing.oneshot(EmptyRequest::default()));
+    failed.as_mut().await.unwrap_err();
     timeout(millis(150), send(&client)).await.expect("the slot is free").unwrap();
 }
 
