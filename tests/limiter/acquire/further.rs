@@ -68,3 +68,47 @@ async fn two_further_limits_of_one_name_are_an_error_of_the_call() {
     assert_eq!(acquired.within(SECOND).await.unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(limiter.peek(KEY, &requests(2)).await.unwrap().available(), Some(2));
 }
+
+/// One caller waits for an hour for its further limit, another one behind it has none.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_caller_that_leaves_does_not_keep_the_next_one_back_by_its_further_limit() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    let (first, second) = (Policy::per_minute("first", 10).unwrap(), Policy::per_hour("second", 3).unwrap());
+    assert!(limiter.check(KEY, &second, 3).await.unwrap().is_allowed());
+    let hour = 3_600 * SECOND;
+    let leaves = ended.start(0, limiter.acquire(KEY, &first, 1).and(&second, 1).within(2 * hour)).await;
+    ended.start(1, limiter.acquire(KEY, &first, 1).within(2 * hour)).await;
+    tokio::time::sleep(SECOND).await;
+    leaves.abort();
+    tokio::time::sleep(2 * hour).await;
+    assert_eq!((ended.admitted(), ended.last_at() - start), (vec![1], SECOND));
+}
+
+/// Both callers wait for the first limit. Then one learns that its further limit takes an hour.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_caller_that_cannot_wait_for_its_further_limit_takes_nobody_with_it() {
+    let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+    let (first, second) = (bucket(1), Policy::per_hour("second", 3).unwrap());
+    assert!(limiter.check(KEY, &first, 1).await.unwrap().is_allowed());
+    assert!(limiter.check(KEY, &second, 3).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire(KEY, &first, 1).and(&second, 1).within(10 * SECOND)).await;
+    ended.start(1, limiter.acquire(KEY, &first, 1).within(10 * SECOND)).await;
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(ended.admitted(), [1]);
+    assert!(ended.last_at() - start < SECOND + Duration::from_millis(10), "{:?}", ended.last_at() - start);
+}
+
+/// A slot is taken for 100 ms. The first caller is denied for an hour by its further limit.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_further_limit_denies_no_other_caller_that_waits_for_a_slot() {
+    let limiter = limiter();
+    let (calls, second) = (Policy::concurrent("calls", 1).unwrap(), Policy::per_hour("second", 3).unwrap());
+    assert!(limiter.check(KEY, &second, 3).await.unwrap().is_allowed());
+    let held = limiter.hold(KEY, &calls, 1).await.unwrap();
+    let acquire = || limiter.acquire_hold(KEY, &calls, 1);
+    assert!(!acquire().and(&second, 1).within(10 * SECOND).await.unwrap().is_allowed());
+    let waits = tokio::spawn(acquire().within(10 * SECOND));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(held);
+    assert!(waits.await.unwrap().unwrap().is_allowed());
+}

@@ -52,7 +52,14 @@ impl Queue {
 
     /// Takes out the waiters that are certain to wait for longer than they can.
     pub(super) fn deny_hopeless(&mut self, now: Instant) -> Vec<Reply> {
-        self.take_out(now, |queue, waiter, ahead| queue.is_hopeless(waiter, ahead, now))
+        // A head that cannot wait for its further limit keeps nobody back.
+        let blocked = self
+            .blocked
+            .filter(|(ticket, _)| self.waiters.get(ticket).is_some_and(|head| self.is_hopeless(head, 0, now)));
+        let head = blocked.and_then(|(ticket, _)| self.remove(ticket)).map(|head| self.time_out(head, 0, now));
+        self.unblock();
+        let others = self.take_out(now, |queue, waiter, ahead| queue.is_hopeless(waiter, ahead, now));
+        head.into_iter().chain(others).collect()
     }
 
     /// Takes out the waiters for whom `is_over` returns true, given the units of those who stay ahead of them.

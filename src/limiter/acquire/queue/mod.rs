@@ -49,8 +49,9 @@ pub(super) struct Queue {
     is_aimed: bool,
     /// What an upstream has asked for.
     pause: KeyPause,
-    /// The head cannot pass before this time, because a further limit has denied it.
-    blocked_until: Option<Instant>,
+    /// The ticket of a head that a further limit has denied, and when it may pass. It keeps those behind it back for as
+    /// long as it waits.
+    blocked: Option<(u64, Instant)>,
     /// What further limits have left.
     room: Room,
     /// Whether admissions are spaced evenly, because the waiters have piled up during a pause.
@@ -178,6 +179,7 @@ impl Queue {
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
     pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
+        self.unblock();
         if self.is_hopeless(&waiter, self.cost, now) {
             return Err(Box::new(self.deny(waiter, self.cost, now)));
         }
@@ -291,8 +293,13 @@ impl Queue {
     /// Forgets what the last decision said, because the count was reset.
     pub(super) fn forget(&mut self) {
         self.forecast = None;
-        (self.not_before, self.blocked_until) = (None, None);
+        (self.not_before, self.blocked) = (None, None);
         self.refresh();
+    }
+
+    /// Forgets what a further limit has said about a head that has left.
+    fn unblock(&mut self) {
+        self.blocked = self.blocked.filter(|(ticket, _)| self.waiters.contains_key(ticket));
     }
 
     /// Lets the head ask at once, because a hold has ended whose units it may get. Checks that the store's failures or
@@ -324,7 +331,8 @@ impl Queue {
     fn earliest(&self, waiter: &Waiter, ahead: u64, pause: Option<Instant>, now: Instant) -> Instant {
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
         let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + u64::from(waiter.cost)));
-        [pause, self.blocked_until].into_iter().flatten().fold(earliest, Instant::max).max(now)
+        let blocked = self.blocked.map(|(_, until)| until);
+        [pause, blocked].into_iter().flatten().fold(earliest, Instant::max).max(now)
     }
 
     fn is_hopeless(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {

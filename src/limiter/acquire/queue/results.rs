@@ -1,12 +1,12 @@
 //! Results: what a check of a group means for its waiters and for those behind them.
 
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Group, Queue, pace};
 use crate::{
-    decision::Decision,
+    decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
     limiter::acquire::{
         denial,
@@ -107,16 +107,12 @@ impl Queue {
         };
         // The charge after the further ones is the pause of the fleet, which has a wait of its own.
         let further = &others[..group.further.len().min(others.len())];
-        let violated = || iter::once(standing).chain(further).filter(|standing| standing.violated);
-        let wait = match violated().all(|standing| standing.retry_after.is_some()) {
-            true => violated().filter_map(|standing| standing.retry_after).max().unwrap_or_default(),
-            false => FIRST_BACKOFF,
-        };
+        let wait_of = |standing: &PolicyDecision| standing.retry_after.unwrap_or(FIRST_BACKOFF);
         self.room = Room::after(decision, &group.further);
         // What a group is denied may still fit its head, which is then asked alone.
-        if let [_] = &group.waiters[..] {
+        if let [(ticket, _)] = &group.waiters[..] {
             let denied = further.iter().filter(|standing| standing.violated);
-            self.blocked_until = denied.filter_map(|standing| standing.retry_after).max().map(|wait| after(sent, wait));
+            self.blocked = denied.map(wait_of).max().map(|wait| (*ticket, after(sent, wait)));
         }
         if standing.violated {
             if self.has_rivals(decision, group.units) {
@@ -128,6 +124,7 @@ impl Queue {
         self.forecast = self.forecast_from(decision, sent, now);
         // Without a certain forecast, the denial itself says when to ask again.
         let is_certain = self.forecast.as_ref().is_some_and(Forecast::is_certain);
+        let wait = if standing.violated { wait_of(standing) } else { Duration::ZERO };
         let shortest = SHORTEST_WAIT * 2_u32.pow(self.denials.min(MOST_DOUBLINGS));
         self.denials = self.denials.saturating_add(1);
         // The wait for the units of several waiters says nothing about the head alone.
@@ -184,7 +181,7 @@ impl Queue {
     fn answered(&mut self) {
         self.failure = None;
         self.backoff = Duration::ZERO;
-        (self.not_before, self.blocked_until) = (None, None);
+        (self.not_before, self.blocked) = (None, None);
     }
 
     /// Returns a group to the head of the queue, but for waiters whose time is over.

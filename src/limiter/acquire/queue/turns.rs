@@ -34,6 +34,7 @@ impl Queue {
     }
 
     fn next_step(&mut self, now: Instant) -> Step {
+        self.unblock();
         let Some((&ticket, head)) = self.waiters.first_key_value() else {
             (self.dispatch.is_running, self.dispatch.seat) = (false, None);
             self.is_paced = self.paused_until(true, now).is_some();
