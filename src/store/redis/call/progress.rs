@@ -185,11 +185,15 @@ impl Progress {
     /// has just fallen silent is left to the failure policy.
     ///
     /// A stalled process reads no answers, so its stalls do not count as silence. A check ends later than its deadline
-    /// by the stalls during its wait, so the wait shows how long they were.
+    /// by the stalls during its wait, so the wait shows how long they were. A check whose deadline has passed at the
+    /// end of a stall does not show it, so it relies on those whose deadlines passed before.
     fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
         let stalled = self.waited(now_us).saturating_sub(deadline);
-        let is_recent = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2 + stalled, now_us);
-        self.has_seen_answers() && self.is_queued_and(is_recent)
+        let is_recent = |queued: &Queued| {
+            queued.traffic.was_late(stalled, now_us);
+            queued.traffic.has_answered_within(deadline / 2, now_us)
+        };
+        self.is_queued_and(is_recent) && self.has_seen_answers()
     }
 
     /// Time since the check was made, or since its wait for the first connection ended.
@@ -359,5 +363,26 @@ mod tests {
         assert!(!progress.has_waited_here(DEADLINE, made_us + 50_000));
         progress.ended(made_us + 40_000);
         assert!(progress.has_waited_here(DEADLINE, made_us + 60_000));
+    }
+
+    #[test]
+    fn law_14_a_check_that_is_due_at_the_end_of_a_stall_relies_on_those_that_were_due_before() {
+        let traffic = Arc::clone(&Traffic::of_domains(1)[0]);
+        (0..1_000).for_each(|_| traffic.add_check());
+        let check = |waited_ms: u64| {
+            let mut progress = Arc::into_inner(Progress::new(false)).unwrap();
+            progress.queued(&traffic);
+            *progress.made_us.get_mut() -= 1_000 * waited_ms;
+            progress
+        };
+        let (first, last) = (check(80), check(50));
+        let other = check(50);
+        traffic.answered_at(SystemClock.now_us() - 50_000);
+        assert_eq!(other.error(DEADLINE).kind(), ErrorKind::Deadline, "nothing says that the process was late");
+        assert_eq!(first.error(DEADLINE).kind(), ErrorKind::Overloaded, "30 ms late, 20 ms silent");
+        assert_eq!(last.error(DEADLINE).kind(), ErrorKind::Overloaded, "the same stall");
+        // A store that is silent for longer than the stall.
+        traffic.answered_at(SystemClock.now_us() - 90_000);
+        assert_eq!(last.error(DEADLINE).kind(), ErrorKind::Deadline);
     }
 }

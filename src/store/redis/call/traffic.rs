@@ -1,15 +1,17 @@
 //! The traffic of one runtime with one failure domain.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use crate::{
     check::Check,
     clock::{Clock, SystemClock, micros},
 };
-use std::time::Duration;
 
 /// The most charges in one call. They take Redis less than half a millisecond.
 pub(crate) const MAX_CHARGES_PER_CALL: usize = 2 * Check::MAX_CHARGES;
@@ -21,7 +23,22 @@ pub(crate) struct Traffic {
     answers: AtomicU64,
     /// When the last call was answered, by the process's clock.
     answered_us: AtomicU64,
+    /// The last time in which the runtime was too late to fire timers, and so to read answers.
+    late: Mutex<Lateness>,
     load: Arc<Load>,
+}
+
+/// A time in which a runtime fired no timers, by the process's clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    from_us: u64,
+    until_us: u64,
+}
+
+impl Lateness {
+    fn length_us(self) -> u64 {
+        self.until_us - self.from_us
+    }
 }
 
 /// The checks of all failure domains of a runtime, because all domains share its threads.
@@ -33,6 +50,8 @@ struct Load {
     crowds: AtomicU64,
 }
 
+/// Timers that are late by less are in time.
+const LATE: Duration = Duration::from_millis(3);
 /// With more checks than two full calls carry, checks delay each other.
 const UNCROWDED: usize = 2 * MAX_CHARGES_PER_CALL;
 
@@ -67,9 +86,31 @@ impl Traffic {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Whether a call was answered within `period` before `now_us`.
+    /// Records that a timer of a check has fired late: the runtime has read no answers for this time.
+    pub(crate) fn was_late(&self, by: Duration, now_us: u64) {
+        if by < LATE {
+            return;
+        }
+        let new = Lateness { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
+        let mut late = self.late();
+        // Timers that were due at different times fire together. The one that was due first shows the whole time.
+        if new.from_us > late.until_us || new.length_us() > late.length_us() {
+            *late = new;
+        }
+    }
+
+    /// Whether a call was answered within `period` before `now_us`. The time in which the runtime was late does not
+    /// count: answers may have come, and nobody has read them.
     pub(crate) fn has_answered_within(&self, period: Duration, now_us: u64) -> bool {
-        now_us.saturating_sub(self.answered_us.load(Ordering::Relaxed)) < micros(period)
+        let answered_us = self.answered_us.load(Ordering::Relaxed);
+        let late = *self.late();
+        let late_us = late.until_us.min(now_us).saturating_sub(late.from_us.max(answered_us));
+        now_us.saturating_sub(answered_us).saturating_sub(late_us) < micros(period)
+    }
+
+    fn late(&self) -> MutexGuard<'_, Lateness> {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The checks that wait or are in flight, in all failure domains.
