@@ -49,11 +49,13 @@ fn units(plan: &Plan, report: &Report, call: &Call) -> RangeInclusive<u32> {
 }
 
 /// Whether what a share has admitted is certainly charged later. It was judged without a question to the store, whose
-/// fate could be unknown, and after the only fault the store answers everything again, also what the process asks next.
+/// fate could be unknown, and after the only fault the store answers everything again. It is charged with what the
+/// process asks next, so the request has to end while callers still ask.
 fn is_owed(plan: &Plan, report: &Report, call: &Call) -> bool {
     let [fault] = &report.faults[..] else { return false };
     let is_local = call.web.as_ref().is_some_and(|web| web.is_local && web.reached == Some(call.asked));
-    is_local && fault.kind.is_refusal() && fault.end() + RECOVERY < plan.load
+    let ended = call.web.as_ref().map_or(0, |web| web.ended);
+    is_local && fault.kind.is_refusal() && fault.end().max(ended) + RECOVERY < plan.load
 }
 
 /// Whether all that belongs to a request was far from all faults.

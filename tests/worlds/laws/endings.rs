@@ -27,14 +27,16 @@ const SEEN_AFTER: u64 = 400;
 const BLOCK_TTL: u64 = 2_000;
 
 /// What a caller has held is free soon after it has ended its work or has gone, and what was charged when its window is
-/// over. Only what a killed process has held may stay until its time-to-live, and is charged then.
+/// over. Only what a killed process has held may stay until its time-to-live, and is charged then. So may what a server
+/// holds that has forgotten the end of it, because it has become the master without the last writes.
 pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let excuses = |fault: &Fault| fault.kind == Kind::HalfOpen || fault.kind.clock_step().is_some();
     if report.faults.iter().any(excuses) || plan.healed_at() + RECOVERY > plan.load {
         return None;
     }
     let Ending { kept_slots, freed, quiet_at, .. } = &report.ending;
-    let killed_at = report.faults.iter().filter(|fault| fault.kind == Kind::Kill).map(|fault| fault.at).max();
+    let leaves_holds = |fault: &&Fault| matches!(fault.kind, Kind::Kill | Kind::Rewind | Kind::LoseMaster);
+    let killed_at = report.faults.iter().filter(leaves_holds).map(|fault| fault.at).max();
     let kept = kept_slots.iter().find(|(of, _)| *of == mode && killed_at.is_none());
     if let Some((_, key)) = kept {
         return Some(format!("slots of {key} were taken when all calls had ended long ago"));
