@@ -195,3 +195,23 @@ impl Store for SlowHolds {
         self.after(self.memory.change_hold(hold, change))
     }
 }
+
+/// Six of ten units are left. A caller that needs ten is denied for a minute.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_caller_that_needs_less_does_not_wait_for_what_another_one_was_denied() {
+    let (limiter, start) = (limiter(), Instant::now());
+    assert!(limiter.check(KEY, &tokens(), 4).await.unwrap().is_allowed());
+    let acquire = |cost| limiter.acquire_hold(KEY, &tokens(), cost);
+    assert!(!acquire(10).within(10 * SECOND).await.unwrap().is_allowed());
+    assert!(acquire(1).within(10 * SECOND).await.unwrap().is_allowed());
+    assert!(start.elapsed() < SECOND / 10, "{:?}", start.elapsed());
+
+    // The same behind a caller that would wait, and leaves.
+    let leaves = tokio::spawn(acquire(9).within(120 * SECOND));
+    tokio::time::sleep(SECOND / 2).await;
+    let waits = tokio::spawn(acquire(1).within(120 * SECOND));
+    tokio::time::sleep(SECOND / 2).await;
+    leaves.abort();
+    assert!(waits.await.unwrap().unwrap().is_allowed());
+    assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
+}

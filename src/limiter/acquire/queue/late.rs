@@ -31,7 +31,8 @@ impl Queue {
     /// Whether nothing is known that keeps `waiter` from passing now, after `ahead` units of others.
     fn can_pass_now(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {
         let is_due = |time: Instant| time <= now;
-        self.not_before.is_none_or(is_due)
+        let head = self.waiters.values().next().unwrap_or(waiter);
+        [head, waiter].into_iter().all(|one| self.asks_from(one).is_none_or(is_due))
             && self.turn.is_none_or(|(_, at)| is_due(at))
             && is_due(self.certain(waiter, ahead, now))
     }

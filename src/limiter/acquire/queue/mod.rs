@@ -58,6 +58,8 @@ pub(super) struct Queue {
     is_paced: bool,
     /// No check is sent before this time, because the store has failed or admissions are spaced.
     not_before: Option<Instant>,
+    /// The last denial, if nothing but itself says when to ask again.
+    denial: Option<Denial>,
     /// The last failure of the store, until it answers.
     failure: Option<Error>,
     /// The next time between two checks while the store fails.
@@ -94,6 +96,14 @@ struct Dispatch {
     seat: Option<Arc<Seat>>,
     /// When the dispatcher is back at the latest, if its runtime runs.
     back_by: Option<Instant>,
+}
+
+/// A denial that may be over at any time: its check is asked again later. One that needs less may pass at once.
+#[derive(Debug)]
+struct Denial {
+    policy: Policy,
+    cost: u32,
+    again: Instant,
 }
 
 /// Waiters for whom one check charges.
@@ -293,8 +303,15 @@ impl Queue {
     /// Forgets what the last decision said, because the count was reset.
     pub(super) fn forget(&mut self) {
         self.forecast = None;
-        (self.not_before, self.blocked) = (None, None);
+        (self.not_before, self.blocked, self.denial) = (None, None, None);
         self.refresh();
+    }
+
+    /// The earliest time at which the store is asked for `waiter` again, whatever may come back until then.
+    fn asks_from(&self, waiter: &Waiter) -> Option<Instant> {
+        let denial = self.denial.as_ref();
+        let denied = denial.filter(|denial| waiter.cost >= denial.cost && waiter.policy == denial.policy);
+        self.not_before.max(denied.map(|denial| denial.again))
     }
 
     /// Forgets what a further limit has said about a head that has left.
@@ -308,7 +325,7 @@ impl Queue {
         self.has_hold_ended = true;
         if self.denials > 0 && self.failure.is_none() {
             self.forecast = None;
-            self.not_before = None;
+            (self.not_before, self.denial) = (None, None);
             self.refresh();
         }
     }

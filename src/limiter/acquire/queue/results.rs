@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Group, Queue, pace};
+use super::{Denial, Group, Queue, pace};
 use crate::{
     decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
@@ -127,12 +127,13 @@ impl Queue {
         let wait = if standing.violated { wait_of(standing) } else { Duration::ZERO };
         let shortest = SHORTEST_WAIT * 2_u32.pow(self.denials.min(MOST_DOUBLINGS));
         self.denials = self.denials.saturating_add(1);
+        self.not_before = Some(after(now, shortest));
         // The wait for the units of several waiters says nothing about the head alone.
-        self.not_before = Some(match is_certain || self.has_hold_ended || group.waiters.len() > 1 {
-            true => after(now, shortest),
+        if let ([(_, head)], false) = (&group.waiters[..], is_certain || self.has_hold_ended) {
             // The next check takes as long on its way as this one.
-            false => after(sent, wait.max(SHORTEST_WAIT)).max(after(now, shortest)),
-        });
+            let again = after(sent, wait.max(SHORTEST_WAIT));
+            self.denial = Some(Denial { policy: head.policy.clone(), cost: head.cost, again });
+        }
         if let ([(_, head)], None) = (&group.waiters[..], decision.retry_after())
             && standing.violated
         {
@@ -181,7 +182,7 @@ impl Queue {
     fn answered(&mut self) {
         self.failure = None;
         self.backoff = Duration::ZERO;
-        (self.not_before, self.blocked) = (None, None);
+        (self.not_before, self.blocked, self.denial) = (None, None, None);
     }
 
     /// Returns a group to the head of the queue, but for waiters whose time is over.

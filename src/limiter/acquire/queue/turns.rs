@@ -64,7 +64,7 @@ impl Queue {
             }
         };
         self.turn = Some((ticket, at));
-        let at = self.not_before.map_or(at, |not_before| at.max(not_before));
+        let at = self.asks_from(head).map_or(at, |from| at.max(from));
         if at <= now {
             return Step::Ask(self.take_group(now));
         }
