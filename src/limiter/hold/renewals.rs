@@ -75,7 +75,9 @@ impl RenewedHold {
 
 impl Drop for RenewedHold {
     fn drop(&mut self) {
-        self.renewals.lock().holds.remove(&self.id);
+        // It may have the last waker of a request, which drops what it likes, so it is dropped without the lock.
+        let removed = self.renewals.lock().holds.remove(&self.id);
+        drop(removed);
     }
 }
 
