@@ -58,7 +58,7 @@ async fn law_15_a_hold_that_asks_a_denial_again_is_given_back_if_its_caller_leav
     let (server, policy) = (RedisServer::start(), Policy::new("p", 10, MINUTE).unwrap().with_holds(holds));
     let (limiter, other) = reset_elsewhere(&server, &policy).await;
     let mut hold = Box::pin(limiter.hold("k", &policy, 1));
-    poll_fn(|cx| Poll::Ready(assert!(hold.as_mut().poll(cx).is_pending()))).await;
+    assert!(poll_fn(|cx| Poll::Ready(hold.as_mut().poll(cx).is_pending())).await);
     drop(hold);
     sleep(Duration::from_secs(1)).await;
     assert_eq!(left(&other, &policy).await, Some(10));

@@ -107,7 +107,7 @@ async fn a_reset_is_visible_within_a_second_although_every_caller_that_asks_agai
         clock.advance(Duration::from_secs(1));
         // The check asks again, and its caller hangs up at once.
         let mut check = Box::pin(remote.check("k", &policy, 1));
-        poll_fn(|cx| Poll::Ready(assert!(check.as_mut().poll(cx).is_pending()))).await;
+        assert!(poll_fn(|cx| Poll::Ready(check.as_mut().poll(cx).is_pending())).await);
         drop(check);
         let start = Instant::now();
         while !remote.check("k", &policy, 1).await.unwrap().is_allowed() {
