@@ -209,7 +209,9 @@ async fn law_8_the_deadline_restarts_with_the_first_connection_and_is_kept() {
             let error = limiter.check("k", &policy(), 1).await.unwrap_err();
             let waited = first_call.try_recv().unwrap().elapsed();
             assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
-            assert!(waited > REPLY, "{waited:?}");
+            // Without a new deadline it would be over before the call: the dial takes longer than one. The server of
+            // this test may see the call some milliseconds late.
+            assert!(waited > DEADLINE / 2, "{waited:?}");
             waited
         })
         .await;
