@@ -7,14 +7,21 @@ use tollgate::{
 
 use crate::{files::read_limits, policy_text::parse};
 
+/// The limits of a file.
+struct Limits {
+    config: LimitsConfig,
+    /// Whether the file says that nothing is refused.
+    is_shadow: bool,
+}
+
 /// The policies of `--policy` and `--config`. A `--policy` without a rate names a policy of the file.
 pub(crate) fn read(policies: &[String], file: Option<&str>) -> Result<Vec<Policy>, String> {
-    let file = file.map(|path| read_file(path).map(|limits| (path, limits))).transpose()?;
+    let file = file.map(|path| Limits::read(path).map(|limits| (path, limits))).transpose()?;
     let mut read = Vec::new();
     for text in policies {
         read.push(match (text.split_once('='), &file) {
             (Some((name, settings)), _) => parse(name, settings)?,
-            (None, Some((path, limits))) => in_file(text, path, limits)?,
+            (None, Some((path, limits))) => limits.policy(text, path)?,
             (None, None) => {
                 return Err(format!(
                     "--policy {text}: write a rate too: {text}=60/min; or name the limits \
@@ -24,7 +31,7 @@ pub(crate) fn read(policies: &[String], file: Option<&str>) -> Result<Vec<Policy
         });
     }
     match file {
-        Some((_, limits)) if read.is_empty() => Ok(limits.policies().cloned().collect()),
+        Some((_, limits)) if read.is_empty() => Ok(limits.policies().collect()),
         None if read.is_empty() => {
             Err("no policy: write --policy per-client=60/min, or name the limits file by --config".to_owned())
         }
@@ -32,16 +39,31 @@ pub(crate) fn read(policies: &[String], file: Option<&str>) -> Result<Vec<Policy
     }
 }
 
-fn in_file(name: &str, path: &str, limits: &LimitsConfig) -> Result<Policy, String> {
-    limits.policy(name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = limits.policies().map(Policy::name).collect();
-        format!("--policy {name}: {path} has no policy of this name; it has {}", names.join(", "))
-    })
-}
+impl Limits {
+    fn read(path: &str) -> Result<Self, String> {
+        let text = read_limits(path)?;
+        let file: LimitsFile = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+        let config = file.check().map_err(|error| format!("{path}:\n{error}"))?;
+        let is_shadow = toml::from_str(&text).is_ok_and(|file: toml::Table| file.get("shadow") == Some(&true.into()));
+        Ok(Self { config, is_shadow })
+    }
 
-fn read_file(path: &str) -> Result<LimitsConfig, String> {
-    let file: LimitsFile = toml::from_str(&read_limits(path)?).map_err(|error| format!("{path}: {error}"))?;
-    file.check().map_err(|error| format!("{path}:\n{error}"))
+    /// The policies as the service applies them.
+    fn policies(&self) -> impl Iterator<Item = Policy> {
+        self.config.policies().map(|policy| self.applied(policy))
+    }
+
+    fn applied(&self, policy: &Policy) -> Policy {
+        // Under `shadow = true`, each policy acts as a shadow policy.
+        if self.is_shadow { policy.clone().with_shadow(true) } else { policy.clone() }
+    }
+
+    fn policy(&self, name: &str, path: &str) -> Result<Policy, String> {
+        self.config.policy(name).map(|policy| self.applied(policy)).ok_or_else(|| {
+            let names: Vec<&str> = self.config.policies().map(Policy::name).collect();
+            format!("--policy {name}: {path} has no policy of this name; it has {}", names.join(", "))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +75,21 @@ mod tests {
         assert!(read(&[], None).unwrap_err().starts_with("no policy: "));
         let message = read(&["per-client".to_owned()], None).unwrap_err();
         assert!(message.starts_with("--policy per-client: write a rate too"), "{message}");
+    }
+
+    #[test]
+    fn the_policies_of_a_file_that_refuses_nothing_are_shadow_policies() {
+        let file = std::env::temp_dir().join(format!("tollgate-inspect-{}.toml", std::process::id()));
+        let are_shadow = |first_line: &str| {
+            let text = "policies.login.rate = '5/min'\ndefault.policies = ['login']\n";
+            std::fs::write(&file, format!("{first_line}\n{text}")).unwrap();
+            let path = file.to_str();
+            let (all, named) = (read(&[], path).unwrap(), read(&["login".to_owned()], path).unwrap());
+            [all[0].is_shadow(), named[0].is_shadow()]
+        };
+        assert_eq!(are_shadow("shadow = true"), [true, true]);
+        assert_eq!(are_shadow("shadow = false"), [false, false]);
+        assert_eq!(are_shadow(""), [false, false]);
+        std::fs::remove_file(file).unwrap();
     }
 }
