@@ -92,10 +92,14 @@ fn wrong(name: &str, message: &str) -> String {
     format!("--policy {name}: {message}")
 }
 
-/// The value as a limits file has it: a number, a flag, a ban such as `20/10m`, or a word.
+/// The value as a limits file has it: a number, a share of the limit, a flag, a ban such as `20/10m`, or a word.
 fn setting_value(text: &str) -> Value {
     if let Ok(number) = text.parse::<u64>() {
         return number.into();
+    }
+    // Rust also reads `inf` and `nan` as numbers, which JSON does not have.
+    if let (true, Ok(share)) = (text.contains('.'), text.parse::<f64>()) {
+        return share.into();
     }
     match (text, text.split_once('/')) {
         ("true", _) => true.into(),
@@ -138,6 +142,8 @@ mod tests {
         assert_eq!(policy("quota=9500/day,resolution=86s"), Ok(coarse));
         let login = Policy::per_minute("login", 5).unwrap().ban_after(20, Duration::from_secs(600));
         assert_eq!(policy("login=5/min,ban-after=20/10m"), Ok(login));
+        let near = Policy::per_minute("near", 60).unwrap().with_near_limit(0.75);
+        assert_eq!(policy("near=60/min,near-limit=0.75"), Ok(near));
         let shared = Policy::new("shared", 100, Duration::from_secs(90)).unwrap().with_shards(8);
         assert_eq!(policy("shared=100/90s,shards=8"), Ok(shared));
         let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
@@ -155,6 +161,8 @@ mod tests {
         for (text, expected) in [
             ("per-client=fast", "--policy per-client: rate: "),
             ("per-client=0/min", "--policy per-client: rate: "),
+            ("near=60/min,near-limit=1.5", "--policy near: near-limit: "),
+            ("near=60/min,near-limit=nan", "--policy near: near-limit: \"nan\" is not a share"),
             ("per client=60/min", "--policy per client: "),
             ("p=60/min,burst=5", "--policy p: burst: only a token bucket has a burst"),
             ("p=60/min,brst=5", "--policy p: brst: "),
