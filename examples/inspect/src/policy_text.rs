@@ -111,8 +111,10 @@ fn setting_value(text: &str) -> Value {
 
 /// The mistakes in the words of the command line: `--policy per-client: rate: ...`.
 fn as_arguments(name: &str, error: &LimitsError) -> String {
+    // A place has a name with a dot or a slash in quotes.
+    let tables = [format!("policies.{name}."), format!("policies.\"{name}\".")];
     let mistakes = error.mistakes().iter().map(|mistake| {
-        let place = mistake.place().rsplit_once(&format!("{name}.")).map_or("", |(_, setting)| setting);
+        let place = tables.iter().find_map(|table| mistake.place().strip_prefix(table)).unwrap_or_default();
         let separator = if place.is_empty() { "" } else { ": " };
         let slots = if place == "rate" { "; or concurrent:4 for a concurrency limit" } else { "" };
         wrong(name, &format!("{place}{separator}{}{slots}", mistake.message()))
@@ -161,6 +163,8 @@ mod tests {
         for (text, expected) in [
             ("per-client=fast", "--policy per-client: rate: "),
             ("per-client=0/min", "--policy per-client: rate: "),
+            ("api.v1=fast", "--policy api.v1: rate: "),
+            ("api/v1=60/min,ban-after=x/10m", "--policy api/v1: ban-after.denials: "),
             ("near=60/min,near-limit=1.5", "--policy near: near-limit: "),
             ("near=60/min,near-limit=nan", "--policy near: near-limit: \"nan\" is not a share"),
             ("per client=60/min", "--policy per client: "),
