@@ -103,7 +103,11 @@ impl Table {
         if let Some(index) = shard.find(key, policy, place.hash) {
             return Ok(shard.entries.state_mut(index).change_by_hand(policy, now, change));
         }
-        let mut count = Count::new(policy);
+        let mut count = match change {
+            CountChange::Ban(_) | CountChange::Record(_) => self.first_count(policy, now),
+            // These make no count, so that the key keeps to the bucket that new keys share.
+            CountChange::Unban | CountChange::Credit(_) => Count::new(policy),
+        };
         let changed = count.change_by_hand(policy, now, change);
         let needs_place = count.idle_at(policy) > now;
         if needs_place && !self.evicts() && !shard.has_room() && shard.find_room(now).is_err() {
@@ -116,6 +120,18 @@ impl Table {
             self.fullness.report(&victims);
         }
         Ok(changed)
+    }
+
+    /// The count with which a new key starts: what the key may have spent in the bucket that new keys share. Called
+    /// under the lock of the key's shard.
+    fn first_count(&self, policy: &Policy, now: u64) -> Count {
+        if self.fullness.is_shared(now) {
+            let shared = lock(&self.fullness.shared);
+            if let Some(index) = shared.find(&self.fullness.shared_key, policy, policy.name_hash()) {
+                return shared.entries.state(index).clone();
+            }
+        }
+        Count::new(policy)
     }
 
     /// Forgets a count. Returns whether it was live.

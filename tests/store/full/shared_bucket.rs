@@ -42,6 +42,26 @@ async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own
 }
 
 #[tokio::test]
+async fn law_14_units_spent_in_the_shared_bucket_count_after_a_change_by_hand() {
+    for algorithm in ALGORITHMS {
+        let (limiter, _store, clock) = store(2, WhenFull::ShareOneKey);
+        let policy = Policy::per_day("p", 10).unwrap().with_algorithm(algorithm);
+        flood(&limiter, &Policy::per_second("short", 1).unwrap(), "kept", 2).await;
+        assert!(limiter.check("banned", &policy, 6).await.unwrap().is_allowed());
+        assert!(limiter.check("charged", &policy, 4).await.unwrap().is_allowed());
+        // The keys with a count are idle, so there is room for the keys that are changed.
+        clock.advance(Duration::from_secs(1));
+        assert!(!limiter.unban("banned", &policy).await.unwrap(), "{algorithm:?}");
+        limiter.record("charged", &policy, 1).await.unwrap();
+        limiter.ban("banned", &policy, MINUTE).await.unwrap();
+        assert!(limiter.unban("banned", &policy).await.unwrap(), "{algorithm:?}");
+        for key in ["banned", "charged"] {
+            assert!(!limiter.check(key, &policy, 1).await.unwrap().is_allowed(), "{algorithm:?}: {key} spends more");
+        }
+    }
+}
+
+#[tokio::test]
 async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
     let policy = Policy::per_day("p", 3).unwrap();
