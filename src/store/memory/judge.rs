@@ -58,7 +58,7 @@ impl Table {
             count.end_expired(policy, now);
             count.hold(policy, now, id, units);
         } else if self.evicts() || shard.has_room() || shard.find_room(now).is_ok() {
-            let mut count = Count::new(policy);
+            let mut count = self.first_count(policy, now);
             count.hold(policy, now, id, units);
             shard.keep(key, policy, place.hash, count, now);
         }

@@ -7,7 +7,7 @@ use tollgate::{
     decision::Source,
     limiter::Hold,
     policy::{Holds, Unsettled},
-    store::{FailingStore, SettleAnswer},
+    store::{FailingStore, SettleAnswer, WhenFull},
 };
 
 use super::{TTL, with_holds};
@@ -72,6 +72,30 @@ async fn holds_of_the_store_are_mirrored() {
     assert!(hold(&limiter, 8).await.unwrap().release().await.is_ok());
     store.recover();
     assert_eq!(left(&limiter, &central).await, 18);
+}
+
+/// The memory was full when the share judged the key, so the key's first hold is in the bucket that new keys share.
+#[tokio::test]
+async fn law_14_a_hold_of_the_store_is_mirrored_beside_the_holds_that_a_full_memory_has_judged() {
+    let clock = ManualClock::default();
+    let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
+    let memory = MemoryStore::with_capacity(1).unwrap().with_clock(clock.clone()).when_full(WhenFull::ShareOneKey);
+    let limiter = Limiter::new(store.clone()).with_local(memory, 2);
+    store.recover();
+    let short = Policy::per_second("short", 2).unwrap();
+    assert!(limiter.check("kept", &short, 1).await.unwrap().is_allowed());
+    store.fail(ErrorKind::Unavailable);
+    let local = hold(&limiter, 8).await.unwrap();
+    assert_eq!(local.decision().source(), Source::Local);
+    // The key with a count is idle, so there is room for another one.
+    clock.advance(Duration::from_secs(1));
+    store.recover();
+    let mirrored = hold(&limiter, 1).await.unwrap();
+    assert_eq!(mirrored.decision().source(), Source::Store);
+    store.fail(ErrorKind::Unavailable);
+    assert!(hold(&limiter, 2).await.is_none(), "9 are held of the share of 10");
+    let last = hold(&limiter, 1).await.unwrap();
+    drop((local, mirrored, last));
 }
 
 #[tokio::test]
