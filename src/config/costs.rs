@@ -29,8 +29,8 @@ fn check(entry: &Entry<'_>, default: Option<&Entry<'_>>, policies: &[&Named], mi
     for (name, _) in &entry.costs {
         if !policies.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
             let known = policies.iter().map(|(known, _)| known.as_str());
-            let message = format!("the request is charged under no policy of this name; {}", advice(name, known));
-            mistakes.add(entry.place.at(fields::COSTS.name).at(name), message);
+            let message = || format!("the request is charged under no policy of this name; {}", advice(name, known));
+            mistakes.add_with(entry.place.at(fields::COSTS.name).at(name), message);
         }
     }
     let mut too_high: Vec<Place> = Vec::new();

@@ -56,7 +56,7 @@ impl Section {
                 mistakes.add(place.at(&name), *reason);
             } else {
                 let known = table.fields.iter().map(|field| field.name).filter(|known| !known.starts_with('$'));
-                mistakes.add(place.at(&name), format!("no field has this name; {}", advice(&name, known)));
+                mistakes.add_with(place.at(&name), || format!("no field has this name; {}", advice(&name, known)));
             }
         }
         Some(Self { place, values })

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::GlobalKey;
+use tollgate::{GlobalKey, config::LimitsFile};
 
 use super::{check, mistakes, with_policy};
 use crate::support::app::limiter;
@@ -76,4 +76,19 @@ fn law_6_long_names_are_compared_in_a_short_time() {
     let [unusable, wrong] = &mistakes(&with_policy(&file))[..] else { panic!("two mistakes") };
     assert!(unusable.contains("is not usable in a header") || unusable.ends_with("..."), "{unusable}");
     assert!(wrong.contains(": no policy is called \"yyy") && wrong.len() < 600, "{wrong}");
+}
+
+/// Advice compares a name with all known ones, which takes longer than to read it. Of many mistakes, few are kept.
+#[test]
+fn law_6_advice_is_made_only_for_the_mistakes_that_are_kept() {
+    for start in ["unknown", "routes.\"/a\".costs.unknown"] {
+        let lines: String = (0..5_000).map(|number| format!("{start}{number} = 1\n")).collect();
+        let text = with_policy(&lines);
+        let begin = processor_time();
+        let file: LimitsFile = toml::from_str(&text).unwrap();
+        let read = processor_time() - begin;
+        assert_eq!(file.check().unwrap_err().mistakes().len(), 32);
+        let checked = processor_time() - begin - read;
+        assert!(checked < 20 * read, "{start}: read in {read:?}, checked in {checked:?}");
+    }
 }
