@@ -129,8 +129,8 @@ impl Fuzz {
         let checks = self.random.one_of(&[3, 8, 24, 64]);
         let clock = if by_client { 'c' } else { 's' };
         let (mut keys, mut alone, mut is_foreign) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut writes, mut written) = (redis::pipe(), Vec::new());
         // A pipeline must not be empty.
-        let (mut writes, mut written) = (redis::pipe(), vec![(0, "foreign:0:0".to_owned(), false)]);
         writes.del("foreign:0:0").ignore();
         for check in 0..checks {
             let foreign = self.random.below(4) > 0;
@@ -155,7 +155,7 @@ impl Fuzz {
             }
         }
         let (): () = writes.query(&mut self.connection).unwrap();
-        let compares = self.random.below(8) == 0;
+        let compares = self.random.below(8) == 0 && !written.is_empty();
         let before = if compares { self.dumps(&written) } else { Vec::new() };
         let first = self.random.below(checks as u64 + 1) as usize;
         let runs: Vec<_> = [first, checks - first].into_iter().filter(|&run| run > 0).collect();
