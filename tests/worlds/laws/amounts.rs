@@ -179,8 +179,8 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
 }
 
 /// What a check of two keys charges to one key, it charges to the other one. A process that is killed cannot refund
-/// what one of two servers has charged for its calls in flight. While a slot moves, nobody can refund what a server has
-/// charged without an answer.
+/// what one of two servers has charged for its calls in flight. While a slot moves, a charge without an answer cannot
+/// be refunded.
 pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     if mode != Mode::Both || times_more(report) > 0 {
         return None;

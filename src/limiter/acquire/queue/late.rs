@@ -53,7 +53,7 @@ impl Queue {
 
     /// Takes out the waiters that are certain to wait for longer than they can.
     pub(super) fn deny_hopeless(&mut self, now: Instant) -> Vec<Reply> {
-        // A head that cannot wait for its further limit keeps nobody back.
+        // A head that cannot wait for its further limit is denied first, so that it delays no other caller.
         let blocked = self
             .blocked
             .filter(|(ticket, _)| self.waiters.get(ticket).is_some_and(|head| self.is_hopeless(head, 0, now)));

@@ -50,8 +50,6 @@ struct Load {
     crowds: AtomicU64,
 }
 
-/// Timers that are late by less are in time.
-const LATE: Duration = Duration::from_millis(3);
 /// With more checks than two full calls carry, checks delay each other.
 const UNCROWDED: usize = 2 * MAX_CHARGES_PER_CALL;
 
@@ -88,9 +86,6 @@ impl Traffic {
 
     /// Records that a timer of a check has fired late: the runtime has read no answers for this time.
     pub(crate) fn was_late(&self, by: Duration, now_us: u64) {
-        if by < LATE {
-            return;
-        }
         let new = Lateness { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
         let mut late = self.late();
         // Timers that were due at different times fire together. The one that was due first shows the whole time.
@@ -100,7 +95,7 @@ impl Traffic {
     }
 
     /// Whether a call was answered within `period` before `now_us`. The time in which the runtime was late does not
-    /// count: answers may have come, and nobody has read them.
+    /// count: answers may have come that the runtime has not read.
     pub(crate) fn has_answered_within(&self, period: Duration, now_us: u64) -> bool {
         let answered_us = self.answered_us.load(Ordering::Relaxed);
         let late = *self.late();
