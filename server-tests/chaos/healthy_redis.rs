@@ -41,7 +41,7 @@ fn run(name: &str, policy: &str, load: Load, round_trip: Duration) -> Option<Str
     let (found, most) = results.found();
     assert_eq!((found.over, found.false_denials), (0, 0), "{name}, {policy}: {found:?}");
     assert!(most <= 1.0, "{name}, {policy}: {most} of a limit in a window");
-    assert!(found.denials * 20 > found.answers, "{name}, {policy}: the limits were not contended: {found:?}");
+    assert!(found.denials > 100, "{name}, {policy}: the limits were not contended: {found:?}");
     (unjudged > 0).then(|| format!("{name}, {policy}: {unjudged} requests without a verdict"))
 }
 

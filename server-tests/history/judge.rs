@@ -17,10 +17,9 @@ pub(crate) fn judge(history: &[Entry]) {
     println!("{found:?}");
     assert_eq!(answers, history.len() as u64);
     assert_eq!((found.over, found.false_denials, found.wrong_waits), (0, 0, 0), "{found:?}");
-    assert!(
-        denials * 10 > answers && denials * 10 < answers * 9,
-        "{denials} of {answers} denied: the limit was not contended"
-    );
+    // How many of all depends on the speed of the machine: more are denied if the same number takes less time.
+    let is_contended = denials > 1_000 && answers - denials > 1_000;
+    assert!(is_contended, "{denials} of {answers} denied: the limit was not contended");
 }
 
 #[test]
