@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::time::sleep;
 use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, redis, store::RedisStoreBuilder};
 
 use super::{
@@ -16,6 +17,7 @@ use super::{
 use crate::support::{
     connect,
     link::Link,
+    proxy::{Fault, Proxy},
     redis_server::{Directory, RedisServer},
     says,
 };
@@ -108,6 +110,34 @@ async fn the_first_check_through_tls_is_judged_by_redis_also_over_a_round_trip_o
     let url = Link::far_from(server.port, Duration::from_millis(20)).url().replace("redis://", "rediss://");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     assert_judged(|| builder.clone().open(&url).unwrap()).await;
+}
+
+/// A dial begins during the outage, and its handshake is lost for ever. The dial goes on, because a server may be that
+/// busy: a further dial would begin after more than three seconds. Waits for real connections and a real server.
+#[tokio::test]
+async fn after_an_outage_checks_are_judged_again_at_once_although_a_proxy_has_swallowed_the_handshake() {
+    let server = TlsServer::start("no");
+    let proxy = Proxy::to(server.port);
+    let builder = RedisStore::builder().root_certificates(server.authority.pem()).pool_size(1);
+    let builder = builder.deadline(Duration::from_millis(200)).first_dial_deadline(Duration::from_secs(5));
+    let limiter = Limiter::new(builder.open(&format!("rediss://127.0.0.1:{}", proxy.port())).unwrap());
+    assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
+
+    proxy.set(Fault::BlackHole);
+    let dialled = proxy.accepted();
+    while proxy.accepted() == dialled {
+        let _ = limiter.check("k", &policy(), 1).await;
+        sleep(Duration::from_millis(10)).await;
+    }
+    // Time to find that the handshake is slow.
+    sleep(Duration::from_millis(600)).await;
+
+    proxy.set(Fault::Pass);
+    let end = Instant::now();
+    while limiter.check("k", &policy(), 1).await.is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(end.elapsed() < Duration::from_secs(2), "{:?}", end.elapsed());
 }
 
 #[tokio::test]

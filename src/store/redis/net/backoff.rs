@@ -27,6 +27,8 @@ pub(crate) struct Backoff {
     refusals: u32,
     /// Handshakes in a row that took longer than they were waited for.
     slow: u32,
+    /// Whether a handshake was found to be lost since the last success.
+    has_found_loss: bool,
     started: Option<Instant>,
     jitter: RandomState,
 }
@@ -62,6 +64,17 @@ impl Backoff {
         first.saturating_mul(1 << doublings)
     }
 
+    /// Whether it may be found that a slow handshake is lost. Once, because the next one is as slow only if the server
+    /// answers others before it.
+    pub(crate) fn may_find_loss(&self) -> bool {
+        self.slow > 0 && !self.has_found_loss
+    }
+
+    /// Records that a slow handshake is lost.
+    pub(crate) fn found_loss(&mut self) {
+        self.has_found_loss = true;
+    }
+
     pub(crate) fn dial_starts(&mut self) {
         self.started = Some(Instant::now());
     }
@@ -69,7 +82,7 @@ impl Backoff {
     /// Records a dial that failed, or whose connection broke at once.
     pub(crate) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        (self.refusals, self.slow) = (0, 0);
+        (self.refusals, self.slow, self.has_found_loss) = (0, 0, false);
     }
 
     /// Records a handshake that took longer than it was waited for.
@@ -83,11 +96,11 @@ impl Backoff {
     pub(crate) fn was_refused(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.refusals = self.refusals.saturating_add(1);
-        self.slow = 0;
+        (self.slow, self.has_found_loss) = (0, false);
     }
 
     pub(crate) fn succeeded(&mut self) {
-        (self.failures, self.refusals, self.slow) = (0, 0, 0);
+        (self.failures, self.refusals, self.slow, self.has_found_loss) = (0, 0, 0, false);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +21,9 @@ use super::{
     connection::Connection,
     dials::{Dials, Next},
     first_dial::FirstDial,
+    knock,
     liveness::{ConnectionLiveness, PoolLiveness},
+    progress::DialProgress,
     settings::Settings,
     wire::Wire,
 };
@@ -79,6 +82,15 @@ impl Dialer {
         connection
     }
 
+    /// Ends when a dial must be lost. Never for the first connection: while a fleet starts, its knocks would take the
+    /// server more time than they save.
+    async fn until_lost(&self, dial: DialProgress) {
+        match self.has_connected.load(Ordering::Relaxed) {
+            true => knock::until_lost(dial).await,
+            false => pending().await,
+        }
+    }
+
     /// Publishes why there is no connection. Returns the meaning of the error.
     fn publish(&self, error: &RedisError) -> ErrorKind {
         let failure = self.address.dial_error(error);
@@ -98,7 +110,8 @@ impl ManageConnection for Dialer {
         let mut dials = Dials::new();
         loop {
             let address = self.address.clone();
-            let error = match dials.next(&self.backoff, |progress| async move { address.dial(progress).await }).await {
+            let dial = |progress| async move { address.dial(progress).await };
+            let error = match dials.next(&self.backoff, |dial| self.until_lost(dial), dial).await {
                 Next::Connected(wire) => return Ok(self.succeeded(wire).await),
                 Next::Failed(error) => {
                     match self.publish(&error) {

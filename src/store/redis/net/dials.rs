@@ -1,14 +1,15 @@
 //! The dials of one connection: the next one begins beside one that takes long.
 //!
-//! The packets of a slow dial may be lost, so another one begins. Or the server is distant or busy, so the slow dial
-//! goes on. Of several, the oldest and the newest go on: the oldest is the first in the server's queue, and the newest
-//! is the one whose packets arrive after an outage. A dial that was given up would still be computed by a server that
-//! is busy with handshakes, so a fleet that gives up its dials can keep the server busy for ever.
+//! The packets of a slow dial may be lost, so another one begins: at once if the server answers others meanwhile. Or
+//! the server is distant or busy, so the slow dial goes on. Of several, the oldest and the newest go on: the oldest is
+//! the first in the server's queue, and the newest is the one whose packets arrive after an outage. A dial that was
+//! given up would still be computed by a server that is busy with handshakes, so a fleet that gives up its dials can
+//! keep the server busy for ever.
 
 use std::{
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Mutex, PoisonError},
     task::Poll,
     time::Duration,
@@ -48,20 +49,35 @@ impl<C> Dials<C> {
     }
 
     /// Waits for the pause, then begins a dial and waits until it ends or takes long. Returns earlier if another dial
-    /// ends.
-    pub(super) async fn next<F>(&mut self, backoff: &Mutex<Backoff>, dial: impl FnOnce(DialProgress) -> F) -> Next<C>
+    /// ends. `until_lost` ends when the newest dial must be lost, and the pause with it.
+    pub(super) async fn next<F, L>(
+        &mut self,
+        backoff: &Mutex<Backoff>,
+        until_lost: impl FnOnce(DialProgress) -> L,
+        dial: impl FnOnce(DialProgress) -> F,
+    ) -> Next<C>
     where
         F: Future<Output = RedisResult<C>> + Send + 'static,
+        L: Future<Output = ()> + Send,
     {
         // A panic under the lock leaves a valid backoff.
         let lock = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
         let pause = lock().pause();
-        let result = match self.first_result(pause).await {
+        let may_find_loss = lock().may_find_loss();
+        let newest = self.0.last().filter(|_| may_find_loss).map(|dial| dial.progress.clone());
+        let loss = async {
+            match newest {
+                Some(newest) => until_lost(newest).await,
+                None => pending().await,
+            }
+            lock().found_loss();
+        };
+        let result = match self.first_result(pause, loss).await {
             Some(result) => Some(result),
             None => {
                 lock().dial_starts();
                 self.begin(dial);
-                self.first_result(MAX_PAUSE).await
+                self.first_result(MAX_PAUSE, pending()).await
             }
         };
         match result {
@@ -93,18 +109,19 @@ impl<C> Dials<C> {
         self.0.push(Dial { ends, progress });
     }
 
-    /// The result of the dial that ends first, or `None` after `time`.
-    async fn first_result(&mut self, time: Duration) -> Option<RedisResult<C>> {
+    /// The result of the dial that ends first, or `None` after `time` or a `loss`.
+    async fn first_result(&mut self, time: Duration, loss: impl Future<Output = ()>) -> Option<RedisResult<C>> {
+        let mut loss = pin!(loss);
         let ended = poll_fn(|cx| {
             let ready = self.0.iter_mut().enumerate().find_map(|(index, dial)| match dial.ends.as_mut().poll(cx) {
                 Poll::Ready(result) => Some((index, result)),
                 Poll::Pending => None,
             });
-            let Some((index, result)) = ready else { return Poll::Pending };
+            let Some((index, result)) = ready else { return loss.as_mut().poll(cx).map(|()| None) };
             drop(self.0.remove(index));
-            Poll::Ready(result)
+            Poll::Ready(Some(result))
         });
-        within(time, ended).await
+        within(time, ended).await.flatten()
     }
 
     /// Whether the newest dial waits for the server's part of a handshake.
@@ -129,10 +146,12 @@ mod tests {
     };
 
     use super::*;
+    use crate::store::redis::net::knock::until_answered;
 
-    /// A server that computes one handshake after the other, also those of clients that have gone.
+    /// A server that computes one handshake after the other, also those of clients that have gone. A knock has its
+    /// place among them, and takes no time.
     struct Server {
-        waiting: Mutex<VecDeque<oneshot::Sender<()>>>,
+        waiting: Mutex<VecDeque<(Duration, oneshot::Sender<()>)>>,
         arrived: Notify,
         handshake: Duration,
         is_in_order: bool,
@@ -150,9 +169,11 @@ mod tests {
                     waiting.remove(index)
                 };
                 match next {
-                    Some(client) => {
-                        sleep(self.handshake).await;
-                        wasted += usize::from(client.send(()).is_err());
+                    Some((work, client)) => {
+                        if !work.is_zero() {
+                            sleep(work).await;
+                        }
+                        wasted += usize::from(client.send(()).is_err() && !work.is_zero());
                     }
                     None if timeout(Duration::from_secs(60), self.arrived.notified()).await.is_err() => return wasted,
                     None => {}
@@ -160,12 +181,20 @@ mod tests {
             }
         }
 
-        async fn shake_hands(self: Arc<Self>, progress: DialProgress) -> RedisResult<()> {
-            let (done, computed) = oneshot::channel();
-            self.waiting.lock().unwrap().push_back(done);
+        /// Returns whether the server has answered.
+        async fn ask(&self, work: Duration) -> bool {
+            let (done, answer) = oneshot::channel();
+            self.waiting.lock().unwrap().push_back((work, done));
             self.arrived.notify_one();
-            progress.is_accepted();
-            computed.await.map_err(|_| timed_out(LONGEST_DIAL))
+            answer.await.is_ok()
+        }
+
+        async fn shake_hands(self: Arc<Self>, progress: DialProgress) -> RedisResult<()> {
+            progress.is_accepted("server", 6379);
+            match self.ask(self.handshake).await {
+                true => Ok(()),
+                false => Err(timed_out(LONGEST_DIAL)),
+            }
         }
     }
 
@@ -182,7 +211,8 @@ mod tests {
                 let (mut dials, backoff) = (Dials::new(), Mutex::new(Backoff::default()));
                 loop {
                     let dial = |progress| Arc::clone(&server).shake_hands(progress);
-                    if let Next::Connected(()) = dials.next(&backoff, dial).await {
+                    let loss = |_| until_answered(|| server.ask(Duration::ZERO));
+                    if let Next::Connected(()) = dials.next(&backoff, loss, dial).await {
                         return;
                     }
                 }
@@ -214,6 +244,28 @@ mod tests {
         let order = if is_in_order { "in order" } else { "in any order" };
         println!("{clients} clients, {handshake:?} {order}: {time:?} of {floor:?}, {wasted} handshakes in vain");
         (time, floor)
+    }
+
+    /// A proxy accepts connections during an outage, and loses what they send for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_was_lost_in_an_outage_is_followed_by_another_one_within_half_a_second() {
+        for outage_ms in [500, 900, 3_000, 10_000, 60_000] {
+            let end = Instant::now() + Duration::from_millis(outage_ms);
+            let answer = move || async move {
+                if Instant::now() < end {
+                    pending().await
+                }
+                true
+            };
+            let (mut dials, backoff) = (Dials::new(), Mutex::new(Backoff::default()));
+            let dial = |progress: DialProgress| {
+                progress.is_accepted("server", 6379);
+                async move { answer().await.then_some(()).ok_or_else(|| timed_out(LONGEST_DIAL)) }
+            };
+            while !matches!(dials.next(&backoff, |_| until_answered(answer), dial).await, Next::Connected(())) {}
+            let late = end.elapsed();
+            assert!(late <= Duration::from_millis(500), "{late:?} after an outage of {outage_ms} ms");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -88,7 +88,7 @@ impl Tls {
         let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.plain()))?;
         let stream = connect_tcp(host, *port).await?;
         configure(&stream, info.tcp_settings())?;
-        progress.is_accepted();
+        progress.is_accepted(host, *port);
         connector.connect(name, stream).await.map_err(|error| certificate_error::explained(error, naming_advice))
     }
 
