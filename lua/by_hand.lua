@@ -21,7 +21,7 @@ local changes
 
 if used % 128 >= 64 then
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
-  local RECORD, CREDIT, BAN, UNBAN, FORGET_DENIALS = 32, 33, 34, 35, 36
+  local RECORD, CREDIT, BAN_BY_HAND, UNBAN, FORGET_DENIALS = 32, 33, 34, 35, 36
 
   local function credit_log(key, units, _, window, resolution)
     local packed = call('GETRANGE', key, '40', '176')
@@ -125,7 +125,7 @@ if used % 128 >= 64 then
           changed = units
         elseif usage == CREDIT then
           changed = credit(key, units, limit, window, parameter)
-        elseif usage == BAN then
+        elseif usage == BAN_BY_HAND then
           ends, lasts = now + duration, duration
         elseif usage == UNBAN then
           if ends then ends, changed = nil, 1 end

@@ -6,7 +6,7 @@
 --
 -- Commands: 1 (TIME), unless the client sends its clock.
 
--- What the call uses; `lua/check.lua` lists the flags.
+-- What the call uses; `lua/FORMAT.md` lists the flags.
 local used = string.byte(ARGV[1])
 
 local now = tonumber(ARGV[2])
@@ -17,7 +17,7 @@ if not now then
 end
 
 -- The reply: the number of a charge replaces its key in `keys`, and its time is in `times`. Behind the times of all
--- charges follow more numbers. `lua/check.lua` describes them. A table that has its size already is faster to fill.
+-- charges follow more numbers. `lua/FORMAT.md` describes them. A table that has its size already is faster to fill.
 local keys = KEYS
 local times = #keys > 1 and {unpack(keys)} or {0}
 

@@ -111,7 +111,7 @@ if used % 2 >= 1 then ring = function()
     return high, found_at, found, before
   end
 
-  -- Reports everything, as `lua/check.lua` says "with 2".
+  -- Reports everything, with plus 2, see `lua/FORMAT.md`.
   local function report(times, number, available, fits, retry, next_unit, reset)
     KEYS[number], times[number] = available * 4 + 2 + (fits and 1 or 0), next_unit
     if not fits then times[#times + 1] = retry end

@@ -1,4 +1,4 @@
-//! Calls of the script without the store, in the format of `lua/check.lua`.
+//! Calls of the script without the store, in the format of `lua/FORMAT.md`.
 
 use tollgate::redis::{Connection, Pipeline, Script};
 

@@ -112,7 +112,7 @@ pub(crate) fn commanded(command: &[Bytes], reply: &Reply) {
     }
 }
 
-/// The fields of a charge in a call of the script: `lua/check.lua` describes them.
+/// The fields of a charge in a call of the script: `lua/FORMAT.md` describes them.
 const WIDTH: usize = 26;
 const WIDTH_WITH_TIME: usize = 34;
 const HOLDS: u8 = 8;

@@ -30,7 +30,7 @@ pub enum Algorithm {
     Bucket = 4,
 }
 
-/// Appends the arguments of tollgate's script (see `lua/check.lua`): one check with one charge per key.
+/// Appends the arguments of tollgate's script (see `lua/FORMAT.md`): one check with one charge per key.
 pub fn tollgate_args(
     command: &mut Cmd,
     keys: &[&str],

@@ -3,7 +3,7 @@
 use super::{outgoing::Request, protocol::counts_of_charge};
 use crate::{store::ban, verdict::Verdict};
 
-/// The start of the text that is not an error, but has the numbers of a check with banned keys. `lua/check.lua`
+/// The start of the text that is not an error, but has the numbers of a check with banned keys. `lua/FORMAT.md`
 /// describes it.
 pub(super) const BANNED: &[u8] = b"BANNED";
 

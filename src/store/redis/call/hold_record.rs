@@ -7,16 +7,16 @@ use crate::{
     policy::{Holds, Unsettled},
 };
 
-/// What the script does with the holds of a charge. `lua/holds.lua` has the same numbers.
-mod usage {
+/// What the script does with the holds of a charge.
+pub(super) mod usage {
     /// Counts the holds as spent, and makes a hold of the charge if it has a name.
-    pub(super) const CHECK: u8 = 0;
+    pub(crate) const CHECK: u8 = 0;
     /// Ends a hold and charges units.
-    pub(super) const SETTLE: u8 = 1;
+    pub(crate) const SETTLE: u8 = 1;
     /// Moves the end of a hold.
-    pub(super) const RENEW: u8 = 2;
+    pub(crate) const RENEW: u8 = 2;
     /// Added if the count is not asked.
-    pub(super) const ALONE: u8 = 4;
+    pub(crate) const ALONE: u8 = 4;
 }
 
 /// Units whose hold ends unsettled are charged, or released.

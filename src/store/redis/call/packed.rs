@@ -1,4 +1,4 @@
-//! The unread rest of a reply: its numbers and the texts of errors. `lua/check.lua` describes the format.
+//! The unread rest of a reply: its numbers and the texts of errors. `lua/FORMAT.md` describes the format.
 
 use smallvec::SmallVec;
 

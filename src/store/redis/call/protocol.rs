@@ -1,4 +1,4 @@
-//! The keys and arguments of a call. `lua/check.lua` describes their format; `reply.rs` reads the reply.
+//! The keys and arguments of a call. `lua/FORMAT.md` describes their format; `reply.rs` reads the reply.
 
 use redis::Cmd;
 

@@ -1,4 +1,4 @@
-//! The reply of the script. `lua/check.lua` describes its format.
+//! The reply of the script. `lua/FORMAT.md` describes its format.
 
 use redis::Value;
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! The checks of a call, packed as runs of equal checks. `lua/check.lua` describes the format.
+//! The checks of a call, packed as runs of equal checks. `lua/FORMAT.md` describes the format.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 /// How long the receipt of a commit can be named.
 pub(super) const RECEIPT_TTL: Duration = Duration::from_secs(20);
 
-/// The numbers of the algorithms. `lua/check.lua` has the same numbers.
+/// The numbers of the algorithms.
 mod algorithm {
     pub(super) const SLIDING_WINDOW_LOG: u8 = 1;
     pub(super) const SLIDING_WINDOW_COUNTER: u8 = 2;
@@ -29,7 +29,7 @@ mod algorithm {
     pub(super) const RECEIPT: u8 = 16;
 }
 
-/// What the script does with a charge. `lua/check.lua` has the same numbers.
+/// What the script does with a charge.
 pub(super) mod usage {
     /// Commits the charge if the check fits.
     pub(crate) const COMMIT: u8 = 0;
@@ -55,7 +55,7 @@ pub(super) mod usage {
     pub(crate) const FORGET_DENIALS: u8 = 36;
 }
 
-/// What a call uses. The script creates nothing else. `lua/check.lua` has the same flags.
+/// What a call uses. The script creates nothing else.
 mod uses {
     /// The flag of an algorithm.
     pub(super) const fn algorithm(number: u8) -> u8 {
@@ -221,4 +221,67 @@ fn shadow_flag(step: Step) -> u8 {
 #[expect(clippy::cast_precision_loss)]
 fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::store::redis::call::hold_record::usage as usage_of_holds;
+
+    const FORMAT: &str = include_str!("../../../../lua/FORMAT.md");
+    const SCRIPT: &str = include!("../../../../lua/script.rs");
+
+    type Numbers = BTreeMap<&'static str, u8>;
+
+    macro_rules! numbers {
+        ($module:ident: $($name:ident),*) => { Numbers::from([$((stringify!($name), $module::$name)),*]) };
+    }
+
+    /// The numbers of the table with this heading.
+    fn table(heading: &str) -> Numbers {
+        let heading = format!("| {heading} | value |");
+        let rows = FORMAT.lines().skip_while(|line| !line.starts_with(&heading)).skip(2);
+        rows.take_while(|line| line.starts_with('|'))
+            .map(|row| {
+                let cells: Vec<_> = row.split('|').map(str::trim).collect();
+                (cells[1].trim_matches('`'), cells[2].parse().unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_number_of_the_format_is_the_same_in_rust_and_lua() {
+        let algorithms = numbers!(algorithm: SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET,
+            HOLDS, BESIDE_HOLDS, RECEIPT);
+        let usages = numbers!(usage: COMMIT, COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, RECORD, CREDIT, BAN_BY_HAND,
+            UNBAN, FORGET_DENIALS);
+        let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE);
+        let mut flags = numbers!(uses: RECEIPTS, SEVERAL_CHARGES, BY_HAND, HOLDS);
+        let counts = algorithms.iter().filter(|(_, number)| **number < algorithm::HOLDS);
+        flags.extend(counts.map(|(name, number)| (*name, uses::algorithm(*number))));
+        for (heading, numbers) in
+            [("algorithm", &algorithms), ("usage", &usages), ("usage of holds", &usages_of_holds), ("flag", &flags)]
+        {
+            assert_eq!(&table(heading), numbers, "{heading}");
+        }
+
+        let named: Numbers = algorithms.into_iter().chain(usages).chain(usages_of_holds).collect();
+        let mut compared = 0;
+        for line in SCRIPT.lines() {
+            let Some((names, values)) =
+                line.trim_start().strip_prefix("local ").and_then(|line| line.split_once(" = "))
+            else {
+                continue;
+            };
+            for (name, value) in names.split(", ").zip(values.split(", ")) {
+                if let Some(number) = named.get(name) {
+                    assert_eq!(value, number.to_string(), "{line}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 30, "{compared} numbers of the script were compared");
+    }
 }
