@@ -149,7 +149,8 @@ impl<T: Send + 'static> Drop for Call<T> {
 /// A check that the store has not answered yet. Its owner has the check itself.
 pub(crate) struct CheckCall {
     call: Call<Verdict>,
-    /// Room of the share that is taken until the verdict.
+    /// Room of the share that is taken until the call is dropped, which is when its verdict was counted, or until its
+    /// error.
     reserved: Option<Box<Reservation>>,
 }
 
@@ -180,7 +181,10 @@ impl CheckCall {
             calls.keep_to_share_or_probe(sent, check, purpose, permit, reserved)
         };
         let result = ready!(call.poll_if(calls, admit, cx));
-        self.reserved = None;
+        // What was admitted keeps its room until it is counted.
+        if result.is_err() {
+            self.reserved = None;
+        }
         Poll::Ready(result)
     }
 

@@ -1,10 +1,10 @@
 //! Turns the store's verdict or error into a decision, and updates the local fallback.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use super::{Calls, Purpose};
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     decision::Decision,
     error::{Error, StoreEvidence},
     failure::FailurePolicy,
@@ -138,9 +138,8 @@ impl Calls {
         purpose: Purpose,
         release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
-        let is_charged = verdict.allowed && matches!(verdict.source, Source::Lease | Source::Store);
         if !purpose.uses_fallback()
-            || !is_charged
+            || !is_admitted_by_store(verdict)
             || verdict.charged(check).all(|charge| fallback.has_room_beside_debts(charge))
         {
             return None;
@@ -152,10 +151,25 @@ impl Calls {
         Some(Box::new(decision))
     }
 
+    /// Mirrors units that were spent from a block. Returns an error if this instance has given their room away
+    /// meanwhile; then they pay for what it owes.
+    ///
+    /// Called as soon as they are spent: a check that finds the block used up is judged by the share, which must not
+    /// have the same units left.
+    pub(crate) fn on_spent(self: &Arc<Self>, charge: &Charge, purpose: Purpose) -> Result<(), Error> {
+        let Some(fallback) = &self.fallback else { return Ok(()) };
+        if purpose.uses_fallback() && fallback.debts().any() && !fallback.has_room_beside_debts(charge) {
+            fallback.pay(charge);
+            self.settle_debts(fallback);
+            return Err(Self::held_back());
+        }
+        fallback.mirror(iter::once(charge));
+        Ok(())
+    }
+
     /// Mirrors what the store has admitted, and settles the fallback's debts.
     fn update_fallback(self: &Arc<Self>, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
-        // Units of a block are counted here one by one, as they are spent.
-        if verdict.allowed && matches!(verdict.source, Source::Lease | Source::Store) {
+        if is_admitted_by_store(verdict) {
             fallback.mirror(verdict.charged(check));
         }
         if verdict.source == Source::Store {
@@ -182,4 +196,9 @@ impl Calls {
         }
         decision
     }
+}
+
+/// Whether the store has admitted the check. What was spent from a block was mirrored before.
+fn is_admitted_by_store(verdict: &Verdict) -> bool {
+    verdict.allowed && verdict.source == Source::Store
 }

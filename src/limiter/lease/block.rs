@@ -91,7 +91,7 @@ pub(super) fn policy_of_blocks(policy: &Policy) -> Policy {
     holds.map_or_else(|| policy.clone(), |holds| policy.clone().with_holds(holds.with_ttl(LONGEST_TTL)))
 }
 
-/// How long a block is spent, from before its hold is requested.
+/// How long the units of a block may be spent. The time starts before its hold is requested.
 fn usable_time(policy: &Policy) -> Duration {
     let ttl = policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());
     ttl - ttl / MARGIN_DIVISOR

@@ -31,6 +31,7 @@ use crate::{
     calls::Purpose,
     check::Check,
     error::Error,
+    fallback::Reservation,
     limiter::core::Core,
     runtime::{deadline::within, stalls::Budget},
     store::{Answer, Pending},
@@ -39,40 +40,45 @@ use crate::{
 
 /// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block.
 pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Answer<Verdict> {
-    match spend(core, check, purpose, may_wait) {
-        Spent::Now(verdict) => Answer::Ready(Ok(verdict)),
-        Spent::Later(reply) => {
-            let (core, check) = (Arc::clone(core), check.clone());
-            Answer::Pending(Pending::new(wait(core, check, purpose, reply)))
-        }
-        Spent::Not => judge(core, check, purpose),
-    }
-}
-
-fn spend(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Spent {
-    let [charge] = check.charges() else { return Spent::Not };
+    let [charge] = check.charges() else { return judge(core, check, purpose) };
     if charge.cost == 0 || charge.hold.is_some() {
-        return Spent::Not;
+        return judge(core, check, purpose);
     }
     // A check that is held back goes on to the store, so that it can become a probe.
-    match core.calls.keep_to_share(check, check, purpose) {
-        Ok(_reserved) => core.leases.spend(charge, may_wait, Instant::now()),
-        Err(_) => Spent::Not,
+    let Ok(reserved) = core.calls.keep_to_share(check, check, purpose) else { return judge(core, check, purpose) };
+    let mut counted = Ok(());
+    let count = || counted = core.calls.on_spent(charge, purpose);
+    match core.leases.spend(charge, may_wait, Instant::now(), count) {
+        Spent::Now(verdict) => Answer::Ready(counted.map(|()| verdict)),
+        Spent::Later(reply) => {
+            let (core, check) = (Arc::clone(core), check.clone());
+            Answer::Pending(Pending::new(wait(core, check, purpose, reserved, reply)))
+        }
+        Spent::Not => {
+            // The check takes its room again if the store is asked.
+            drop(reserved);
+            judge(core, check, purpose)
+        }
     }
 }
 
-/// Waits for a block, and asks the store if the block does not come or is too small.
+/// Waits for a block, and asks the store if the block does not come or is too small. Room of the share is `reserved`
+/// for the units meanwhile.
 async fn wait(
     core: Arc<Core>,
     check: Check,
     purpose: Purpose,
+    reserved: Option<Box<Reservation>>,
     reply: oneshot::Receiver<Reply>,
 ) -> Result<Verdict, Error> {
     let deadline = core.calls.store.deadline();
     let budget = Budget::of(deadline);
     // The other half is for the store.
     match within(deadline / 2, reply).await {
-        Some(Ok(Reply::Spent(verdict))) => return Ok(verdict),
+        Some(Ok(Reply::Spent(verdict))) => {
+            check.charges().iter().try_for_each(|charge| core.calls.on_spent(charge, purpose))?;
+            return Ok(verdict);
+        }
         Some(Ok(Reply::Failed(error))) => return Err(error),
         Some(Ok(Reply::Ask) | Err(_)) => {}
         None => {
@@ -82,6 +88,7 @@ async fn wait(
             }
         }
     }
+    drop(reserved);
     let left = budget.left_after(budget.spent());
     store::judge_within(&core, &check, purpose, left).await
 }

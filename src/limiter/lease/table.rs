@@ -79,15 +79,18 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// Spends the units of a charge, if its key has a lease. Counts the demand of other keys.
+    /// Spends the units of a charge, if its key has a lease. `on_spent` is called if they are spent now, before another
+    /// check can find their block used up.
     #[inline]
-    pub(super) fn spend(&self, charge: &Charge, may_wait: bool, now: Instant) -> Spent {
+    pub(super) fn spend(&self, charge: &Charge, may_wait: bool, now: Instant, on_spent: impl FnOnce()) -> Spent {
         let hash = self.hash(&charge.key, &charge.policy);
         let mut shard = self.shard(hash);
-        match find(&mut shard, &charge.key, &charge.policy) {
-            Some(lease) => lease.spend(charge.cost, may_wait, now),
-            None => Spent::Not,
+        let Some(lease) = find(&mut shard, &charge.key, &charge.policy) else { return Spent::Not };
+        let spent = lease.spend(charge.cost, may_wait, now);
+        if matches!(spent, Spent::Now(_)) {
+            on_spent();
         }
+        spent
     }
 
     /// Remembers what the store said about a charge. Returns a new lease if the key is hot; a keeper has to be started
