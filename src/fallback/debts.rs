@@ -22,8 +22,9 @@ use crate::{
 };
 
 /// The debts of one limiter, merged by key and policy.
-#[derive(Default)]
 pub(crate) struct Debts {
+    /// The longest time of one batch of debits.
+    batch_time: Duration,
     /// Whether the table has debts, so that a limiter without debts takes no lock.
     any: AtomicBool,
     table: Mutex<DebtTable>,
@@ -44,10 +45,21 @@ struct DebtTable {
 const MAX_DEBTS: usize = 10_000;
 /// Largest number of debits in flight: one batch.
 const MAX_IN_FLIGHT: usize = 128;
-/// Time between two settlements with a failing domain, and the longest time of one batch of debits.
+/// Time between two settlements with a failing domain. A batch of debits has at least this time.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The calls of one debit, one after the other, under a policy without shards: a peek, a debit that does not fit, one
+/// that does, and one more if units came back meanwhile.
+const CALLS_PER_DEBIT: u32 = 4;
+/// A longer deadline of the store does not keep another runtime from settling the other debts.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(3_600);
 
 impl Debts {
+    /// Debts to a store with this deadline.
+    pub(super) fn new(deadline: Duration) -> Self {
+        let batch_time = PAUSE.max(deadline.min(LONGEST_DEADLINE) * CALLS_PER_DEBIT);
+        Self { batch_time, any: AtomicBool::new(false), table: Mutex::default(), unsure: Unsure::default() }
+    }
+
     /// Adds debts, up to the cap.
     pub(super) fn add(&self, debts: Vec<Debt>) {
         self.change(|table| {
@@ -111,7 +123,7 @@ impl Debts {
             }
             let is_due = table.settling_until.is_none() && table.domains.values().any(|domain| domain.is_due(now));
             if is_due {
-                table.settling_until = Some(now + PAUSE);
+                table.settling_until = Some(now + self.batch_time);
             }
             is_due
         })
@@ -127,7 +139,7 @@ impl Debts {
                 let full = if answering.contains(&number) { MAX_IN_FLIGHT } else { MAX_IN_FLIGHT.min(taken.len() + 1) };
                 while taken.len() < full && domain.take_key(number, now, &mut taken) {}
             }
-            table.settling_until = Some(now + PAUSE);
+            table.settling_until = Some(now + self.batch_time);
         });
         taken
     }

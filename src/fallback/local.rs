@@ -37,7 +37,8 @@ const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
 impl Fallback {
     pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
-        Self { memory, shares: Shares::new(instances), store, debts: Arc::default(), reserved: Arc::default() }
+        let debts = Arc::new(Debts::new(store.deadline()));
+        Self { memory, shares: Shares::new(instances), store, debts, reserved: Arc::default() }
     }
 
     /// Passes the observer to the memory, which reports when it is full.

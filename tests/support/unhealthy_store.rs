@@ -20,6 +20,7 @@ pub(crate) struct UnhealthyStore {
     health: Arc<Mutex<Health>>,
     sent: Arc<AtomicUsize>,
     breaker: Option<Breaker>,
+    deadline: Duration,
     memory: MemoryStore,
 }
 
@@ -43,7 +44,13 @@ impl UnhealthyStore {
 
     pub(crate) fn with_breaker(health: Health, breaker: Option<Breaker>) -> Self {
         let health = Arc::new(Mutex::new(health));
-        Self { health, sent: Arc::default(), breaker, memory: MemoryStore::new() }
+        let memory = MemoryStore::new();
+        Self { health, sent: Arc::default(), breaker, deadline: memory.deadline(), memory }
+    }
+
+    /// Replaces the deadline, that of stores that set none.
+    pub(crate) fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Replaces the memory store that holds the counts.
@@ -88,5 +95,9 @@ impl Store for UnhealthyStore {
 
     fn breaker(&self) -> Option<Breaker> {
         self.breaker
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
     }
 }

@@ -275,7 +275,7 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
     let policy = per_minute(80).with_holds(Holds::new());
     let other = Limiter::new(counts);
-    let hold = other.hold("k", &policy, 77).await.unwrap().into_hold().unwrap();
+    let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();
     assert_eq!(admitted(&limiter, &policy).await, 10);
     store.set_health(Health::Healthy);
     settle().await;
@@ -291,4 +291,30 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     assert_eq!(spent(&limiter, &policy).await, 10);
     settle().await;
     assert_eq!(admitted(&limiter, &policy).await, 70);
+}
+
+/// A store may be far away, and have a long deadline.
+#[tokio::test(start_paused = true)]
+async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let counts = memory();
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone()).with_deadline(Duration::from_secs(10));
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let policy = per_minute(80).with_holds(Holds::new());
+    let other = Limiter::new(counts);
+    let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    // The debit takes two calls: three of its ten units fit.
+    store.set_health(Health::Slow(Duration::from_secs(2)));
+    settle().await;
+    for _ in 0..5 {
+        spent(&limiter, &policy).await;
+    }
+    assert_eq!(spent(&limiter, &policy).await, 80);
+    hold.release().await.unwrap();
+    for _ in 0..5 {
+        spent(&limiter, &policy).await;
+    }
+    assert_eq!(spent(&limiter, &policy).await, 10);
 }
