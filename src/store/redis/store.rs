@@ -66,9 +66,10 @@ use crate::{
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
 /// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
 /// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. While
-/// a server is slow with its handshakes of TLS, dials go on, and the pause before a further one grows to 25.6 s. A
-/// wrong password, a missing permission, a wrong scheme or an untrusted certificate is
-/// [`Misconfigured`](crate::ErrorKind::Misconfigured); checks succeed as soon as it is corrected.
+/// a server is slow with its handshakes of TLS, dials go on, and the pause before a further one grows to 25.6 s; a
+/// handshake that the network has lost is noticed, and then there is no such pause. A wrong password, a missing
+/// permission, a wrong scheme or an untrusted certificate is [`Misconfigured`](crate::ErrorKind::Misconfigured); checks
+/// succeed as soon as it is corrected.
 ///
 /// # Addresses
 ///
@@ -240,7 +241,8 @@ impl Inner {
     async fn send(&self, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
         let client = Arc::clone(&self.client);
         match client.target.is_cluster() {
-            true => cross_slot::send(client, outgoing).await,
+            // Boxed, because otherwise the future of each check on one server would contain this large future.
+            true => Box::pin(cross_slot::send(client, outgoing)).await,
             false => batch::send(client, NO_SLOT, Request::whole(outgoing)).await,
         }
     }
@@ -276,7 +278,7 @@ impl Store for RedisStore {
             Lookup::Unknown(ticket) => ticket,
         };
         let asks_again = ticket.as_ref().is_some_and(|ticket| ticket.asks_again);
-        let denial = asks_again.then(|| RememberedDenial::new(&self.inner.client.denials, check));
+        let denial = asks_again.then(|| Box::new(RememberedDenial::new(&self.inner.client.denials, check)));
         let progress = Progress::of(self.inner.may_span_domains(check), denial);
         let verdict = Arc::clone(&self.inner).check(check.clone(), ticket, Arc::clone(&progress));
         let pending = match asks_again {

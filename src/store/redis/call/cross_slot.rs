@@ -73,7 +73,8 @@ pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result
         true => ask(client, slot, Request::whole(outgoing)).await,
         false => {
             let parts = parts_of(&outgoing.check, &slots);
-            send_parts(client, outgoing, parts, false).await
+            // Boxed, because otherwise the future of each check of one slot would contain this large future.
+            Box::pin(send_parts(client, outgoing, parts, false)).await
         }
     };
     match verdict {

@@ -37,7 +37,8 @@ pub(crate) struct Progress {
     /// Whether a request of the check has left the queue for a call.
     is_taken: AtomicBool,
     /// The remembered denial that the check asks again, if it does.
-    asks_again: Option<RememberedDenial>,
+    /// Boxed, because it is rare and large.
+    asks_again: Option<Box<RememberedDenial>>,
     /// The traffic when the check was queued last.
     queued: Mutex<Option<Queued>>,
     /// Whether the check has several keys of a cluster, which may be in several failure domains.
@@ -78,7 +79,7 @@ impl Progress {
     }
 
     /// The progress of a check that may ask a remembered denial again.
-    pub(crate) fn of(spans_domains: bool, asks_again: Option<RememberedDenial>) -> Arc<Self> {
+    pub(crate) fn of(spans_domains: bool, asks_again: Option<Box<RememberedDenial>>) -> Arc<Self> {
         Arc::new(Self {
             asks_again,
             made_us: AtomicU64::new(SystemClock.now_us()),
