@@ -21,13 +21,13 @@
 //!
 //! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::get};
 //! use http::{Request, StatusCode};
-//! use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
+//! use tollgate::{MemoryStore, PeerIp, Policy, RateLimitLayer};
 //! use tower::ServiceExt;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 2)?, PeerIp::new());
+//! let store = MemoryStore::new(); // or RedisStore::open("redis://127.0.0.1:6379")?
+//! let limit = RateLimitLayer::new(store, Policy::per_minute("per-client", 2)?, PeerIp::new());
 //! let app = Router::new()
 //!     .route("/watch", get(|| async { "watching" }))
 //!     .layer(limit)

@@ -92,7 +92,12 @@ impl LimitsConfig {
     /// [`ConfigError`] if the file has `on-store-failure = "local"` and the limiter has no [local
     /// fallback](Limiter::with_local), or if it charges a concurrency limit and the store has no holds. A checked file
     /// has no other error.
-    pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
+    pub fn layer<K: KeyExtractor>(
+        &self,
+        limiter: impl Into<Limiter>,
+        key: K,
+    ) -> Result<RateLimitLayer<K>, ConfigError> {
+        let limiter = limiter.into();
         if let Some(listener) = limiter.listener() {
             let warnings = self.unreported_warnings().iter();
             warnings.for_each(|warning| listener.on_event(&Event::Warning(warning.clone())));

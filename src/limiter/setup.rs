@@ -271,3 +271,10 @@ impl Limiter {
         lease::close(&self.core).await;
     }
 }
+
+/// A limiter of the store, as [`Limiter::new`] creates it.
+impl<S: Store> From<S> for Limiter {
+    fn from(store: S) -> Self {
+        Self::new(store)
+    }
+}

@@ -117,7 +117,12 @@ impl LiveLimits {
     ///         .route("/login", post(|| async {}).layer(limit.fail_closed())))
     /// }
     /// ```
-    pub fn layer<K: KeyExtractor>(&self, limiter: Limiter, key: K) -> Result<RateLimitLayer<K>, ConfigError> {
+    pub fn layer<K: KeyExtractor>(
+        &self,
+        limiter: impl Into<Limiter>,
+        key: K,
+    ) -> Result<RateLimitLayer<K>, ConfigError> {
+        let limiter = limiter.into();
         let follower = {
             let mut followers = self.0.followers.lock();
             let rules = rules(&self.0.current.load(), &limiter)?;

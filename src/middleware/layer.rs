@@ -79,6 +79,8 @@ pub struct RateLimitLayer<K, R = ProblemJson, B = SameBody> {
 impl<K: KeyExtractor> RateLimitLayer<K> {
     /// Creates a layer that charges each request one unit under `policies`, to the key that `key` extracts.
     ///
+    /// `limiter` is a [`Limiter`], or a store, of which a limiter with the default settings is made.
+    ///
     /// The failure policy is open. Refused requests get [`ProblemJson`], and responses the fields of
     /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). An empty list of policies, or two policies of one name,
     /// are [mistakes](RateLimitLayer#mistakes).
@@ -88,18 +90,18 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     /// Two policies for one key, both charged by each request:
     ///
     /// ```
-    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// use tollgate::{ApiKey, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [Policy::per_second("burst", 10)?, Policy::per_day("daily", 10_000)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer()).validated()?;
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), policies, ApiKey::bearer()).validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(limiter: Limiter, policies: impl PolicySource, key: K) -> Self {
+    pub fn new(limiter: impl Into<Limiter>, policies: impl PolicySource, key: K) -> Self {
         Self {
-            config: Arc::new(Config::new(limiter, RulesSource::Fixed(Rules::new(policies)), key)),
+            config: Arc::new(Config::new(limiter.into(), RulesSource::Fixed(Rules::new(policies)), key)),
             body: PhantomData,
         }
     }

@@ -27,7 +27,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_open(self) -> Self {
-        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Open))
+        self.on_store_failure(FailurePolicy::Open)
     }
 
     /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
@@ -45,7 +45,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_closed(self) -> Self {
-        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Closed))
+        self.on_store_failure(FailurePolicy::Closed)
     }
 
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
@@ -67,7 +67,30 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # }
     /// ```
     pub fn fail_local(self) -> Self {
-        self.change_rules(|rules| rules.layer.failure = Some(FailurePolicy::Local))
+        self.on_store_failure(FailurePolicy::Local)
+    }
+
+    /// Sets what happens when the store cannot answer, as [`fail_open`](Self::fail_open),
+    /// [`fail_closed`](Self::fail_closed) and [`fail_local`](Self::fail_local) do: for a policy that the settings of
+    /// the service choose.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{FailurePolicy, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let setting = Some("closed".to_owned());
+    /// let failure = setting.as_deref().unwrap_or("open").parse::<FailurePolicy>()?;
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_minute("per-client", 60)?, PeerIp::new())
+    ///     .on_store_failure(failure)
+    ///     .validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_store_failure(self, failure: FailurePolicy) -> Self {
+        self.change_rules(|rules| rules.layer.failure = Some(failure))
     }
 
     /// Sets whether the layer is in shadow mode: it counts and reports, and refuses nothing.

@@ -74,13 +74,13 @@ pub struct ThrottleLayer<K = Key, C = u32, H = HttpHead> {
 
 impl ThrottleLayer {
     /// Creates a layer that charges each call one unit under `policy`, to one `key`: the name of the upstream, or of
-    /// the account there.
+    /// the account there. `limiter` is a [`Limiter`] or a store.
     ///
     /// A call waits for at most 10 seconds ([`with_max_wait`](Self::with_max_wait)). The failure policy is
     /// [closed](Self::fail_closed). A [concurrency limit](Policy::concurrent) also needs
     /// [`hold_until_end`](Self::hold_until_end); without it, no call is made.
-    pub fn new(limiter: Limiter, policy: Policy, key: impl Into<Key>) -> Self {
-        let settings = Arc::new(Settings::new(limiter, policy));
+    pub fn new(limiter: impl Into<Limiter>, policy: Policy, key: impl Into<Key>) -> Self {
+        let settings = Arc::new(Settings::new(limiter.into(), policy));
         Self { key: Arc::new(key.into()), cost: Arc::new(1), head: Arc::new(HttpHead), settings }
     }
 }
@@ -194,7 +194,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// Not the default, because units that the upstream has taken cannot be given back.
     pub fn fail_open(self) -> Self {
-        self.change(|settings| settings.failure = FailurePolicy::Open)
+        self.on_store_failure(FailurePolicy::Open)
     }
 
     /// Makes no calls while the store cannot answer: they end in [`Throttled`](super::Throttled). The default.
@@ -203,7 +203,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// more than the calls that were not made: the upstream refuses all calls for the rest of the window, bills them,
     /// or blocks the account.
     pub fn fail_closed(self) -> Self {
-        self.change(|settings| settings.failure = FailurePolicy::Closed)
+        self.on_store_failure(FailurePolicy::Closed)
     }
 
     /// Judges by this instance's share of the limit while the store cannot answer, see
@@ -226,7 +226,12 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # }
     /// ```
     pub fn fail_local(self) -> Self {
-        self.change(|settings| settings.failure = FailurePolicy::Local)
+        self.on_store_failure(FailurePolicy::Local)
+    }
+
+    /// Sets what happens to calls while the store cannot answer: for a policy that the settings of the service choose.
+    pub fn on_store_failure(self, failure: FailurePolicy) -> Self {
+        self.change(|settings| settings.failure = failure)
     }
 
     /// Shares pauses through the store: if the upstream asks one process for a pause, all processes whose layers share

@@ -44,7 +44,8 @@ fn limit(limiter: Limiter) -> RateLimitLayer<GlobalKey> {
 
 #[tokio::test]
 async fn open_lets_requests_pass_without_rate_limit_headers() {
-    for limit in [limit(down_limiter()), limit(down_limiter()).fail_closed().fail_open()] {
+    let by_value = limit(down_limiter()).fail_closed().on_store_failure(FailurePolicy::Open);
+    for limit in [limit(down_limiter()), limit(down_limiter()).fail_closed().fail_open(), by_value] {
         let app = app(limit);
         for _ in 0..3 {
             let reply = get(&app, "/").await;

@@ -194,12 +194,12 @@ impl Route {
 
     /// Lets requests pass without a limit when the store cannot answer; see [`FailurePolicy::Open`].
     pub fn fail_open(self) -> Self {
-        Self { failure: Some(FailurePolicy::Open), ..self }
+        self.on_store_failure(FailurePolicy::Open)
     }
 
     /// Refuses requests with 503 when the store cannot answer; see [`FailurePolicy::Closed`].
     pub fn fail_closed(self) -> Self {
-        Self { failure: Some(FailurePolicy::Closed), ..self }
+        self.on_store_failure(FailurePolicy::Closed)
     }
 
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
@@ -208,7 +208,12 @@ impl Route {
     /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns an error unless the limiter has
     /// [a local fallback](crate::Limiter::with_local).
     pub fn fail_local(self) -> Self {
-        Self { failure: Some(FailurePolicy::Local), ..self }
+        self.on_store_failure(FailurePolicy::Local)
+    }
+
+    /// Sets what happens when the store cannot answer: for a policy that the settings of the service choose.
+    pub fn on_store_failure(self, failure: FailurePolicy) -> Self {
+        Self { failure: Some(failure), ..self }
     }
 }
 
