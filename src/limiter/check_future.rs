@@ -76,7 +76,17 @@ impl CheckFuture {
     #[inline]
     pub(super) fn new(purpose: Purpose, core: Arc<Core>, check: Check) -> Self {
         let accepted = core.validate(&check);
-        Self { is_seen: true, ..Self::unseen(core, check, purpose) }.unless(accepted)
+        Self::accepted(purpose, core, check, accepted)
+    }
+
+    /// A check that was judged already, and fails if it is not accepted. Built in one go: a check is large to move.
+    #[inline]
+    pub(super) fn accepted(purpose: Purpose, core: Arc<Core>, check: Check, accepted: Result<(), ConfigError>) -> Self {
+        let state = match accepted {
+            Ok(()) => CheckState::Unsent,
+            Err(error) => CheckState::Failed(error.into()),
+        };
+        Self { core, check, purpose, is_seen: true, state }
     }
 
     /// A valid check of the limiter itself. Observers do not see it: they see the call for which it is made.
@@ -110,15 +120,6 @@ impl CheckFuture {
                 self.state = CheckState::Failed(ConfigError::local_without_fallback().into());
             }
             _ => self.purpose = self.purpose.with_fallback(),
-        }
-        self
-    }
-
-    /// Makes the check fail if the call was wrong, and was accepted so far.
-    #[inline]
-    pub(super) fn unless(mut self, accepted: Result<(), ConfigError>) -> Self {
-        if let (CheckState::Unsent, Err(error)) = (&self.state, accepted) {
-            self.state = CheckState::Failed(error.into());
         }
         self
     }

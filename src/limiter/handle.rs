@@ -188,8 +188,8 @@ impl Limiter {
     /// See [`Check`].
     #[inline]
     pub fn check_all(&self, check: Check) -> CheckFuture {
-        let accepted = check.refuse_holds();
-        CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check).unless(accepted)
+        let accepted = self.core.validate(&check).and_then(|()| check.refuse_holds());
+        CheckFuture::accepted(Purpose::CHECK, Arc::clone(&self.core), check, accepted)
     }
 
     /// Looks up where `key` stands under `policy`, and whether a cost of 1 would pass. Charges nothing.

@@ -92,7 +92,7 @@ impl Limiter {
     /// let requests = Policy::per_minute("requests", 60)?;
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
     /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400);
-    /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
+    /// let hold = limiter.hold_all(check).await?.into_result()?;
     /// hold.settle(250).await?;
     /// assert_eq!(limiter.peek("tenant:3", &requests).await?.available(), Some(59));
     /// # Ok(())
@@ -110,7 +110,7 @@ impl Limiter {
             return HoldFuture::failed(ConfigError::store_without_holds());
         }
         let asked = CheckFuture::new(Purpose::CHECK, Arc::clone(&self.core), check);
-        HoldFuture { state: State::Asked(asked, holds), dropped: Charged::AsUnsettled }
+        HoldFuture { state: State::Asked(asked, Some(holds)), dropped: Charged::AsUnsettled }
     }
 
     /// The holds that `check` asks for; `None` without any.
@@ -133,7 +133,7 @@ impl Core {
     pub(super) async fn ask_for_hold(self: &Arc<Self>, check: Check, purpose: Purpose) -> Result<HoldAnswer, Error> {
         let observed = self.calls.observer.is_some().then(|| check.clone());
         let holds = RequestHolds::of(Arc::clone(&self.holds), &check);
-        let asked = State::Asked(CheckFuture::unseen(Arc::clone(self), check, purpose), holds);
+        let asked = State::Asked(CheckFuture::unseen(Arc::clone(self), check, purpose), Some(holds));
         let held = HoldFuture { state: asked, dropped: Charged::Units(0) }.await?;
         self.calls.report_near_limits(observed.as_ref(), held.decision());
         Ok(held)
@@ -159,7 +159,8 @@ pub struct HoldFuture {
 
 #[expect(clippy::large_enum_variant, reason = "nearly all futures are asked, and a box would cost each an allocation")]
 enum State {
-    Asked(CheckFuture, RequestHolds),
+    /// The holds are there until the result is.
+    Asked(CheckFuture, Option<RequestHolds>),
     /// The call was wrong.
     Failed(Error),
     Done,
@@ -220,12 +221,12 @@ impl Future for HoldFuture {
             State::Failed(error) => Err(error.clone()),
             State::Done => panic!("a HoldFuture was polled after it had returned its result"),
         };
-        let asked = mem::replace(state, State::Done);
-        Poll::Ready(match (asked, result) {
-            (State::Asked(_, holds), Ok(decision)) => Ok(into_held(holds, decision)),
-            (_, Ok(decision)) => Ok(HoldAnswer::Denied(decision)),
-            (_, Err(error)) => Err(error),
-        })
+        let holds = if let State::Asked(_, holds) = state { holds.take() } else { None };
+        *state = State::Done;
+        Poll::Ready(result.map(|decision| match holds {
+            Some(holds) => into_held(holds, decision),
+            None => HoldAnswer::Denied(decision),
+        }))
     }
 }
 
@@ -233,7 +234,7 @@ impl Drop for HoldFuture {
     fn drop(&mut self) {
         // Without a verdict. The future that has returned a result is done.
         let dropped = self.dropped;
-        if let State::Asked(check, holds) = &mut self.state
+        if let State::Asked(check, Some(holds)) = &mut self.state
             && check.abandon()
         {
             holds.end(|_| dropped);

@@ -147,6 +147,11 @@ impl Domain {
         self.in_flight.len() < MOST_IN_FLIGHT
     }
 
+    /// Whether an end waits to be sent, now or later.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.new.is_empty() || self.repeats.iter().any(|repeats| !repeats.is_empty())
+    }
+
     /// Takes the next end to send, new ones first. Ends that were kept for too long go to `late`.
     pub(super) fn take(&mut self, now: Instant, here: runtime::Id, late: &mut Vec<Kept>) -> Option<Sent> {
         while self.has_room() {

@@ -54,6 +54,8 @@ pub(super) struct Answered {
     pub(super) given_up: Vec<Kept>,
     /// When an end is to be sent again.
     pub(super) next: Option<Instant>,
+    /// Whether other ends of the domain wait to be sent, now or later.
+    pub(super) has_waiting: bool,
 }
 
 /// What is to be done now.
@@ -189,12 +191,13 @@ impl Ends {
         let mut state = self.lock();
         let last = change(state.domain(domain), now);
         let given_up = state.bound(domain);
-        let next = state.domain(domain).next_repeat(now);
+        let domain = state.domain(domain);
+        let (next, has_waiting) = (domain.next_repeat(now), domain.has_waiting());
         drop(state);
         if let Some(next) = next {
             self.look_at(next.min(now + stuck));
         }
-        Answered { last, given_up, next }
+        Answered { last, given_up, next, has_waiting }
     }
 
     /// Notes that the task of an end is gone, with its runtime.

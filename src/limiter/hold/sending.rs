@@ -173,7 +173,9 @@ impl SharedHolds {
         if let Some(Kept { ending, is_sent, .. }) = answered.last {
             self.on_last_answer(&ending, answer, is_sent);
         }
-        self.send_next(domain);
+        if answered.has_waiting {
+            self.send_next(domain);
+        }
     }
 
     /// Sends what waits in a domain.

@@ -96,8 +96,8 @@ impl Queue {
         starts
     }
 
-    /// Whether calls that wait for their turn can take all requests that wait, if each has one charge. Otherwise a call
-    /// starts for the rest when they have taken theirs.
+    /// Whether calls that wait for their turn can take all requests that wait, if each has one charge. If not, another
+    /// call starts for the remaining requests as soon as those calls have taken theirs.
     pub(crate) fn will_be_taken(&self) -> bool {
         self.waiting <= MAX_CHARGES_PER_CALL * self.awaiting_turn
     }
