@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::Hold, policy::Holds};
 
 /// What is measured: an operation on one of 10 000 keys.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,16 @@ fn open(url: &str) -> RedisStore {
     RedisStore::open(url).unwrap()
 }
 
+#[cfg(into_hold)]
+async fn hold(limiter: &Limiter, key: u64, policy: &Policy) -> Hold {
+    limiter.hold(key, policy, 1).await.unwrap().into_hold().unwrap()
+}
+
+#[cfg(not(into_hold))]
+async fn hold(limiter: &Limiter, key: u64, policy: &Policy) -> Hold {
+    limiter.hold(key, policy, 1).await.unwrap().into_result().unwrap()
+}
+
 impl Operation {
     fn policy(self) -> Policy {
         let rate = || Policy::per_second("rate", 1_000_000).unwrap();
@@ -65,10 +75,9 @@ impl Operation {
         match self {
             Self::Check => assert!(limiter.check(key, policy, 1).await.unwrap().is_allowed()),
             Self::HoldAndSettle => {
-                let hold = limiter.hold(key, policy, 1).await.unwrap().into_hold().unwrap();
-                let _ = hold.settle(1).await.unwrap();
+                let _ = hold(limiter, key, policy).await.settle(1).await.unwrap();
             }
-            Self::SlotAndDrop => drop(limiter.hold(key, policy, 1).await.unwrap().into_hold().unwrap()),
+            Self::SlotAndDrop => drop(hold(limiter, key, policy).await),
         }
     }
 }

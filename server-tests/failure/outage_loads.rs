@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{task::JoinSet, time::interval};
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source, limiter::HoldAnswer, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source, policy::Holds};
 
 use crate::support::{print_line, random::Random, redis_server::RedisServer, seed::seeds};
 
@@ -71,7 +71,7 @@ impl Instance {
         let (asked, mut units) = (Instant::now(), self.load.cost);
         let (source, hold) = if let Mode::Holds = self.load.mode {
             let held = self.limiter.hold("k", &self.policy, units).fail_local().await;
-            let Some(hold) = held.ok().and_then(HoldAnswer::into_hold) else { return };
+            let Some(hold) = held.ok().and_then(|held| held.into_result().ok()) else { return };
             (hold.decision().source(), Some(hold))
         } else {
             match self.limiter.check("k", &self.policy, units).fail_local().await {

@@ -31,7 +31,8 @@ async fn law_16_an_observer_that_panics_on_each_batch_changes_no_verdict_and_kee
     let tokens = Policy::per_hour("tokens", 1_000).unwrap().with_holds(Holds::new());
     for policy in [Policy::concurrent("slots", 50).unwrap(), tokens] {
         let holds: JoinSet<_> = (0..200).map(|_| limiter.hold("k", &policy, policy.limit() / 50)).collect();
-        let held: Vec<_> = holds.join_all().await.into_iter().filter_map(|hold| hold.unwrap().into_hold()).collect();
+        let held: Vec<_> =
+            holds.join_all().await.into_iter().filter_map(|hold| hold.unwrap().into_result().ok()).collect();
         assert_eq!(held.len(), 50);
         let mut ends = JoinSet::new();
         for (number, hold) in held.into_iter().enumerate() {

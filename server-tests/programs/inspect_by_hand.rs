@@ -117,7 +117,7 @@ async fn inspect_says_that_a_ban_is_not_of_the_concurrency_limit_of_the_same_nam
     let server = RedisServer::start();
     let service = Service::on(&server);
     let streams = Policy::concurrent("streams", 4).unwrap();
-    let _open = service.limiter.hold("alice", &streams, 1).await.unwrap().into_hold().unwrap();
+    let _open = service.limiter.hold("alice", &streams, 1).await.unwrap().into_result().unwrap();
     let banned = service.inspect("ban", &["--policy", "streams=4/min", "text:alice", "10m"]);
     assert!(banned.stderr.contains("write --policy streams=concurrent:4 to change that limit instead"), "{banned:?}");
     assert!(service.limiter.hold("alice", &streams, 1).await.unwrap().is_allowed());
@@ -222,7 +222,7 @@ async fn inspect_changes_counts_on_a_cluster_with_shards_slots_and_leases() {
     let shards = Policy::per_hour("shared", 80).unwrap().with_shards(8);
     let streams = Policy::concurrent("streams", 4).unwrap();
     let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
-    let hold = service.limiter.hold("alice", &streams, 1).await.unwrap().into_hold().unwrap();
+    let hold = service.limiter.hold("alice", &streams, 1).await.unwrap().into_result().unwrap();
     let policies = [
         ["--policy", "shared=80/hour,shards=8"],
         ["--policy", "streams=concurrent:4"],

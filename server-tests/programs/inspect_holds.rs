@@ -67,7 +67,7 @@ impl Service {
         let _ = limiter.check("alice", &tokens, 500).await.unwrap();
         let mut open = Vec::new();
         for (policy, cost) in [(&tokens, 30_000), (&tokens, 50_000), (&streams, 1), (&streams, 1), (&streams, 1)] {
-            open.push(limiter.hold("alice", policy, cost).await.unwrap().into_hold().unwrap());
+            open.push(limiter.hold("alice", policy, cost).await.unwrap().into_result().unwrap());
         }
         let policies = ["--policy", "tokens=100000/min,holds", "--policy", "streams=concurrent:4", "text:alice"];
         let titles = ["limit (as given)", "spent", "held", "open", "available", "ban"];
@@ -131,7 +131,7 @@ async fn inspect_says_that_units_are_held_beside_a_count_that_was_given_without_
     let (tokens, streams) = (tokens(), Policy::concurrent("streams", 4).unwrap());
     let mut open = Vec::new();
     for (policy, cost) in [(&tokens, 30_000), (&tokens, 30_000), (&tokens, 20_000), (&streams, 1)] {
-        open.push(service.limiter.hold("alice", policy, cost).await.unwrap().into_hold().unwrap());
+        open.push(service.limiter.hold("alice", policy, cost).await.unwrap().into_result().unwrap());
     }
     let arguments = ["--policy", "tokens=100000/min", "--policy", "streams=4/min", "text:alice"];
 

@@ -100,8 +100,8 @@ async fn the_documented_acl_for_holds_is_enough() {
             assert!(limiter.hold("k", &policy, 3).await.unwrap().is_allowed());
             tokio::time::sleep(Duration::from_millis(5)).await;
             let lasting = policy.with_holds(Holds::new().with_unsettled(unsettled));
-            let first = limiter.hold("k", &lasting, 1).await.unwrap().into_hold().unwrap();
-            let second = limiter.hold("k", &lasting, 2).await.unwrap().into_hold().unwrap();
+            let first = limiter.hold("k", &lasting, 1).await.unwrap().into_result().unwrap();
+            let second = limiter.hold("k", &lasting, 2).await.unwrap().into_result().unwrap();
             first.renew().await.unwrap();
             assert_eq!(first.settle(20).await.unwrap(), SettleAnswer::Settled);
             assert_eq!(second.release().await.unwrap(), SettleAnswer::Settled);
@@ -157,7 +157,7 @@ async fn the_documented_acl_is_enough_in_every_mode() {
     for _ in 0..200 {
         assert!(limiter.check("k", &leased, 1).await.unwrap().is_allowed());
     }
-    let slot = limiter.acquire_hold("k", &slots, 1).within(second).await.unwrap().into_hold().unwrap();
+    let slot = limiter.acquire_hold("k", &slots, 1).within(second).await.unwrap().into_result().unwrap();
     slot.release().await.unwrap();
     limiter.close().await;
     assert!(server.command("ACL LOG").starts_with("*0"), "{}", server.command("ACL LOG"));

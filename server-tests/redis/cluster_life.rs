@@ -145,7 +145,7 @@ async fn hold(
         let polls = if random.one_in(5) { 1 + random.below(6) } else { u64::MAX };
         let held = polled(limiter.hold(format!("{kind}-{key}"), &policy, 1), polls).await;
         if let Some(Ok(held)) = held
-            && let Some(hold) = held.into_hold()
+            && let Ok(hold) = held.into_result()
         {
             let running = &running[usize::try_from(key).unwrap()];
             most = most.max(running.fetch_add(1, Ordering::Relaxed) + 1);

@@ -76,7 +76,7 @@ async fn law_1_a_store_leaves_a_master_as_soon_as_sentinels_name_another_one() {
     let limiter = limiter(&trio);
     let slot = Policy::concurrent("slot", 1).unwrap().with_holds(Holds::new().with_ttl(Duration::from_secs(4)));
     recovered(&limiter, Duration::from_secs(2)).await;
-    let _upload = limiter.hold("k", &slot, 1).await.unwrap().into_hold().unwrap();
+    let _upload = limiter.hold("k", &slot, 1).await.unwrap().into_result().unwrap();
     for (old, new) in [(&trio.master, &trio.replica), (&trio.replica, &trio.master)] {
         fail_over(&trio, old, new);
         let (start, size) = (Instant::now(), new.command("DBSIZE"));

@@ -5,6 +5,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     failure::FailurePolicy,
+    limiter::{Hold, HoldAnswer},
 };
 
 impl Decision {
@@ -39,6 +40,43 @@ impl Decision {
     /// ```
     pub fn into_result(self) -> Result<Self, Denial> {
         if self.is_allowed() { Ok(self) } else { Err(Denial::of(self)) }
+    }
+}
+
+impl HoldAnswer {
+    /// Returns the handle if the units are held, otherwise the [`Denial`] for a handler to return.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decision::into_result`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Policy, rejection::Denial};
+    ///
+    /// /// A handler of axum: responds with 429, or 503 if the store cannot answer, and all fields.
+    /// async fn export(limiter: Limiter, exports: Policy) -> Result<&'static str, Denial> {
+    ///     let slot = limiter.hold("tenant:3", &exports, 1).await?.into_result()?;
+    ///     // The work is done here.
+    ///     slot.release().await?;
+    ///     Ok("exported")
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::new(tollgate::MemoryStore::new());
+    /// # let exports = Policy::concurrent("exports", 1)?;
+    /// # assert!(export(limiter.clone(), exports.clone()).await.is_ok());
+    /// # let _slot = limiter.hold("tenant:3", &exports, 1).await?.into_result()?;
+    /// # assert_eq!(export(limiter, exports).await.unwrap_err().status(), 429);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_result(self) -> Result<Hold, Denial> {
+        match self {
+            Self::Open(hold) => Ok(hold),
+            Self::Denied(decision) => Err(Denial::of(decision)),
+        }
     }
 }
 

@@ -295,7 +295,7 @@ async fn ends_of_holds_are_logged_without_the_key() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let policy = per_minute("p", 10).with_holds(Holds::new());
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
-    limiter.hold("alice", &policy, 3).await.unwrap().into_hold().unwrap().settle(2).await.unwrap();
+    limiter.hold("alice", &policy, 3).await.unwrap().into_result().unwrap().settle(2).await.unwrap();
     let key = Fingerprint::of(&Key::from("alice"));
     let expected = format!("DEBUG tollgate::hold: a hold has ended policy=\"p\" key={key} held=3 actual=2 end=settled");
     assert_eq!(log.take(), [expected]);

@@ -142,7 +142,7 @@ async fn ends_of_holds_are_counted() {
     let _guard = set_default_local_recorder(&recorder);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
     let policy = per_minute("p", 10).with_holds(Holds::new());
-    let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap();
+    let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap();
     hold().await.settle(1).await.unwrap();
     hold().await.release().await.unwrap();
     drop((hold().await, hold().await));

@@ -37,7 +37,7 @@ async fn answers(limiter: Limiter) -> Vec<String> {
         let decision = limiter.check("k", &policy, cost).await.unwrap();
         answers.push(format!("{} {:?}", decision.is_allowed(), decision.available()));
     }
-    let hold = limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap();
     answers.push(format!("{:?}", limiter.hold("k", &policy, 1).await.unwrap().is_allowed()));
     answers.push(format!("{:?}", hold.settle(0).await.unwrap()));
     drop(limiter.hold_all(Check::hold("k", &policy, 1)).await.unwrap());

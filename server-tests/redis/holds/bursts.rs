@@ -45,7 +45,7 @@ async fn hold_many(limiter: &Limiter, policy: &Policy, number: usize) -> Vec<Hol
     while held.len() < number {
         let mut made = JoinSet::new();
         (0..1_000).for_each(|_| drop(made.spawn(limiter.hold("k", policy, 1))));
-        held.extend(made.join_all().await.into_iter().map(|hold| hold.unwrap().into_hold().unwrap()));
+        held.extend(made.join_all().await.into_iter().map(|hold| hold.unwrap().into_result().unwrap()));
     }
     held
 }
@@ -228,7 +228,7 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
                 errors.fetch_add(u32::from(held.is_err()), Ordering::SeqCst);
                 let held = held.ok().and_then(|held| {
                     denied.fetch_add(u32::from(!held.is_allowed()), Ordering::SeqCst);
-                    held.into_hold()
+                    held.into_result().ok()
                 });
                 sleep(Duration::from_millis(5)).await;
                 drop(held);

@@ -51,7 +51,7 @@ async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
         commands(&server);
         assert_eq!(limiter.check("a", &plain, 1).await.unwrap().available(), Some(7), "{algorithm:?}");
         assert_eq!(commands(&server), expected(&[("evalsha", 1), ("getrange", 1), ("setrange", 1)]), "{algorithm:?}");
-        assert_eq!(held.into_hold().unwrap().release().await.unwrap(), SettleAnswer::Settled);
+        assert_eq!(held.into_result().unwrap().release().await.unwrap(), SettleAnswer::Settled);
     }
 }
 

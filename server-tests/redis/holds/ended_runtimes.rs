@@ -25,7 +25,7 @@ fn law_15_a_hold_whose_runtime_has_ended_is_free_for_the_next_check_of_another_o
             let held = hold(&limiter, &policy, cost);
             assert!(held.is_allowed(), "{}: {number}", policy.name());
             // Outside of a runtime: its own has ended.
-            let hold = held.into_hold().unwrap();
+            let hold = held.into_result().unwrap();
             drop(hold.settle(1));
         }
     }

@@ -33,7 +33,7 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         let (key, case) = (format!("k{number}"), format!("{algorithm:?}, {unsettled:?}, {actual}"));
         let holds = Holds::new().with_ttl(TTL).with_unsettled(unsettled);
         let policy = Policy::per_hour("tokens", 20).unwrap().with_algorithm(algorithm).with_holds(holds);
-        let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired, "{case}");
         let (left, start) = (20_u32.saturating_sub(charged), Instant::now());

@@ -16,7 +16,7 @@ async fn the_slots_of_a_process_are_renewed_together_in_few_calls() {
     let policy = Policy::concurrent("jobs", 20).unwrap().with_holds(holds);
     let mut slots = Vec::new();
     for number in 0..200 {
-        slots.push(limiter.hold(number / 20, &policy, 1).await.unwrap().into_hold().unwrap());
+        slots.push(limiter.hold(number / 20, &policy, 1).await.unwrap().into_result().unwrap());
     }
     let calls_before = calls(&server, "evalsha");
     sleep(Duration::from_secs(5)).await;

@@ -125,7 +125,7 @@ impl Kind {
     /// Asks for one unit. Returns whether it was admitted.
     async fn spend(self, limiter: &Limiter, key: &str, policy: &Policy) -> bool {
         match self {
-            Self::Holds(_) => match limiter.hold(key, policy, 1).await.unwrap().into_hold() {
+            Self::Holds(_) => match limiter.hold(key, policy, 1).await.unwrap().into_result().ok() {
                 Some(hold) => {
                     hold.settle(1).await.unwrap();
                     true
@@ -193,7 +193,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     limiter.ready().await.unwrap();
     let slots = Holds::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
     let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots);
-    let living = limiter.hold("living", &slots, 1).await.unwrap().into_hold().unwrap();
+    let living = limiter.hold("living", &slots, 1).await.unwrap().into_result().unwrap();
 
     let forward = steps.iter().filter(|step| **step > 0).count() as u32;
     let end = Instant::now() + SECOND * (2 + steps.len() as u32);

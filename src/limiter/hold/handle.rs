@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The answer to [`Limiter::hold`](crate::Limiter::hold): the units are held, or they did not fit. Match on it, or call
-/// [`into_hold`](Self::into_hold), which returns the [`Hold`] to settle.
+/// [`into_result`](Self::into_result), which returns the [`Hold`] to settle.
 ///
 /// # Examples
 ///
@@ -62,14 +62,6 @@ impl HoldAnswer {
             Self::Denied(decision) => decision,
         }
     }
-
-    /// The handle, if the units are held.
-    pub fn into_hold(self) -> Option<Hold> {
-        match self {
-            Self::Open(hold) => Some(hold),
-            Self::Denied(_) => None,
-        }
-    }
 }
 
 /// The holds of one handle, with their units.
@@ -103,7 +95,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
-/// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_hold().ok_or("no tokens left")?;
+/// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_result()?;
 /// assert_eq!(hold.decision().available(), Some(600));
 /// // The work is done here.
 /// assert_eq!(hold.settle(250).await?, SettleAnswer::Settled);
@@ -193,7 +185,7 @@ impl Hold {
     /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
     /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new());
     /// let check = Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
-    /// let hold = limiter.hold_all(check).await?.into_hold().ok_or("denied")?;
+    /// let hold = limiter.hold_all(check).await?.into_result()?;
     /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;
     /// assert_eq!(limiter.peek("tenant:3", &cents).await?.available(), Some(487));
     /// # Ok(())

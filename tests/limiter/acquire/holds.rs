@@ -17,7 +17,7 @@ fn tokens() -> Policy {
 #[tokio::test(start_paused = true)]
 async fn a_caller_is_not_denied_because_of_a_hold_that_may_end() {
     let (limiter, start) = (limiter(), Instant::now());
-    let hold = limiter.hold(KEY, &tokens(), 10).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold(KEY, &tokens(), 10).await.unwrap().into_result().unwrap();
     let waiting = tokio::spawn(limiter.acquire(KEY, &tokens(), 4).within(SECOND / 2));
     tokio::time::sleep(SECOND / 10).await;
     hold.release().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_caller_is_not_denied_because_of_a_hold_that_may_end() {
 async fn the_end_of_a_hold_wakes_the_waiters_whatever_it_charges() {
     let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
     assert!(limiter.check(KEY, &tokens(), 4).await.unwrap().is_allowed());
-    let hold = limiter.hold(KEY, &tokens(), 6).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold(KEY, &tokens(), 6).await.unwrap().into_result().unwrap();
     for waiter in 0..4 {
         ended.start(waiter, limiter.acquire(KEY, &tokens(), 1).within(120 * SECOND)).await;
     }
@@ -99,7 +99,7 @@ async fn the_end_of_a_hold_is_not_missed_while_a_check_is_on_its_way() {
     });
     tokio::time::sleep(Duration::from_millis(5)).await;
     let start = Instant::now();
-    held.into_hold().unwrap().release().await.unwrap();
+    held.into_result().unwrap().release().await.unwrap();
     assert!(waiting.await.unwrap());
     assert!(start.elapsed() <= Duration::from_millis(60), "{:?}", start.elapsed());
 }

@@ -27,7 +27,7 @@ fn remote() -> (Limiter, RemoteStore) {
 }
 
 async fn hold(limiter: &Limiter, policy: &Policy) -> Hold {
-    limiter.hold("k", policy, 4).await.unwrap().into_hold().unwrap()
+    limiter.hold("k", policy, 4).await.unwrap().into_result().unwrap()
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn settle_many(network: Network, ended: usize) -> (RecordedEvents, RemoteS
     let policy = with_holds(100_000, Holds::new().with_ttl(Duration::from_secs(3_600)));
     let mut holds = Vec::new();
     for _ in 0..10_007 {
-        holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_hold().unwrap());
+        holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap());
     }
     store.is(network);
     holds.into_iter().for_each(|hold| drop(hold.settle(1)));

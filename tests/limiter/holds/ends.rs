@@ -25,7 +25,7 @@ async fn holds(limiter: &Limiter, key: &'static str, number: usize) -> Vec<Hold>
     let made: Vec<_> = (0..number).map(|_| tokio::spawn(limiter.hold(key, &slots(), 1))).collect();
     let mut holds = Vec::new();
     for hold in made {
-        holds.push(hold.await.unwrap().unwrap().into_hold().unwrap());
+        holds.push(hold.await.unwrap().unwrap().into_result().unwrap());
     }
     holds
 }
@@ -145,7 +145,7 @@ async fn a_settlement_whose_answer_was_lost_is_counted_in_the_fallback() {
     let store = DistantStore::over(memory.clone());
     let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1);
     let tokens = super::with_holds(1_000, tollgate::policy::Holds::new());
-    let hold = limiter.hold("k", &tokens, 900).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens, 900).await.unwrap().into_result().unwrap();
     let settled = hold.settle(10);
     // The store has made the change, and its answer is on the way.
     assert!(timeout(LATENCY + Duration::from_millis(5), settled).await.is_err());
@@ -174,7 +174,7 @@ async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_re
             let (running, denied) = (Arc::clone(&running), Arc::clone(&denied));
             tokio::spawn(async move {
                 running.fetch_add(1, Ordering::SeqCst);
-                let held = limiter.hold("tenant", &slots, 1).await.unwrap().into_hold();
+                let held = limiter.hold("tenant", &slots, 1).await.unwrap().into_result().ok();
                 denied.fetch_add(u32::from(held.is_none()), Ordering::SeqCst);
                 sleep(5 * MS).await;
                 drop(held);

@@ -27,7 +27,7 @@ fn policy() -> Policy {
 }
 
 async fn hold(limiter: &Limiter, cost: u32) -> Option<Hold> {
-    limiter.hold("k", &policy(), cost).fail_local().await.unwrap().into_hold()
+    limiter.hold("k", &policy(), cost).fail_local().await.unwrap().into_result().ok()
 }
 
 /// What the central store has left, after the debts of the instance are settled.
@@ -123,7 +123,7 @@ async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     store.recover();
     let policy = with_holds(20, Holds::new().with_unsettled(Unsettled::Release));
     for _ in 0..300 {
-        let late = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let late = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(late.settle(0).await.unwrap(), SettleAnswer::Expired);
     }
@@ -138,7 +138,7 @@ async fn law_2_an_end_on_its_way_to_a_store_that_is_away_denies_nothing_in_the_s
     let (limiter, store, ..) = stage();
     store.recover();
     let slots = Policy::concurrent("slots", 2).unwrap();
-    let slot = async || limiter.hold("k", &slots, 1).fail_local().await.unwrap().into_hold();
+    let slot = async || limiter.hold("k", &slots, 1).fail_local().await.unwrap().into_result().ok();
     let first = slot().await.unwrap();
     assert_eq!(first.decision().source(), Source::Store);
     store.fail(ErrorKind::Unavailable);

@@ -18,7 +18,7 @@ fn store(when_full: WhenFull) -> MemoryStore {
 #[tokio::test]
 async fn a_full_store_that_denies_keeps_open_holds() {
     let limiter = Limiter::new(store(WhenFull::Deny));
-    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_result().unwrap();
     assert!(!limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
     assert!(!limiter.check("new", &tokens(), 1).await.unwrap().is_allowed());
     assert_eq!(available(&limiter, &tokens()).await, 6);
@@ -58,7 +58,7 @@ async fn a_full_store_keeps_expired_holds_for_as_long_as_the_lowered_limit_needs
 async fn new_keys_hold_units_of_the_bucket_that_they_share() {
     let limiter = Limiter::new(store(WhenFull::ShareOneKey));
     let _own = limiter.hold("k", &tokens(), 4).await.unwrap();
-    let hold = limiter.hold("a", &tokens(), 7).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("a", &tokens(), 7).await.unwrap().into_result().unwrap();
     assert!(!limiter.hold("b", &tokens(), 4).await.unwrap().is_allowed());
     assert_eq!(hold.settle(2).await.unwrap(), SettleAnswer::Settled);
     assert!(limiter.hold("b", &tokens(), 8).await.unwrap().is_allowed());
@@ -69,7 +69,7 @@ async fn new_keys_hold_units_of_the_bucket_that_they_share() {
 async fn a_dropped_count_with_holds_is_reported() {
     let (recorder, evictions) = (Recorder::default(), Arc::new(store(WhenFull::EvictLeastSpent)));
     let limiter = Limiter::new(MemoryStore::clone(&evictions)).with_observer(recorder.clone());
-    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_result().unwrap();
     assert!(limiter.hold("new", &tokens(), 1).await.unwrap().is_allowed());
     assert_eq!(evictions.evicted(), 1);
     assert_eq!(hold.settle(4).await.unwrap(), SettleAnswer::Expired, "its units are gone with the count");
@@ -83,7 +83,7 @@ async fn law_14_a_full_store_drops_counts_with_open_slots_last() {
     let (uploads, daily) = (Policy::concurrent("uploads", 10).unwrap(), Policy::per_day("daily", 10).unwrap());
     let mut open = Vec::new();
     for key in 0..200_u64 {
-        open.extend(limiter.hold(key, &uploads, 1).await.unwrap().into_hold());
+        open.extend(limiter.hold(key, &uploads, 1).await.unwrap().into_result().ok());
     }
     for key in 0..800_u64 {
         assert!(limiter.check(key, &daily, 9).await.unwrap().is_allowed());

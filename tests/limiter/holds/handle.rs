@@ -16,13 +16,13 @@ use crate::support::{DownStore, recorder::Recorder};
 #[tokio::test]
 async fn a_hold_counts_until_it_is_settled_with_what_the_work_has_cost() {
     let (limiter, _) = limiter();
-    let hold = limiter.hold("k", &tokens(), 8).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 8).await.unwrap().into_result().unwrap();
     assert_eq!(hold.decision().available(), Some(2));
     assert!(!limiter.check("k", &tokens(), 3).await.unwrap().is_allowed(), "a plain check sees the hold");
     assert_eq!(hold.settle(3).await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 7);
 
-    let hold = limiter.hold("k", &tokens(), 7).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 7).await.unwrap().into_result().unwrap();
     assert_eq!(hold.release().await.unwrap(), SettleAnswer::Settled);
     assert_eq!(available(&limiter, &tokens()).await, 7);
 }
@@ -38,7 +38,7 @@ async fn a_denied_hold_holds_nothing() {
     let held = limiter.hold("k", &tokens(), 1).await.unwrap();
     assert!(!held.is_allowed());
     assert_eq!(held.decision().retry_after(), Some(Holds::DEFAULT_TYPICAL), "a hold may end at any time");
-    assert!(held.into_hold().is_none());
+    assert!(held.into_result().is_err());
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_hold_whose_handle_is_lost_ends_at_its_time_to_live() {
 #[tokio::test]
 async fn a_hold_that_is_renewed_lives_longer_and_one_that_is_late_has_expired() {
     let (limiter, clock) = limiter();
-    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_result().unwrap();
     for _ in 0..3 {
         clock.advance(TTL - Duration::from_micros(1));
         assert_eq!(hold.renew().await.unwrap(), SettleAnswer::Settled);
@@ -91,7 +91,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     };
     assert!(!limiter.hold_all(check(11)).await.unwrap().is_allowed());
     assert_eq!(available(&limiter, &requests).await, 2, "a denied hold charges nothing");
-    let hold = limiter.hold_all(check(6)).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold_all(check(6)).await.unwrap().into_result().unwrap();
     let settlement = hold.settle_by(|policy| if policy.name() == "more" { 40 } else { 1 }).await.unwrap();
     assert_eq!(settlement, SettleAnswer::Settled);
     let left = limiter.hold_all(check(1)).await.unwrap();
@@ -103,7 +103,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
 async fn a_check_that_is_sent_twice_makes_two_holds() {
     let (limiter, _) = limiter();
     let check = Check::hold("k", &tokens(), 3);
-    let first = limiter.hold_all(check.clone()).await.unwrap().into_hold().unwrap();
+    let first = limiter.hold_all(check.clone()).await.unwrap().into_result().unwrap();
     let _second = limiter.hold_all(check).await.unwrap();
     assert_eq!(available(&limiter, &tokens()).await, 4);
     first.release().await.unwrap();
@@ -114,8 +114,8 @@ async fn a_check_that_is_sent_twice_makes_two_holds() {
 async fn a_shadow_hold_that_does_not_fit_holds_nothing() {
     let (limiter, _) = limiter();
     let shadow = tokens().with_shadow(true);
-    let first = limiter.hold("k", &shadow, 8).await.unwrap().into_hold().unwrap();
-    let second = limiter.hold("k", &shadow, 8).await.unwrap().into_hold().expect("a shadow policy denies nothing");
+    let first = limiter.hold("k", &shadow, 8).await.unwrap().into_result().unwrap();
+    let second = limiter.hold("k", &shadow, 8).await.unwrap().into_result().expect("a shadow policy denies nothing");
     assert!(second.decision().would_deny());
     assert_eq!(second.settle(8).await.unwrap(), SettleAnswer::NotHeld);
     assert_eq!(first.settle(8).await.unwrap(), SettleAnswer::Settled);
@@ -173,7 +173,7 @@ async fn without_the_store_the_failure_policy_decides_and_holds_nothing() {
     assert_eq!((closed.is_allowed(), closed.decision().source()), (false, Source::Closed));
     let open = FailurePolicy::Open.resolve_hold(Err(error));
     assert_eq!((open.is_allowed(), open.decision().source()), (true, Source::Open));
-    let hold = open.into_hold().unwrap();
+    let hold = open.into_result().unwrap();
     assert_eq!(hold.renew().await.unwrap(), SettleAnswer::NotHeld);
     assert_eq!(hold.settle(7).await.unwrap(), SettleAnswer::NotHeld);
 }
@@ -181,7 +181,7 @@ async fn without_the_store_the_failure_policy_decides_and_holds_nothing() {
 #[tokio::test]
 async fn a_reset_ends_holds() {
     let (limiter, _) = limiter();
-    let hold = limiter.hold("k", &tokens(), 10).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 10).await.unwrap().into_result().unwrap();
     assert!(limiter.reset("k", &tokens()).await.unwrap());
     assert_eq!(available(&limiter, &tokens()).await, 10);
     assert_eq!(hold.settle(10).await.unwrap(), SettleAnswer::Expired);
@@ -192,7 +192,7 @@ async fn a_reset_ends_holds() {
 async fn observers_see_how_each_hold_ends() {
     let (recorder, (limiter, clock)) = (Recorder::default(), limiter());
     let limiter = limiter.with_observer(recorder.clone());
-    let hold = async || limiter.hold("k", &tokens(), 2).await.unwrap().into_hold().unwrap();
+    let hold = async || limiter.hold("k", &tokens(), 2).await.unwrap().into_result().unwrap();
     hold().await.settle(1).await.unwrap();
     hold().await.release().await.unwrap();
     drop(hold().await);

@@ -40,7 +40,7 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
     {
         let (limiter, clock) = limiter();
         let policy = policy(unsettled).with_algorithm(algorithm);
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired);
         let case = format!("{algorithm:?}, {unsettled:?}, {actual}");
@@ -57,7 +57,7 @@ async fn law_15_a_settlement_that_is_repeated_is_not_late() {
         let memory = MemoryStore::new();
         let store = RemoteStore::new(memory.clone());
         let (limiter, policy) = (Limiter::new(store.clone()), policy(unsettled));
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         store.is(Network::LosesAnswers);
         assert!(hold.settle(9).await.is_err());
         store.is(Network::Well);
@@ -75,7 +75,7 @@ fn law_15_a_settlement_whose_runtime_has_ended_is_not_late() {
     let (limiter, policy) = (Limiter::new(store.clone()), policy(Unsettled::Charge));
     let first = Runtime::new().unwrap();
     first.block_on(async {
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         store.is(Network::Mute);
         drop(tokio::spawn(hold.settle(9)));
         store.receives(1).await;
@@ -117,7 +117,7 @@ async fn a_late_charge_that_the_store_refuses_is_reported() {
     let plain = Plain(MemoryStore::new().with_clock(clock.clone()));
     let (limiter, policy) = (Limiter::new(plain).with_observer(recorder.clone()), policy(Unsettled::Charge));
     for actual in [9, 3] {
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         hold.settle(actual).await.unwrap();
     }
@@ -133,7 +133,7 @@ fn a_late_charge_that_is_lost_with_its_runtime_is_reported_with_the_next_use() {
     let (limiter, policy) = (Limiter::new(store).with_observer(recorder.clone()), policy(Unsettled::Charge));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime().block_on(async {
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(hold.settle(9).await.unwrap(), SettleAnswer::Expired);
         // The runtime ends here, with the charge of five units on its way.
@@ -156,7 +156,7 @@ async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {
     let limiter = Limiter::new(store.clone()).with_local(memory(), 2);
     store.fail(ErrorKind::Unavailable);
     let policy = policy(Unsettled::Charge);
-    let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_result().unwrap();
     clock.advance(TTL);
     assert_eq!(hold.settle(6).await.unwrap(), SettleAnswer::Expired);
     store.recover();

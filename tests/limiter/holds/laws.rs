@@ -34,7 +34,7 @@ async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
             charged.push((now, actual, actual.saturating_sub(held)));
         } else {
             let cost = random.cost(8);
-            if let Some(hold) = limiter.hold("k", &policy, cost).await.unwrap().into_hold() {
+            if let Ok(hold) = limiter.hold("k", &policy, cost).await.unwrap().into_result() {
                 open.push((hold, cost, now + TTL.as_micros() as u64));
             }
         }
@@ -67,7 +67,7 @@ async fn law_5_after_an_underestimate_the_wait_is_the_truth() {
     for algorithm in ALGORITHMS {
         let (limiter, clock) = limiter();
         let policy = of(algorithm, 10);
-        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         hold.settle(25).await.unwrap();
         let wait = limiter.check("k", &policy, 5).await.unwrap().retry_after().unwrap();
         clock.advance(wait - Duration::from_micros(1));
@@ -86,7 +86,7 @@ async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
             .unwrap()
             .with_holds(Holds::new().with_ttl(TTL))
             .with_algorithm(algorithm);
-        let first = limiter.hold("k", &policy, u32::MAX).await.unwrap().into_hold().unwrap();
+        let first = limiter.hold("k", &policy, u32::MAX).await.unwrap().into_result().unwrap();
         assert!(!limiter.hold("k", &policy, u32::MAX).await.unwrap().is_allowed());
         first.settle(u32::MAX).await.unwrap();
         let slow = Policy::new("slow", 1, Policy::MAX_WINDOW)
@@ -94,7 +94,7 @@ async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
             .with_holds(Holds::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         for _ in 0..3 {
-            if let Some(hold) = limiter.hold("k", &slow, 1).await.unwrap().into_hold() {
+            if let Ok(hold) = limiter.hold("k", &slow, 1).await.unwrap().into_result() {
                 hold.settle(u32::MAX).await.unwrap();
             }
             assert_eq!(available(&limiter, &slow).await, 0);
@@ -176,7 +176,7 @@ fn a_settlement_after_the_end_changes_nothing_however_many_holds_have_ended() {
 async fn a_policy_without_holds_does_not_look_for_them() {
     let (limiter, _) = limiter();
     let plain = Policy::per_minute("tokens", 10).unwrap();
-    let hold = limiter.hold("k", &tokens(), 8).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 8).await.unwrap().into_result().unwrap();
     assert_eq!(available(&limiter, &plain).await, 10);
     assert!(limiter.check("k", &plain, 5).await.unwrap().is_allowed());
     assert_eq!(available(&limiter, &tokens()).await, 0);
@@ -190,7 +190,7 @@ async fn a_clock_that_runs_backwards_ends_no_hold_early() {
     let (limiter, clock) = limiter();
     let start = 1_800_000_000_000_000;
     clock.set_us(start);
-    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &tokens(), 4).await.unwrap().into_result().unwrap();
     clock.set_us(start - 10_000_000);
     assert_eq!(available(&limiter, &tokens()).await, 6);
     assert_eq!(hold.settle(4).await.unwrap(), SettleAnswer::Settled);

@@ -23,7 +23,7 @@ fn policy(ttl: Duration) -> Policy {
 }
 
 async fn slot(limiter: &Limiter, key: &str, policy: &Policy) -> Option<Hold> {
-    limiter.hold(key, policy, 1).await.unwrap().into_hold()
+    limiter.hold(key, policy, 1).await.unwrap().into_result().ok()
 }
 
 fn is_free(memory: &MemoryStore, key: &str, policy: &Policy) -> bool {

@@ -218,10 +218,10 @@ async fn a_plain_check_of_a_concurrency_limit_is_an_error_that_names_the_remedy(
 async fn a_job_holds_a_slot_until_it_settles_or_drops_it() {
     let limiter = Ledger::default().limiter();
     let policy = Policy::concurrent("one", 1).unwrap();
-    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_hold().unwrap();
+    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_result().unwrap();
     assert!(!limiter.hold("job", &policy, 1).await.unwrap().is_allowed());
     assert_eq!(slot.settle(1).await.unwrap(), Settled);
-    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_hold().expect("nothing was charged");
+    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_result().expect("nothing was charged");
     drop(slot);
     settle_in_background().await;
     assert!(limiter.hold("job", &policy, 1).await.unwrap().is_allowed());
@@ -231,7 +231,7 @@ async fn a_job_holds_a_slot_until_it_settles_or_drops_it() {
 async fn the_slot_of_a_job_is_renewed() {
     let limiter = Limiter::new(MemoryStore::new().with_clock(TokioClock::new()));
     let policy = Policy::concurrent("one", 1).unwrap();
-    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_hold().unwrap();
+    let slot = limiter.hold("job", &policy, 1).await.unwrap().into_result().unwrap();
     sleep(Duration::from_secs(300)).await;
     assert!(!limiter.hold("job", &policy, 1).await.unwrap().is_allowed());
     assert_eq!(slot.release().await.unwrap(), Settled);

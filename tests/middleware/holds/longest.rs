@@ -258,7 +258,7 @@ async fn a_request_that_has_lost_its_slot_ends_at_the_longest_age_too() {
 #[tokio::test(start_paused = true)]
 async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
     let (limiter, seen) = stage();
-    let slot = limiter.hold(CLIENT, &one_slot(), 1).await.unwrap().into_hold().unwrap();
+    let slot = limiter.hold(CLIENT, &one_slot(), 1).await.unwrap().into_result().unwrap();
     sleep(LONGEST).await;
     assert_eq!(left(&limiter, &one_slot()).await, 0);
     sleep(Holds::DEFAULT_TTL).await;

@@ -135,7 +135,7 @@ async fn releases_that_are_repeated_delay_no_other_settlement() {
     sleep(10 * MS).await;
     // The store has answered the first release, and the next one waits.
     for _ in 0..5 {
-        let hold = limiter.hold(PROMPT, &uploads(), 1).await.unwrap().into_hold().unwrap();
+        let hold = limiter.hold(PROMPT, &uploads(), 1).await.unwrap().into_result().unwrap();
         drop(hold);
         sleep(5 * MS).await;
         assert_eq!(limiter.peek(PROMPT, &uploads()).await.unwrap().available(), Some(3));

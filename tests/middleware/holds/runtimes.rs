@@ -200,7 +200,7 @@ fn grows_no_older(has_ended: bool) {
         let _ = limiter.peek("other", &policy).await.unwrap();
         let own = match has_ended {
             true => None,
-            false => limiter.hold("other", &policy, 1).await.unwrap().into_hold(),
+            false => limiter.hold("other", &policy, 1).await.unwrap().into_result().ok(),
         };
         for _ in 0..1_000 {
             if !ends.0.lock().unwrap().is_empty() {

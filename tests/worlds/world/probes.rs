@@ -73,7 +73,7 @@ impl World {
         let last = self.processes[process].count_runtimes() - 1;
         let (hold, of_hold) = (limiter.clone(), policy.clone());
         let holder = self.spawn(process, last, async move {
-            let _slot = hold.hold("left", &of_hold, 1).await.ok()?.into_hold()?;
+            let _slot = hold.hold("left", &of_hold, 1).await.ok()?.into_result().ok()?;
             std::future::pending::<Option<()>>().await
         });
         self.pass(HELD);
@@ -101,7 +101,7 @@ impl World {
         let closed = self.answer_of(last, async move {
             let mut slots = vec![];
             for _ in 0..SLOTS {
-                slots.push(limiter.hold("closed", &policy, 1).await.ok()?.into_hold()?);
+                slots.push(limiter.hold("closed", &policy, 1).await.ok()?.into_result().ok()?);
             }
             drop(slots);
             limiter.close().await;
