@@ -95,7 +95,7 @@ impl<K, R> Config<K, R> {
     where
         R: Rejection<B>,
     {
-        if let Reason::StoreUnavailable = denial.reason() {
+        if denial.reason() == Reason::StoreUnavailable {
             denial.set_retry_after(self.outage_retry_after);
         }
         denial.respond(&*self.rejection, &rules.writer(), parts)

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     limiter::DecisionFuture,
-    rejection::{Denial, Reason, Rejection},
+    rejection::{Denial, Rejection},
 };
 
 pin_project! {
@@ -99,7 +99,7 @@ impl<K, R> CutOff<K, R> {
         R: Rejection<B>,
     {
         let rules = self.rules.load(&self.config.rules);
-        self.config.refuse(&rules, &self.request, Denial::new(Reason::HeldTooLong { policy, longest }))
+        self.config.refuse(&rules, &self.request, Denial::held_too_long(policy, longest))
     }
 }
 

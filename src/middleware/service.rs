@@ -110,7 +110,7 @@ where
             }
             Prepared::Refused(reason) => {
                 readied.release();
-                return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::new((*reason).into())));
+                return ResponseFuture::refuse(self.config.refuse(&rules, &parts, Denial::unchecked(*reason)));
             }
             Prepared::Check(failure) => failure,
         };

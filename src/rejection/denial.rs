@@ -1,6 +1,6 @@
 //! The denial: the reason for a refused request, and the wait until it may be repeated.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use http::{HeaderValue, StatusCode};
 
@@ -35,45 +35,55 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Denial {
-    reason: Box<Reason>,
+    cause: Box<Cause>,
     pub(super) retry_after: Option<Duration>,
     /// The source of the decision, if the decision has no verdict.
     pub(super) source: Option<Source>,
 }
 
-/// The reasons for a [`Denial`].
-#[derive(Clone, Debug)]
+/// The reasons for a [`Denial`]. Its message has the details: names of policies, costs and limits.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Reason {
     /// The cost of the request can never pass, so no wait helps.
-    CostAboveLimit {
-        /// The policy's name.
-        policy: String,
-        /// The cost of the request, in units.
-        cost: u32,
-        /// The most units that can pass at once.
-        limit: u32,
-    },
+    CostAboveLimit,
     /// A hold of the request has reached its [longest age](crate::policy::Holds::with_longest) before there was a
     /// response. The handler has had the request.
-    HeldTooLong {
-        /// The policy's name.
-        policy: String,
-        /// The longest age.
-        longest: Duration,
-    },
-    /// The request has no usable key, or its key is a denied address.
-    Key(KeyError),
-    /// The layer's configuration is wrong for this request.
-    Misconfigured(ConfigError),
-    /// The quota is spent.
-    QuotaExceeded(Decision),
+    HeldTooLong,
+    /// The request has no usable key, or its key is a denied address. The [source](Error::source) of the denial is the
+    /// [`KeyError`].
+    Key,
+    /// The layer's configuration is wrong for this request. The [source](Error::source) of the denial is the
+    /// [`ConfigError`].
+    Misconfigured,
+    /// The quota is spent. [`Denial::decision`] has the policies.
+    QuotaExceeded,
     /// The store could not answer, and the failure policy is closed; or the process sent more checks than the store
     /// answers within the deadline ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)).
     StoreUnavailable,
 }
 
-impl From<RefusalReason> for Reason {
+/// A [`Reason`] with its details.
+#[derive(Clone, Debug)]
+pub(super) enum Cause {
+    CostAboveLimit {
+        policy: String,
+        cost: u32,
+        /// The most units that can pass at once.
+        limit: u32,
+    },
+    HeldTooLong {
+        policy: String,
+        /// The longest age.
+        longest: Duration,
+    },
+    Key(KeyError),
+    Misconfigured(ConfigError),
+    QuotaExceeded(Decision),
+    StoreUnavailable,
+}
+
+impl From<RefusalReason> for Cause {
     fn from(reason: RefusalReason) -> Self {
         match reason {
             RefusalReason::CostAboveLimit { policy, cost, limit } => Self::CostAboveLimit { policy, cost, limit },
@@ -87,34 +97,42 @@ impl Denial {
     /// Default `Retry-After` while the store cannot answer. Limits hold again within a second after the store is back.
     pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-    pub(crate) fn new(reason: Reason) -> Self {
-        let retry_after = match &reason {
-            Reason::QuotaExceeded(decision) => decision.retry_after(),
-            Reason::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
-            Reason::CostAboveLimit { .. } | Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) => {
-                None
-            }
+    pub(super) fn new(cause: Cause) -> Self {
+        let retry_after = match &cause {
+            Cause::QuotaExceeded(decision) => decision.retry_after(),
+            Cause::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
+            Cause::CostAboveLimit { .. } | Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => None,
         };
-        Self { reason: Box::new(reason), retry_after, source: None }
+        Self { cause: Box::new(cause), retry_after, source: None }
+    }
+
+    /// Creates the denial of a request that the layer refuses without a check.
+    pub(crate) fn unchecked(reason: RefusalReason) -> Self {
+        Self::new(reason.into())
+    }
+
+    /// Creates the denial of a request with a hold that has reached its longest age.
+    pub(crate) fn held_too_long(policy: String, longest: Duration) -> Self {
+        Self::new(Cause::HeldTooLong { policy, longest })
     }
 
     /// Creates the denial of a denied decision.
     pub(crate) fn of(decision: Decision) -> Self {
         let source = decision.source();
-        let reason = match source {
+        let cause = match source {
             Source::Closed | Source::Open | Source::Overloaded => {
-                return Self { source: Some(source), ..Self::new(Reason::StoreUnavailable) };
+                return Self { source: Some(source), ..Self::new(Cause::StoreUnavailable) };
             }
             Source::DenyCache | Source::Lease | Source::Local | Source::Queue | Source::Store | Source::WaitersFull => {
                 let never_fits = decision.violated().find(|policy| policy.never_fits());
-                never_fits.map(|PolicyDecision { policy, cost, .. }| Reason::CostAboveLimit {
+                never_fits.map(|PolicyDecision { policy, cost, .. }| Cause::CostAboveLimit {
                     policy: policy.name().to_owned(),
                     cost: *cost,
                     limit: policy.capacity(),
                 })
             }
         };
-        Self::new(reason.unwrap_or(Reason::QuotaExceeded(decision)))
+        Self::new(cause.unwrap_or(Cause::QuotaExceeded(decision)))
     }
 
     pub(crate) fn set_retry_after(&mut self, wait: Duration) {
@@ -130,11 +148,23 @@ impl Denial {
     ///
     /// /// Only a spent quota counts as abuse.
     /// fn is_abuse(denial: &Denial) -> bool {
-    ///     matches!(denial.reason(), Reason::QuotaExceeded(_))
+    ///     denial.reason() == Reason::QuotaExceeded
     /// }
     /// ```
-    pub fn reason(&self) -> &Reason {
-        &self.reason
+    pub fn reason(&self) -> Reason {
+        match *self.cause {
+            Cause::CostAboveLimit { .. } => Reason::CostAboveLimit,
+            Cause::HeldTooLong { .. } => Reason::HeldTooLong,
+            Cause::Key(_) => Reason::Key,
+            Cause::Misconfigured(_) => Reason::Misconfigured,
+            Cause::QuotaExceeded(_) => Reason::QuotaExceeded,
+            Cause::StoreUnavailable => Reason::StoreUnavailable,
+        }
+    }
+
+    /// The reason, with its details.
+    pub(super) fn cause(&self) -> &Cause {
+        &self.cause
     }
 
     /// Returns the HTTP status.
@@ -143,23 +173,23 @@ impl Denial {
     /// a missing credential, 403 for a denied address, 400 for another missing or unusable key or a cost that can never
     /// pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
-        match *self.reason {
-            Reason::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
-            Reason::Key(KeyError(KeyFault::MissingCredential { .. })) => StatusCode::UNAUTHORIZED,
+        match *self.cause {
+            Cause::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
+            Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => StatusCode::UNAUTHORIZED,
             // A missing extension is a wrong order of layers, which is not the client's mistake.
-            Reason::Key(KeyError(KeyFault::MissingExtension(_))) => StatusCode::INTERNAL_SERVER_ERROR,
-            Reason::CostAboveLimit { .. } | Reason::Key(_) => StatusCode::BAD_REQUEST,
-            Reason::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Reason::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
-            Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Reason::HeldTooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Cause::Key(KeyError(KeyFault::MissingExtension(_))) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::CostAboveLimit { .. } | Cause::Key(_) => StatusCode::BAD_REQUEST,
+            Cause::Misconfigured(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Cause::QuotaExceeded(_) => StatusCode::TOO_MANY_REQUESTS,
+            Cause::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Cause::HeldTooLong { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
     /// The status, with `quota_status` in place of 429 for a spent quota.
     pub(super) fn status_or(&self, quota_status: Option<StatusCode>) -> StatusCode {
-        match self.reason() {
-            Reason::QuotaExceeded(_) => quota_status.unwrap_or(self.status()),
+        match self.cause() {
+            Cause::QuotaExceeded(_) => quota_status.unwrap_or(self.status()),
             _ => self.status(),
         }
     }
@@ -185,45 +215,45 @@ impl Denial {
     /// }
     /// ```
     pub fn decision(&self) -> Option<&Decision> {
-        match &*self.reason {
-            Reason::QuotaExceeded(decision) => Some(decision),
+        match self.cause() {
+            Cause::QuotaExceeded(decision) => Some(decision),
             _ => None,
         }
     }
 
     /// The `WWW-Authenticate` field of a response with status 401; `None` if no credential is missing.
     pub(super) fn challenge(&self) -> Option<&HeaderValue> {
-        match &*self.reason {
-            Reason::Key(KeyError(KeyFault::MissingCredential { challenge, .. })) => Some(challenge),
+        match self.cause() {
+            Cause::Key(KeyError(KeyFault::MissingCredential { challenge, .. })) => Some(challenge),
             _ => None,
         }
     }
 
     /// A sentence for the client. Contains no key, no address, no value of a header and no error of the store.
     pub(super) fn detail(&self) -> Option<String> {
-        match &*self.reason {
-            Reason::CostAboveLimit { policy, cost, limit } => Some(format!(
+        match self.cause() {
+            Cause::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
             )),
-            Reason::Key(KeyError(KeyFault::MissingCredential { header, .. })) => {
+            Cause::Key(KeyError(KeyFault::MissingCredential { header, .. })) => {
                 Some(format!("The request has no credential in the header {header}."))
             }
             // The error names a type of the service's code, so it goes to the log alone.
-            Reason::Key(KeyError(KeyFault::MissingExtension(_))) => Some(
+            Cause::Key(KeyError(KeyFault::MissingExtension(_))) => Some(
                 "The rate limit of this service is set up wrongly; the log of the service has the cause.".to_owned(),
             ),
-            Reason::Key(KeyError(KeyFault::MissingHeader(header))) => {
+            Cause::Key(KeyError(KeyFault::MissingHeader(header))) => {
                 Some(format!("The request has no header {header}."))
             }
             // These errors name a mistake in the setup and contain no secret, so the response may show them to the
             // operator.
-            Reason::Key(error @ KeyError(KeyFault::NoPeerAddress)) => Some(error.to_string()),
-            Reason::Misconfigured(error) => Some(error.to_string()),
-            Reason::HeldTooLong { longest, .. } => {
+            Cause::Key(error @ KeyError(KeyFault::NoPeerAddress)) => Some(error.to_string()),
+            Cause::Misconfigured(error) => Some(error.to_string()),
+            Cause::HeldTooLong { longest, .. } => {
                 Some(format!("The request took longer than the {longest:?} that are allowed."))
             }
-            Reason::Key(_) | Reason::QuotaExceeded(_) | Reason::StoreUnavailable => None,
+            Cause::Key(_) | Cause::QuotaExceeded(_) | Cause::StoreUnavailable => None,
         }
     }
 }
@@ -231,22 +261,22 @@ impl Denial {
 /// Writes the reason and the wait, for logs. The text may name policies and headers and contains no key.
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.reason() {
-            Reason::CostAboveLimit { policy, cost, limit } => write!(
+        match self.cause() {
+            Cause::CostAboveLimit { policy, cost, limit } => write!(
                 f,
                 "request refused: a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} \
                  through at once"
             ),
-            Reason::HeldTooLong { policy, longest } => {
+            Cause::HeldTooLong { policy, longest } => {
                 write!(f, "request ended: it has held units of policy {policy:?} for {longest:?}")
             }
-            Reason::Key(error) => write!(f, "request refused: {error}"),
-            Reason::Misconfigured(error) => write!(f, "request refused: {error}"),
-            Reason::QuotaExceeded(decision) => {
+            Cause::Key(error) => write!(f, "request refused: {error}"),
+            Cause::Misconfigured(error) => write!(f, "request refused: {error}"),
+            Cause::QuotaExceeded(decision) => {
                 let names: Vec<&str> = decision.violated().map(|policy| policy.policy.name()).collect();
                 write!(f, "rate limit exceeded: {}", names.join(", "))
             }
-            Reason::StoreUnavailable => f.write_str("rate limiter unavailable"),
+            Cause::StoreUnavailable => f.write_str("rate limiter unavailable"),
         }?;
         match self.retry_after() {
             Some(wait) => write!(f, "; retry after {wait:?}"),
@@ -255,4 +285,13 @@ impl fmt::Display for Denial {
     }
 }
 
-impl std::error::Error for Denial {}
+/// The source is the [`KeyError`] or the [`ConfigError`] whose text the message contains.
+impl Error for Denial {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self.cause() {
+            Cause::Key(error) => Some(error),
+            Cause::Misconfigured(error) => Some(error),
+            _ => None,
+        }
+    }
+}

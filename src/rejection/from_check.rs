@@ -1,6 +1,6 @@
 //! Conversions of decisions and errors into denials, for handlers that call a limiter.
 
-use super::denial::{Denial, Reason};
+use super::denial::{Cause, Denial};
 use crate::{
     decision::Decision,
     error::{ConfigError, Error},
@@ -16,7 +16,8 @@ impl Decision {
     ///
     /// # Errors
     ///
-    /// [`Denial`] if the decision is denied. Its reason is [`Reason::CostAboveLimit`] if the cost can never pass.
+    /// [`Denial`] if the decision is denied. Its reason is
+    /// [`CostAboveLimit`](crate::rejection::Reason::CostAboveLimit) if the cost can never pass.
     ///
     /// # Examples
     ///
@@ -94,6 +95,6 @@ impl From<Error> for Denial {
 impl From<ConfigError> for Denial {
     /// Converts the error of a check with a wrong configuration: 500 without `Retry-After`.
     fn from(error: ConfigError) -> Self {
-        Self::new(Reason::Misconfigured(error))
+        Self::new(Cause::Misconfigured(error))
     }
 }

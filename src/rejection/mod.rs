@@ -38,7 +38,7 @@
 //!
 //! fn slow_down(parts: &Parts, denial: &Denial) -> Response<Body> {
 //!     match denial.reason() {
-//!         Reason::QuotaExceeded(_) => (denial.status(), Html("<h1>Please slow down</h1>")).into_response(),
+//!         Reason::QuotaExceeded => (denial.status(), Html("<h1>Please slow down</h1>")).into_response(),
 //!         _ => ProblemJson::default().reject(parts, denial),
 //!     }
 //! }

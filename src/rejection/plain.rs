@@ -55,10 +55,10 @@ impl<B: From<Bytes>> Rejection<B> for PlainText {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
         let status = denial.status_or(self.quota_status);
         let text = match (denial.reason(), denial.retry_after()) {
-            (Reason::QuotaExceeded(_), Some(wait)) => {
+            (Reason::QuotaExceeded, Some(wait)) => {
                 format!("rate limit exceeded; retry after {}s\n", whole_seconds(wait))
             }
-            (Reason::QuotaExceeded(_), None) => "rate limit exceeded\n".to_owned(),
+            (Reason::QuotaExceeded, None) => "rate limit exceeded\n".to_owned(),
             (Reason::StoreUnavailable, _) => "rate limiter unavailable\n".to_owned(),
             _ => match denial.detail() {
                 Some(detail) => format!("{detail}\n"),

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
 use super::{
-    denial::{Denial, Reason},
+    denial::Denial,
     respond::{Rejection, respond},
 };
 
@@ -125,11 +125,11 @@ impl ProblemJson {
 
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let (status, document) = match denial.reason() {
-            Reason::QuotaExceeded(decision) => {
+        let (status, document) = match denial.decision() {
+            Some(decision) => {
                 (self.quota_status(), self.spent(decision.violated().map(|policy| policy.policy.name())))
             }
-            _ => (denial.status(), blank(denial.status(), denial.detail().as_deref())),
+            None => (denial.status(), blank(denial.status(), denial.detail().as_deref())),
         };
         respond(parts, status, HeaderValue::from_static("application/problem+json"), &document)
     }

@@ -1,6 +1,6 @@
 //! Clients behind proxies, exempt addresses and refused addresses. Tests with real proxies are in server-tests/proxy.
 
-use std::net::SocketAddr;
+use std::{error::Error, net::SocketAddr};
 
 use axum::{
     Router,
@@ -9,7 +9,7 @@ use axum::{
 };
 use tollgate::{
     ClientIp, GlobalKey, HeaderKey, KeyExtractor, MatchedPathKey, MissingKey, Policy, RateLimitLayer, Route,
-    key::PrefixList,
+    key::{KeyError, PrefixList},
     rejection::{Denial, Reason},
 };
 
@@ -54,7 +54,8 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
             assert_eq!((reply.header("retry-after"), reply.header("ratelimit")), (None, None));
             assert_eq!(reply.header("cache-control").as_deref(), Some("no-store"));
             let denial = reply.extensions.get::<Denial>().unwrap();
-            assert!(matches!(denial.reason(), Reason::Key(error) if error.cause() == "address_denied"));
+            assert_eq!(denial.reason(), Reason::Key);
+            assert_eq!(denial.source().unwrap().downcast_ref::<KeyError>().unwrap().cause(), "address_denied");
             let body = serde_json::json!({"type": "about:blank", "title": "Forbidden", "status": 403});
             assert_eq!(reply.json(), body);
         }

@@ -140,14 +140,14 @@ async fn handlers_and_rejections_see_the_outage() {
     assert_eq!(reply.extensions.get::<Decision>().unwrap().source(), Source::Open);
 
     let own = |_: &Parts, denial: &Denial| {
-        assert!(matches!(denial.reason(), Reason::StoreUnavailable));
+        assert_eq!(denial.reason(), Reason::StoreUnavailable);
         Response::builder().status(denial.status()).body(Body::from("back soon")).unwrap()
     };
     let closed = app(limit(down_limiter()).fail_closed().with_rejection(own));
     let reply = get(&closed, "/").await;
     assert_eq!((reply.status.as_u16(), reply.text()), (503, "back soon"));
     assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
-    assert!(matches!(reply.extensions.get::<Denial>().unwrap().reason(), Reason::StoreUnavailable));
+    assert_eq!(reply.extensions.get::<Denial>().unwrap().reason(), Reason::StoreUnavailable);
 }
 
 /// For a ready and for a pending store.

@@ -1,6 +1,6 @@
 //! Custom rejections, and the built-in ones besides problem documents.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, error::Error};
 
 use axum::{
     Router,
@@ -11,6 +11,7 @@ use axum::{
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use tollgate::{
     GlobalKey, HeaderKey, ProblemJson, RateLimitLayer,
+    key::KeyError,
     rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
 };
 use tower::{Layer, service_fn};
@@ -23,6 +24,11 @@ use crate::support::{
 /// A rejection that sets a header and a body.
 fn custom(_: &Parts, denial: &Denial) -> Response {
     Response::builder().status(denial.status()).header("x-own", "1").body(Body::from("slow down")).unwrap()
+}
+
+/// Why a request has no usable key.
+fn key_error(denial: &Denial) -> &KeyError {
+    denial.source().and_then(|source| source.downcast_ref()).unwrap()
 }
 
 #[tokio::test]
@@ -68,13 +74,13 @@ async fn headers_that_the_closure_sets_stay() {
 async fn the_closure_sees_the_request_and_the_denial() {
     let answer = |parts: &Parts, denial: &Denial| {
         let agent = parts.headers.get("user-agent").map_or("", |agent| agent.to_str().unwrap());
-        let seen = match denial.reason() {
-            Reason::QuotaExceeded(decision) => {
+        let seen = match (denial.reason(), denial.decision()) {
+            (Reason::QuotaExceeded, Some(decision)) => {
                 let violated: Vec<&str> = decision.violated().map(|policy| policy.policy.name()).collect();
                 format!("{violated:?} {:?}", denial.retry_after().unwrap())
             }
-            Reason::Key(error) => error.cause().to_owned(),
-            reason => format!("{reason:?}"),
+            (Reason::Key, None) => key_error(denial).cause().to_owned(),
+            other => format!("{other:?}"),
         };
         Response::new(Body::from(format!("{} {} {agent} {seen}", parts.method, parts.uri)))
     };
@@ -90,9 +96,9 @@ async fn the_closure_sees_the_request_and_the_denial() {
 async fn the_closure_is_called_for_every_kind_of_refusal() {
     let reason = |_: &Parts, denial: &Denial| {
         let reason = match denial.reason() {
-            Reason::CostAboveLimit { policy, cost, limit } => format!("{cost} of {limit} ({policy})"),
-            Reason::Key(error) => error.to_string(),
-            Reason::QuotaExceeded(_) => "spent".into(),
+            Reason::CostAboveLimit => denial.to_string(),
+            Reason::Key => key_error(denial).to_string(),
+            Reason::QuotaExceeded => "spent".into(),
             reason => format!("{reason:?}"),
         };
         Response::builder().status(denial.status()).body(Body::from(reason)).unwrap()
@@ -103,7 +109,8 @@ async fn the_closure_is_called_for_every_kind_of_refusal() {
     let status_and_text = |reply: Reply| (reply.status.as_u16(), reply.text().to_owned());
     let tenant = [("x-tenant", "a")];
     assert_eq!(status_and_text(get(&app, "/").await), (400, "header x-tenant is missing".into()));
-    assert_eq!(status_and_text(get_with(&app, "/search", &tenant).await), (400, "7 of 1 (p)".into()));
+    let above = "request refused: a cost of 7 can never pass policy \"p\", which lets at most 1 through at once";
+    assert_eq!(status_and_text(get_with(&app, "/search", &tenant).await), (400, above.into()));
     assert_eq!(status_and_text(get_with(&app, "/", &tenant).await), (200, "home".into()));
     assert_eq!(status_and_text(get_with(&app, "/", &tenant).await), (429, "spent".into()));
 }

@@ -11,7 +11,7 @@ use crate::{
     headers::whole_seconds,
     key::{KeyError, KeyFault},
     rejection::{
-        denial::{Denial, Reason},
+        denial::{Cause, Denial},
         empty::EmptyBody,
         respond::Rejection,
     },
@@ -215,28 +215,28 @@ fn is_call(parts: &Parts) -> bool {
 }
 
 fn code(denial: &Denial) -> u16 {
-    match denial.reason() {
-        Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => 8,
-        Reason::HeldTooLong { .. } => 4,
-        Reason::Key(KeyError(KeyFault::AddressDenied)) => 7,
-        Reason::Key(KeyError(KeyFault::MissingCredential { .. })) => 16,
-        Reason::Key(KeyError(KeyFault::MissingExtension(_))) | Reason::Misconfigured(_) => 13,
-        Reason::Key(_) => 3,
-        Reason::StoreUnavailable => 14,
+    match denial.cause() {
+        Cause::CostAboveLimit { .. } | Cause::QuotaExceeded(_) => 8,
+        Cause::HeldTooLong { .. } => 4,
+        Cause::Key(KeyError(KeyFault::AddressDenied)) => 7,
+        Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => 16,
+        Cause::Key(KeyError(KeyFault::MissingExtension(_))) | Cause::Misconfigured(_) => 13,
+        Cause::Key(_) => 3,
+        Cause::StoreUnavailable => 14,
     }
 }
 
 fn message(denial: &Denial) -> Cow<'static, str> {
-    match denial.reason() {
-        Reason::CostAboveLimit { .. } | Reason::QuotaExceeded(_) => match denial.retry_after() {
+    match denial.cause() {
+        Cause::CostAboveLimit { .. } | Cause::QuotaExceeded(_) => match denial.retry_after() {
             Some(wait) => format!("rate limit exceeded; retry after {}s", whole_seconds(wait)).into(),
             None => "rate limit exceeded".into(),
         },
-        Reason::Key(KeyError(KeyFault::AddressDenied)) => "requests from this address are refused".into(),
-        Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) => {
+        Cause::Key(KeyError(KeyFault::AddressDenied)) => "requests from this address are refused".into(),
+        Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }
-        Reason::StoreUnavailable => "rate limiter unavailable".into(),
+        Cause::StoreUnavailable => "rate limiter unavailable".into(),
     }
 }
 
@@ -252,15 +252,15 @@ fn pushback(wait: Duration) -> HeaderValue {
 }
 
 fn details(code: u16, message: &str, denial: &Denial) -> Option<Vec<u8>> {
-    let violations = match denial.reason() {
-        Reason::CostAboveLimit { policy, limit, .. } => {
+    let violations = match denial.cause() {
+        Cause::CostAboveLimit { policy, limit, .. } => {
             vec![Violation { policy, limit: *limit, description: denial.detail().unwrap_or_default() }]
         }
-        Reason::QuotaExceeded(decision) => {
+        Cause::QuotaExceeded(decision) => {
             let violated = decision.violated().take(MOST_VIOLATIONS);
             violated.map(|violated| Violation::new(&violated.policy)).collect()
         }
-        Reason::HeldTooLong { .. } | Reason::Key(_) | Reason::Misconfigured(_) | Reason::StoreUnavailable => Vec::new(),
+        Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) | Cause::StoreUnavailable => Vec::new(),
     };
     Status { code, message, retry_after_ms: denial.retry_after().map(whole_millis), violations }.encode()
 }

@@ -124,7 +124,8 @@ async fn a_request_without_a_response_gets_504_at_the_longest_age_and_its_handle
         assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
         assert!(start.elapsed() - number * LONGEST <= Duration::from_millis(30), "{:?}", start.elapsed());
         let denial = response.extensions().get::<Denial>().unwrap();
-        assert!(matches!(denial.reason(), Reason::HeldTooLong { policy, .. } if policy == "one"));
+        assert_eq!(denial.reason(), Reason::HeldTooLong);
+        assert!(denial.to_string().contains(r#""one""#), "{denial}");
         assert_eq!(denial.retry_after(), None);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body);
