@@ -9,7 +9,7 @@
 //! | [`PlainText`] | one line of text | scripts and people |
 //! | [`EmptyBody`] | none | body types without `From<Bytes>` |
 //! | `GrpcStatus` (feature `grpc`) | a gRPC status (trailers-only) | gRPC services |
-//! | a closure `Fn(&Parts, &Denial) -> Response<B>` | what the closure returns | everything else |
+//! | a function or closure `Fn(&Parts, &Denial) -> Response<B>` | what it returns | everything else |
 //!
 //! # Rules
 //!
@@ -56,7 +56,6 @@ mod empty;
 mod from_check;
 #[cfg(feature = "grpc")]
 mod grpc;
-mod map_body;
 mod plain;
 mod problem;
 pub(crate) mod respond;
@@ -66,7 +65,6 @@ pub use self::grpc::GrpcStatus;
 pub use self::{
     denial::{Denial, Reason},
     empty::EmptyBody,
-    map_body::MapBody,
     plain::PlainText,
     problem::{ProblemJson, ProblemType},
     respond::Rejection,

@@ -11,8 +11,7 @@ use crate::headers::whole_seconds;
 
 /// Responds to refused requests with a line of `text/plain`: "rate limit exceeded; retry after 3s".
 ///
-/// The text contains nothing about keys or the store. Works with any body type that implements `From<Bytes>`, and
-/// with other types through [`map_body`](Self::map_body).
+/// The text contains nothing about keys or the store. Works with any body type that implements `From<Bytes>`.
 ///
 /// # Examples
 ///

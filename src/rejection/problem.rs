@@ -13,8 +13,8 @@ use super::{
 ///
 /// The document for a spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 and the names of the
 /// violated policies, in the order of the configuration. All other documents have the type `about:blank`. Keys,
-/// addresses and store errors never appear. Works with any body type that implements `From<Bytes>`, and with other
-/// types through [`map_body`](Self::map_body).
+/// addresses and store errors never appear. Works with any body type that implements `From<Bytes>`; a function converts
+/// the body into another type.
 ///
 /// # Examples
 ///
@@ -28,6 +28,44 @@ use super::{
 /// let guesses = Policy::per_hour("guesses", 20)?;
 /// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With a body that is not `From<Bytes>`, such as a `BoxBody` of hyper:
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http::{Request, Response, request::Parts};
+/// use http_body_util::{BodyExt, Full, combinators::BoxBody};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
+///     rejection::{Denial, Rejection},
+/// };
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// type Body = BoxBody<Bytes, Infallible>;
+///
+/// fn problem(parts: &Parts, denial: &Denial) -> Response<Body> {
+///     ProblemJson::default().reject(parts, denial).map(|bytes: Bytes| Full::new(bytes).boxed())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tollgate::ConfigError> {
+/// async fn hello(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+///     Ok(Response::new(Full::from("hello").boxed()))
+/// }
+///
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("all", 1)?, GlobalKey)
+///     .with_rejection(problem);
+/// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
+///
+/// for status in [200, 429] {
+///     let Ok(response) = service.clone().oneshot(Request::new(Body::default())).await;
+///     assert_eq!(response.status(), status);
+/// }
 /// # Ok(())
 /// # }
 /// ```

@@ -166,12 +166,17 @@ async fn boxed<R: Rejection<Boxed>>(rejection: R, method: Method) -> Reply {
 
 #[tokio::test]
 async fn rejections_can_have_any_body_type() {
-    let into_box = |bytes| Full::new(bytes).boxed();
-    let problem = boxed(ProblemJson::default().map_body(into_box), Method::GET).await;
+    let problem = |parts: &Parts, denial: &Denial| {
+        ProblemJson::default().reject(parts, denial).map(|bytes: Bytes| Full::new(bytes).boxed())
+    };
+    let plain = |parts: &Parts, denial: &Denial| {
+        PlainText::default().reject(parts, denial).map(|bytes: Bytes| Full::new(bytes).boxed())
+    };
+    let problem = boxed(problem, Method::GET).await;
     assert_eq!((problem.status.as_u16(), &problem.json()["status"]), (429, &429.into()));
     assert_eq!(problem.header("retry-after").as_deref(), Some("60"));
-    let plain = boxed(PlainText::default().map_body(into_box), Method::GET).await;
-    assert_eq!((plain.status.as_u16(), plain.text()), (429, "rate limit exceeded; retry after 60s\n"));
-    let head = boxed(PlainText::default().map_body(into_box), Method::HEAD).await;
+    let line = boxed(plain, Method::GET).await;
+    assert_eq!((line.status.as_u16(), line.text()), (429, "rate limit exceeded; retry after 60s\n"));
+    let head = boxed(plain, Method::HEAD).await;
     assert_eq!((head.text(), head.header("content-length").as_deref()), ("", Some("37")));
 }
