@@ -186,14 +186,6 @@ impl Denial {
         }
     }
 
-    /// The status, with `quota_status` in place of 429 for a spent quota.
-    pub(super) fn status_or(&self, quota_status: Option<StatusCode>) -> StatusCode {
-        match self.cause() {
-            Cause::QuotaExceeded(_) => quota_status.unwrap_or(self.status()),
-            _ => self.status(),
-        }
-    }
-
     /// Returns the time until the request may be repeated; `None` if no wait helps.
     ///
     /// The wait includes the [jitter](crate::headers::Writer::with_jitter); the wait of the decision does not.

@@ -1,6 +1,6 @@
 //! Rejections without content.
 
-use http::{Response, StatusCode, request::Parts};
+use http::{Response, request::Parts};
 
 use super::{denial::Denial, respond::Rejection};
 
@@ -22,23 +22,29 @@ use super::{denial::Denial, respond::Rejection};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// With another status for a spent quota, as in GitHub's API:
+///
+/// ```
+/// use http::{Response, StatusCode, request::Parts};
+/// use tollgate::rejection::{Denial, EmptyBody, Reason, Rejection};
+///
+/// fn forbidden<B: Default>(parts: &Parts, denial: &Denial) -> Response<B> {
+///     let mut response = EmptyBody::default().reject(parts, denial);
+///     if denial.reason() == Reason::QuotaExceeded {
+///         *response.status_mut() = StatusCode::FORBIDDEN;
+///     }
+///     response
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct EmptyBody {
-    quota_status: Option<StatusCode>,
-}
-
-impl EmptyBody {
-    /// Sets the status for a spent quota. Defaults to 429 (RFC 6585); GitHub's API uses 403.
-    #[must_use]
-    pub fn with_quota_status(self, status: StatusCode) -> Self {
-        Self { quota_status: Some(status) }
-    }
-}
+#[non_exhaustive]
+pub struct EmptyBody;
 
 impl<B: Default> Rejection<B> for EmptyBody {
     fn reject(&self, _: &Parts, denial: &Denial) -> Response<B> {
         let mut response = Response::new(B::default());
-        *response.status_mut() = denial.status_or(self.quota_status);
+        *response.status_mut() = denial.status();
         response
     }
 }

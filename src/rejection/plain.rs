@@ -1,7 +1,7 @@
 //! Rejections with one line of text.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, request::Parts};
+use http::{HeaderValue, Response, request::Parts};
 
 use super::{
     denial::{Denial, Reason},
@@ -28,31 +28,12 @@ use crate::headers::whole_seconds;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PlainText {
-    quota_status: Option<StatusCode>,
-}
-
-impl PlainText {
-    /// Sets the status for a spent quota. Defaults to 429 (RFC 6585); GitHub's API uses 403.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::StatusCode;
-    /// use tollgate::rejection::PlainText;
-    ///
-    /// let rejection = PlainText::default().with_quota_status(StatusCode::FORBIDDEN);
-    /// # let _ = rejection;
-    /// ```
-    #[must_use]
-    pub fn with_quota_status(self, status: StatusCode) -> Self {
-        Self { quota_status: Some(status) }
-    }
-}
+#[non_exhaustive]
+pub struct PlainText;
 
 impl<B: From<Bytes>> Rejection<B> for PlainText {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
-        let status = denial.status_or(self.quota_status);
+        let status = denial.status();
         let text = match (denial.reason(), denial.retry_after()) {
             (Reason::QuotaExceeded, Some(wait)) => {
                 format!("rate limit exceeded; retry after {}s\n", whole_seconds(wait))

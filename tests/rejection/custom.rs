@@ -145,7 +145,14 @@ async fn plain_text_states_the_reason_in_one_line() {
 
 #[tokio::test]
 async fn an_empty_body_has_the_status_and_the_headers() {
-    let app = app(layer(1, GlobalKey).with_rejection(EmptyBody::default().with_quota_status(StatusCode::FORBIDDEN)));
+    let forbidden = |parts: &Parts, denial: &Denial| {
+        let mut response: Response = EmptyBody::default().reject(parts, denial);
+        if denial.reason() == Reason::QuotaExceeded {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+        }
+        response
+    };
+    let app = app(layer(1, GlobalKey).with_rejection(forbidden));
     assert!(get_passes(&app, "/").await);
     let reply = get(&app, "/").await;
     assert_eq!((reply.status.as_u16(), reply.text()), (403, ""));

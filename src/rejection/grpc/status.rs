@@ -157,7 +157,7 @@ impl<R> GrpcStatus<R> {
 
 impl Default for GrpcStatus {
     fn default() -> Self {
-        Self { otherwise: EmptyBody::default(), details: true }
+        Self { otherwise: EmptyBody, details: true }
     }
 }
 
