@@ -66,6 +66,6 @@ pub use self::{
     denial::{Denial, Reason},
     empty::EmptyBody,
     plain::PlainText,
-    problem::{ProblemJson, ProblemType},
+    problem::ProblemJson,
     respond::Rejection,
 };

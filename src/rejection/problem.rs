@@ -11,8 +11,9 @@ use super::{
 
 /// Responds to refused requests with `application/problem+json` (RFC 9457): the default.
 ///
-/// The document for a spent quota has a [`ProblemType`] of draft-ietf-httpapi-ratelimit-headers-11 and the names of the
-/// violated policies, in the order of the configuration. All other documents have the type `about:blank`. Keys,
+/// The document for a spent quota has a problem type of draft-ietf-httpapi-ratelimit-headers-11 and the names of the
+/// violated policies, in the order of the configuration. The type is `quota-exceeded`, unless
+/// [`abnormal_usage`](Self::abnormal_usage) or [`reduced_capacity`](Self::reduced_capacity) has made the rejection. All other documents have the type `about:blank`. Keys,
 /// addresses and store errors never appear. Works with any body type that implements `From<Bytes>`; a function converts
 /// the body into another type.
 ///
@@ -20,13 +21,13 @@ use super::{
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, rejection::ProblemType};
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// // Only a client that tries many passwords reaches this limit.
-/// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
 /// let guesses = Policy::per_hour("guesses", 20)?;
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey).with_rejection(abuse);
+/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey)
+///     .with_rejection(ProblemJson::abnormal_usage());
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
 /// # Ok(())
 /// # }
@@ -71,39 +72,33 @@ use super::{
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson {
-    quota_type: ProblemType,
+    quota_type: QuotaType,
     quota_status: Option<StatusCode>,
 }
 
 /// The problem type of a spent quota.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum ProblemType {
-    /// `abnormal-usage-detected`, 429: the policy detects abuse.
+#[derive(Clone, Copy, Debug, Default)]
+enum QuotaType {
     AbnormalUsageDetected,
-    /// `quota-exceeded`, 429: the client has spent its quota.
     #[default]
     QuotaExceeded,
-    /// `temporary-reduced-capacity`, 503: the client is within its usual quota, but the server has lowered the limit
-    /// for a while, for example by a [`PolicySource`](crate::policy::PolicySource) that depends on load.
     TemporaryReducedCapacity,
 }
 
 impl ProblemJson {
-    /// Sets the problem type of a spent quota, which also sets the default status. Defaults to
-    /// [`ProblemType::QuotaExceeded`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{ProblemJson, rejection::ProblemType};
-    ///
-    /// let abuse = ProblemJson::default().with_quota_type(ProblemType::AbnormalUsageDetected);
-    /// # let _ = abuse;
-    /// ```
+    /// For policies that detect abuse: the document of a spent quota has the type `abnormal-usage-detected`, and the
+    /// status is 429.
     #[must_use]
-    pub fn with_quota_type(self, quota_type: ProblemType) -> Self {
-        Self { quota_type, ..self }
+    pub fn abnormal_usage() -> Self {
+        Self { quota_type: QuotaType::AbnormalUsageDetected, quota_status: None }
+    }
+
+    /// For limits that the server has lowered for a while, for example by a
+    /// [`PolicySource`](crate::policy::PolicySource) that depends on load. The client is within its usual quota: the
+    /// document has the type `temporary-reduced-capacity`, and the status is 503.
+    #[must_use]
+    pub fn reduced_capacity() -> Self {
+        Self { quota_type: QuotaType::TemporaryReducedCapacity, quota_status: None }
     }
 
     /// Sets the status for a spent quota. Defaults to the status of the problem type: 429 (RFC 6585) or 503. GitHub's
@@ -140,8 +135,8 @@ impl ProblemJson {
 
     fn quota_status(&self) -> StatusCode {
         self.quota_status.unwrap_or(match self.quota_type {
-            ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
-            ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
+            QuotaType::AbnormalUsageDetected | QuotaType::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
+            QuotaType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
         })
     }
 
@@ -173,7 +168,7 @@ impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     }
 }
 
-impl ProblemType {
+impl QuotaType {
     /// The document up to its title.
     fn beginning(self) -> &'static [u8] {
         match self {

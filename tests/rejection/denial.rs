@@ -1,7 +1,7 @@
 //! The response to a request over its limit.
 
 use axum::http::StatusCode;
-use tollgate::{GlobalKey, ProblemJson, rejection::ProblemType};
+use tollgate::{GlobalKey, ProblemJson};
 
 use crate::headers::fields::STYLES;
 use crate::support::{
@@ -69,21 +69,21 @@ async fn the_status_of_a_denial_can_be_set() {
 /// The titles are those of the draft, with its spelling mistakes corrected.
 #[tokio::test]
 async fn the_problem_type_of_a_denial_can_be_set() {
-    for (kind, status, name, title) in [
+    for (rejection, status, name, title) in [
         (
-            ProblemType::AbnormalUsageDetected,
+            ProblemJson::abnormal_usage(),
             429,
             "abnormal-usage-detected",
             "Request not satisfied due to detection of abnormal request pattern",
         ),
         (
-            ProblemType::TemporaryReducedCapacity,
+            ProblemJson::reduced_capacity(),
             503,
             "temporary-reduced-capacity",
             "Request cannot be satisfied due to temporary server capacity constraints",
         ),
     ] {
-        let app = app(layer(1, GlobalKey).with_rejection(ProblemJson::default().with_quota_type(kind)));
+        let app = app(layer(1, GlobalKey).with_rejection(rejection));
         assert!(get_passes(&app, "/").await);
         let reply = get(&app, "/").await;
         assert_eq!(reply.status, status);

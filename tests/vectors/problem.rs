@@ -10,7 +10,6 @@ use tollgate::{
     Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson, RateLimitLayer,
     decision::Source,
     http,
-    rejection::ProblemType,
     store::{Answer, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -56,9 +55,9 @@ async fn run_case(case: &Value) -> Outcome {
     };
     let mut rejection = ProblemJson::default();
     if said("reduced") {
-        rejection = rejection.with_quota_type(ProblemType::TemporaryReducedCapacity);
+        rejection = ProblemJson::reduced_capacity();
     } else if said("abnormal") {
-        rejection = rejection.with_quota_type(ProblemType::AbnormalUsageDetected);
+        rejection = ProblemJson::abnormal_usage();
     }
     if let Some(status) = decision["status_override"].as_u64() {
         let status = StatusCode::from_u16(u16::try_from(status).unwrap()).unwrap();
