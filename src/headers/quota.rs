@@ -10,30 +10,77 @@ use crate::{decision::PolicyDecision, policy::Holds};
 /// that is counted outside tollgate, create a `Quota` and pass it to
 /// [`Writer::write_quotas`](crate::headers::Writer::write_quotas), which has an example.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Quota<'a> {
-    /// The policy's name.
-    pub name: &'a str,
-    /// `q`: units per window.
-    pub limit: u64,
-    /// The most units that can be available at once: the burst of a token bucket, the limit of all other algorithms.
-    pub capacity: u64,
-    /// `w`: the window; `None` if the quota has no window.
-    pub window: Option<Duration>,
-    /// `qu`: the unit; `None` for requests.
-    pub unit: Option<&'a str>,
-    /// `pk`: the partition of the quota, if it is sent; see [`PartitionKeys`](crate::headers::PartitionKeys).
-    pub partition_key: Option<&'a [u8]>,
-    /// `r`: units left.
-    pub remaining: u64,
+    pub(super) name: &'a str,
+    pub(super) limit: u64,
+    pub(super) capacity: u64,
+    pub(super) window: Option<Duration>,
+    pub(super) unit: Option<&'a str>,
+    pub(super) partition_key: Option<&'a [u8]>,
+    pub(super) remaining: u64,
     /// Time until more units become available, if known.
-    pub next: Option<Duration>,
+    pub(super) next: Option<Duration>,
     /// Time until all units are available again, if known.
-    pub reset: Option<Duration>,
-    /// Time until the denied request passes; `None` if this quota did not deny the request, or the request can never
-    /// pass.
-    pub retry_after: Option<Duration>,
+    pub(super) reset: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
     /// Whether this quota denied the request.
-    pub violated: bool,
+    pub(super) violated: bool,
+}
+
+impl<'a> Quota<'a> {
+    /// Creates the state of the policy `name`: `limit` units per window (`q`), of which `remaining` are left (`r`).
+    ///
+    /// The quota counts requests, has no window and no partition, and its waits are not known. It has not denied the
+    /// request.
+    pub fn new(name: &'a str, limit: u64, remaining: u64) -> Self {
+        Self {
+            name,
+            limit,
+            capacity: limit,
+            window: None,
+            unit: None,
+            partition_key: None,
+            remaining,
+            next: None,
+            reset: None,
+            retry_after: None,
+            violated: false,
+        }
+    }
+
+    /// Sets the most units that can be available at once, such as the burst of a token bucket. Defaults to the limit.
+    pub fn with_capacity(self, capacity: u64) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// Sets the window (`w`). Defaults to `None`: the quota has no window.
+    pub fn with_window(self, window: impl Into<Option<Duration>>) -> Self {
+        Self { window: window.into(), ..self }
+    }
+
+    /// Sets the unit (`qu`). Defaults to `None`: requests.
+    pub fn with_unit(self, unit: impl Into<Option<&'a str>>) -> Self {
+        Self { unit: unit.into(), ..self }
+    }
+
+    /// Sets the partition of the quota (`pk`), see [`PartitionKeys`](crate::headers::PartitionKeys). Defaults to
+    /// `None`: no partition is sent.
+    pub fn with_partition_key(self, key: impl Into<Option<&'a [u8]>>) -> Self {
+        Self { partition_key: key.into(), ..self }
+    }
+
+    /// Sets the time until more units become available, and the time until all units are available again. Defaults to
+    /// `None`: they are not known.
+    pub fn with_waits(self, next: impl Into<Option<Duration>>, reset: impl Into<Option<Duration>>) -> Self {
+        Self { next: next.into(), reset: reset.into(), ..self }
+    }
+
+    /// Says that this quota has denied the request, and sets the time until the request passes. With `None` the
+    /// request can never pass.
+    pub fn denied(self, retry_after: impl Into<Option<Duration>>) -> Self {
+        Self { retry_after: retry_after.into(), violated: true, ..self }
+    }
 }
 
 impl<'a> From<&'a PolicyDecision> for Quota<'a> {

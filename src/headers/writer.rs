@@ -196,19 +196,9 @@ impl Writer {
     /// use std::time::{Duration, SystemTime};
     /// use tollgate::{HeaderStyle, headers::{Quota, Writer}};
     ///
-    /// let upstream = Quota {
-    ///     name: "upstream",
-    ///     limit: 100,
-    ///     capacity: 100,
-    ///     window: Some(Duration::from_secs(3_600)),
-    ///     unit: None,
-    ///     partition_key: None,
-    ///     remaining: 40,
-    ///     next: Some(Duration::from_secs(60)),
-    ///     reset: None,
-    ///     retry_after: None,
-    ///     violated: false,
-    /// };
+    /// let upstream = Quota::new("upstream", 100, 40)
+    ///     .with_window(Duration::from_secs(3_600))
+    ///     .with_waits(Duration::from_secs(60), None);
     /// let mut headers = http::HeaderMap::new();
     /// Writer::new(HeaderStyle::Draft11).write_quotas(&[upstream], true, SystemTime::now()).apply(&mut headers);
     /// assert_eq!(headers["ratelimit-policy"], r#""upstream";q=100;w=3600"#);

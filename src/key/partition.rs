@@ -37,8 +37,6 @@ enum Labelling {
 type Label = dyn Fn(&Key) -> Vec<u8> + Send + Sync;
 
 impl PartitionKeys {
-    /// The shortest secret, in bytes. A shorter secret can be found by trial, and then so can the keys.
-    pub const SHORTEST_SECRET: usize = Secret::SHORTEST;
     /// Prefix of the hashed text. The prefix keeps `pk` different from the hash of the same key in Redis with the same
     /// secret, because no encoded key contains a 0 byte.
     const DOMAIN: &[u8] = b"pk\0";
@@ -53,7 +51,7 @@ impl PartitionKeys {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `secret` is shorter than [`SHORTEST_SECRET`](Self::SHORTEST_SECRET).
+    /// [`ConfigError`] if `secret` has fewer than 16 bytes: it can be found by trial, and then so can the keys.
     pub fn hmac(secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
         let secret = Secret::new(secret.as_ref())?.with_prefix(Self::DOMAIN);
         Ok(Self(Arc::new(Labelling::Hmac(secret))))

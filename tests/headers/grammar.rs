@@ -41,20 +41,12 @@ fn quota_values() -> impl Strategy<Value = QuotaValues> {
 }
 
 fn quota(given: &QuotaValues, allowed: bool) -> Quota<'_> {
-    let violated = !allowed && given.violated;
-    Quota {
-        name: &given.name,
-        limit: given.limit,
-        capacity: given.limit,
-        window: given.window,
-        unit: given.unit.as_deref(),
-        partition_key: given.partition_key.as_deref(),
-        remaining: given.remaining,
-        next: Some(given.next),
-        reset: Some(given.wait),
-        retry_after: violated.then_some(given.wait),
-        violated,
-    }
+    let quota = Quota::new(&given.name, given.limit, given.remaining)
+        .with_window(given.window)
+        .with_unit(given.unit.as_deref())
+        .with_partition_key(given.partition_key.as_deref())
+        .with_waits(given.next, given.wait);
+    if !allowed && given.violated { quota.denied(given.wait) } else { quota }
 }
 
 fn written(writer: Writer, given: &[QuotaValues], allowed: bool) -> HeaderMap {
@@ -140,19 +132,8 @@ proptest! {
         number in 1_000_000_000_000_000_u64..,
         seconds in 2_147_483_648_u64..,
     ) {
-        let huge = Quota {
-            name: "huge",
-            limit: number,
-            capacity: number,
-            window: None,
-            unit: None,
-            partition_key: None,
-            remaining: number,
-            next: Some(Duration::from_secs(seconds)),
-            reset: None,
-            retry_after: Some(Duration::from_secs(seconds)),
-            violated: true,
-        };
+        let wait = Duration::from_secs(seconds);
+        let huge = Quota::new("huge", number, number).with_waits(wait, None).denied(wait);
         let mut headers = HeaderMap::new();
         let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9));
         let now = UNIX_EPOCH + Duration::from_micros(u64::MAX);

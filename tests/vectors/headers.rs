@@ -69,20 +69,14 @@ fn partition_key(policy: &Value) -> Option<Vec<u8>> {
 
 fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) -> Quota<'a> {
     let millis = |value: &Value| value.as_f64().map(|millis| Duration::from_nanos((millis * 1e6).round() as u64));
-    Quota {
-        name: policy["name"].as_str().unwrap(),
-        limit: policy["q"].as_u64().unwrap(),
-        capacity: policy["q"].as_u64().unwrap(),
-        window: millis(&policy["window_ms"]),
-        unit: policy["unit"].as_str().filter(|unit| *unit != "requests"),
-        partition_key,
-        // A quota has no negative count; stores clamp the count to 0.
-        remaining: u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap(),
-        next: millis(&state["next_available_ms"]),
-        reset: millis(&state["reset_after_ms"]),
-        retry_after: millis(&state["retry_after_ms"]),
-        violated: state["violated"].as_bool().unwrap(),
-    }
+    // A quota has no negative count; stores clamp the count to 0.
+    let remaining = u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap();
+    let quota = Quota::new(policy["name"].as_str().unwrap(), policy["q"].as_u64().unwrap(), remaining)
+        .with_window(millis(&policy["window_ms"]))
+        .with_unit(policy["unit"].as_str().filter(|unit| *unit != "requests"))
+        .with_partition_key(partition_key)
+        .with_waits(millis(&state["next_available_ms"]), millis(&state["reset_after_ms"]));
+    if state["violated"].as_bool().unwrap() { quota.denied(millis(&state["retry_after_ms"])) } else { quota }
 }
 
 fn written(case: &Value, style: HeaderStyle, quotas: &[Quota<'_>]) -> BTreeMap<String, String> {
