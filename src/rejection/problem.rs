@@ -13,9 +13,9 @@ use super::{
 ///
 /// The document for a spent quota has a problem type of draft-ietf-httpapi-ratelimit-headers-11 and the names of the
 /// violated policies, in the order of the configuration. The type is `quota-exceeded`, unless
-/// [`abnormal_usage`](Self::abnormal_usage) or [`reduced_capacity`](Self::reduced_capacity) has made the rejection. All other documents have the type `about:blank`. Keys,
-/// addresses and store errors never appear. Works with any body type that implements `From<Bytes>`; a function converts
-/// the body into another type.
+/// [`abnormal_usage`](Self::abnormal_usage) or [`reduced_capacity`](Self::reduced_capacity) has made the rejection.
+/// All other documents have the type `about:blank`. Keys, addresses and store errors never appear. Works with any body
+/// type that implements `From<Bytes>`; a function converts the body into another type.
 ///
 /// # Examples
 ///
