@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::{
     layer::ThrottleLayer,
-    request::{AndCost, IntoThrottleCost},
+    request::check_fixed,
+    settings::{FurtherLimit, Settings},
 };
 use crate::{error::ConfigError, key::Key, policy::Policy};
-
-/// A layer with the cost of one more limit.
-type WithLimit<K, C, D, H> = ThrottleLayer<K, AndCost<Arc<C>, D>, H>;
 
 impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Sets the key of each request, in place of the one key of [`new`](ThrottleLayer::new).
@@ -39,15 +37,36 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         ThrottleLayer { key: Arc::new(key), cost, head, settings }
     }
 
-    /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
+    /// Sets the cost of each request. Defaults to 1.
     ///
-    /// A request whose computed cost is 0 is exempt: it is called at once, does not wait for a turn or a pause, and is
-    /// not charged. A request whose computed cost is above the [capacity](Policy::capacity) of the policy is not called
-    /// and ends in [`Throttled`](super::Throttled).
+    /// A cost is a [mistake](Self#mistakes) if it is 0, because the layer would throttle nothing, or if no call could
+    /// ever be made with it. So is a call of `with_cost` after [`and_limit`](Self::and_limit).
     ///
-    /// A fixed cost is a [mistake](Self#mistakes) if it is 0, because the layer would throttle nothing, if it is
-    /// negative, or if no call could ever be made with it. So is a call of `with_cost` after
-    /// [`and_limit`](Self::and_limit), whose costs would be replaced too.
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let quota = Policy::per_day("quota", 9_500)?;
+    /// let searches = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1").with_cost(100).validated()?;
+    /// # let _ = searches;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost(self, cost: u32) -> ThrottleLayer<K, u32, H> {
+        self.replace_cost(cost).change(|settings| {
+            settings.mistake.keep(check_fixed(cost, &settings.policy));
+        })
+    }
+
+    /// Computes the cost of each request, in place of a [fixed](Self::with_cost) cost.
+    ///
+    /// A request of cost 0 is exempt: it is called at once, does not wait for a turn or a pause, and is not charged. A
+    /// request whose cost is above the [capacity](Policy::capacity) of the policy is not called and ends in
+    /// [`Throttled`](super::Throttled).
+    ///
+    /// A call of `with_cost_fn` after [`and_limit`](Self::and_limit) is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -56,29 +75,31 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
-    /// let searches = throttle.clone().with_cost(100).validated()?;
-    /// let all = throttle.with_cost(|request: &Request<String>| if request.method() == Method::GET { 1 } else { 50 });
-    /// # let _ = (searches, all);
+    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
+    ///     .with_cost_fn(|request: &Request<String>| if request.method() == Method::GET { 1 } else { 50 });
+    /// # let _ = throttle;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost<Form, T>(self, cost: T) -> ThrottleLayer<K, T::Cost, H>
+    pub fn with_cost_fn<Req, F>(self, cost: F) -> ThrottleLayer<K, F, H>
     where
-        T: IntoThrottleCost<Form>,
+        F: Fn(&Req) -> u32,
     {
+        self.replace_cost(cost)
+    }
+
+    fn replace_cost<T>(self, cost: T) -> ThrottleLayer<K, T, H> {
         let Self { key, head, settings, .. } = self.change(|settings| {
             if !settings.further.is_empty() {
                 let message = "the cost would replace those of the further limits; call `with_cost` before `and_limit`";
                 settings.mistake.add(ConfigError::new(message));
             }
-            settings.mistake.keep(cost.check_fixed(&settings.policy));
         });
-        ThrottleLayer { key, cost: Arc::new(cost.into_throttle_cost()), head, settings }
+        ThrottleLayer { key, cost: Arc::new(cost), head, settings }
     }
 
-    /// Adds a further limit of the upstream, with the cost of a request under it: a number, or a closure over the
-    /// request. A call waits until all limits have room, and is charged under all of them or under none.
+    /// Adds a further limit of the upstream, with the cost of each request under it. A call waits until all limits have
+    /// room, and is charged under all of them or under none.
     ///
     /// All limits have the same key. Calls wait in the queue of the first policy, the one of
     /// [`new`](ThrottleLayer::new), so let it be the one that delays most calls: see
@@ -100,28 +121,41 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # fn tokens(_: &Request<String>) -> u32 { 1_200 }
     /// let (per_token, per_request) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
     /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), per_token, "account-1")
-    ///     .with_cost(tokens)
+    ///     .with_cost_fn(tokens)
     ///     .and_limit(per_request, 1)
     ///     .validated()?;
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn and_limit<Form, T>(self, policy: Policy, cost: T) -> WithLimit<K, C, T::Cost, H>
-    where
-        T: IntoThrottleCost<Form>,
-    {
-        let Self { key, cost: first, head, settings } = self.change(|settings| {
-            settings.mistake.keep(policy.validate());
-            if policy.is_concurrent() {
-                settings.mistake.add(ConfigError::concurrency_needs_hold(policy.name()));
-            }
-            if settings.policies().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-                settings.mistake.add(ConfigError::duplicate_policy(policy.name()));
-            }
-            settings.mistake.keep(cost.check_fixed(&policy));
-            settings.further.push(policy);
-        });
-        ThrottleLayer { key, cost: Arc::new(AndCost { first, last: cost.into_throttle_cost() }), head, settings }
+    pub fn and_limit(self, policy: Policy, cost: u32) -> Self {
+        self.change(|settings| {
+            let checked = check_fixed(cost, &policy);
+            add_limit(settings, policy, Some(cost));
+            settings.mistake.keep(checked);
+        })
     }
+
+    /// As [`and_limit`](Self::and_limit), with a closure that computes the cost of each request.
+    ///
+    /// The cost in the layer's type is then a pair: the cost before, and this closure.
+    pub fn and_limit_fn<Req, F>(self, policy: Policy, cost: F) -> ThrottleLayer<K, (Arc<C>, F), H>
+    where
+        F: Fn(&Req) -> u32,
+    {
+        let Self { key, cost: others, head, settings } = self.change(|settings| add_limit(settings, policy, None));
+        ThrottleLayer { key, cost: Arc::new((others, cost)), head, settings }
+    }
+}
+
+/// Adds a further limit. Without a cost, a closure computes it.
+fn add_limit(settings: &mut Settings, policy: Policy, cost: Option<u32>) {
+    settings.mistake.keep(policy.validate());
+    if policy.is_concurrent() {
+        settings.mistake.add(ConfigError::concurrency_needs_hold(policy.name()));
+    }
+    if settings.policies().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+        settings.mistake.add(ConfigError::duplicate_policy(policy.name()));
+    }
+    settings.further.push(FurtherLimit { policy, cost });
 }

@@ -21,7 +21,7 @@
 //!    then, and is charged again, because the upstream counts it then.
 //! 6. Under a [concurrency limit](crate::Policy::concurrent), a call waits for a slot, which it holds until the body of
 //!    its response has ended: see [`hold_until_end`](ThrottleLayer::hold_until_end).
-//! 7. A [cost](ThrottleLayer::with_cost) of 0 exempts a request from all of this.
+//! 7. A [computed cost](ThrottleLayer::with_cost_fn) of 0 exempts a request from all of this.
 //! 8. With [several limits](ThrottleLayer::and_limit), a call waits until all of them have room, and is charged under
 //!    all of them or under none.
 //!
@@ -115,7 +115,7 @@
 //! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
 //! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
 //!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
-//!     .with_cost(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })
+//!     .with_cost_fn(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })
 //!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
 //!     .with_max_wait(Duration::from_secs(30))
 //!     .with_shared_pauses()
@@ -172,8 +172,7 @@ pub use self::{
     body::ThrottledBody,
     future::ThrottleFuture,
     layer::ThrottleLayer,
-    request::{AndCost, IntoThrottleCost, ThrottleCost, ThrottleKey},
-    response::{HttpBody, HttpHead, ResponseHead},
+    response::{HttpBody, HttpHead},
     service::Throttle,
     throttled::Throttled,
 };

@@ -6,17 +6,7 @@ use http_body::Body;
 use super::body::{HeldCall, ThrottledBody};
 
 /// Finds the status and the header fields of a response: [`HttpHead`], a closure
-/// `Fn(&Res) -> (StatusCode, &HeaderMap)`, or [`HttpBody`].
-///
-/// # Examples
-///
-/// ```
-/// use http::{HeaderMap, Response, StatusCode};
-/// use tollgate::throttle::{HttpHead, ResponseHead};
-///
-/// let response = Response::new("hello");
-/// assert_eq!(HttpHead.head(&response).0, StatusCode::OK);
-/// ```
+/// `Fn(&Res) -> (StatusCode, &HeaderMap)`, or [`HttpBody`]. Not exported, because nobody implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the status and the fields of a response of type `{Res}`",
     note = "for responses other than `http::Response`, such as those of reqwest, call \
@@ -30,7 +20,6 @@ pub trait ResponseHead<Res> {
     fn head<'a>(&self, response: &'a Res) -> (StatusCode, &'a HeaderMap);
 
     /// The response of the throttled client, which carries `held` if it can.
-    #[doc(hidden)]
     fn finish(&self, response: Res, held: Option<HeldCall>) -> Self::Response;
 }
 

@@ -14,7 +14,6 @@ use super::{
     layer::ThrottleLayer,
     request::{ThrottleCost, ThrottleKey},
     response::{HttpHead, ResponseHead},
-    settings::Costs,
     throttled::BoxError,
     turn::Turns,
     upstream::Upstream,
@@ -81,8 +80,9 @@ where
         let upstream = Upstream::new(Arc::clone(settings), key.clone(), Arc::clone(&self.layer.head));
         // A call that is exempt waits for no turn, but a layer with a mistake makes no call at all.
         let turns = (cost > 0 || settings.validate().is_err()).then(|| {
-            let costs = Costs { first: cost, further: self.layer.cost.further_costs(&request) };
-            Turns::new(Arc::clone(settings), key, costs)
+            let mut computed = Vec::new();
+            self.layer.cost.further_costs(&request, &mut computed);
+            Turns::new(Arc::clone(settings), key, settings.costs(cost, computed))
         });
         ThrottleFuture::new(turns, self.inner.clone(), request, upstream)
     }

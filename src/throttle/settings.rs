@@ -23,8 +23,7 @@ const MOST_SHARES: usize = 64;
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
     pub(super) policy: Policy,
-    /// The further limits of the upstream.
-    pub(super) further: Vec<Policy>,
+    pub(super) further: Vec<FurtherLimit>,
     /// Whether a call holds until the body of its response has ended.
     pub(super) holds_until_end: bool,
     /// The longest wait of a call.
@@ -33,6 +32,14 @@ pub(super) struct Settings {
     pub(super) mistake: FirstMistake,
     /// Whether a pause applies to each process that has this setting. Bounds the pauses that are being shared.
     pub(super) shares: Option<Arc<Semaphore>>,
+}
+
+/// A further limit of the upstream.
+#[derive(Clone, Debug)]
+pub(super) struct FurtherLimit {
+    pub(super) policy: Policy,
+    /// The cost of each call; `None` if a closure computes it.
+    pub(super) cost: Option<u32>,
 }
 
 /// The costs of a call under the limits of its layer.
@@ -46,7 +53,15 @@ impl Settings {
     /// Refuses a call that can never be made.
     pub(super) fn check(&self, costs: &Costs) -> Result<(), ConfigError> {
         self.policy.check_cost(costs.first)?;
-        self.further.iter().zip(&costs.further).try_for_each(|(policy, cost)| policy.check_cost(*cost))
+        self.further.iter().zip(&costs.further).try_for_each(|(limit, cost)| limit.policy.check_cost(*cost))
+    }
+
+    /// The costs of a call, of which closures have computed the `first` and those under some further limits.
+    pub(super) fn costs(&self, first: u32, computed: Vec<u32>) -> Costs {
+        let mut computed = computed.into_iter();
+        // Each limit without a cost has a closure, unless the layer has a mistake and makes no call.
+        let further = self.further.iter().map(|limit| limit.cost.or_else(|| computed.next()).unwrap_or_default());
+        Costs { first, further: further.collect() }
     }
 
     pub(super) fn new(limiter: Limiter, policy: Policy) -> Self {
@@ -64,7 +79,7 @@ impl Settings {
 
     /// All policies, the first one first.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        std::iter::once(&self.policy).chain(&self.further)
+        std::iter::once(&self.policy).chain(self.further.iter().map(|limit| &limit.policy))
     }
 
     /// Checks everything that can be checked without a call.
@@ -97,7 +112,8 @@ impl Settings {
         wait: Duration,
     ) -> Result<(Decision, Option<HeldCall>), Error> {
         let (shares, is_local) = (self.shares.is_some(), self.failure == FailurePolicy::Local);
-        let (cost, further) = (costs.first, self.further.iter().zip(costs.further.iter().copied()));
+        let further = self.further.iter().map(|limit| &limit.policy).zip(costs.further.iter().copied());
+        let cost = costs.first;
         if self.holds_until_end && self.policy.holds().is_some() {
             let acquire = self.limiter.acquire_hold(key, &self.policy, cost).share_pauses(shares);
             let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));

@@ -97,24 +97,10 @@ impl Throttled {
         self.pause
     }
 
-    /// The longest time that the call was allowed to wait, see
-    /// [`ThrottleLayer::with_max_wait`](crate::ThrottleLayer::with_max_wait).
-    pub fn max_wait(&self) -> Duration {
-        self.max_wait
-    }
-
     /// The denial of the store or of the [queue](crate::decision::Source::Queue) of waiting calls; `None` without one.
     pub fn decision(&self) -> Option<&Decision> {
         match &self.cause {
             Cause::Denied(decision) => Some(decision),
-            _ => None,
-        }
-    }
-
-    /// Why the store gave no verdict. The error is also the [source](error::Error::source).
-    pub fn error(&self) -> Option<&Error> {
-        match &self.cause {
-            Cause::NoVerdict(error) => Some(error),
             _ => None,
         }
     }
@@ -175,6 +161,7 @@ impl fmt::Debug for Throttled {
     }
 }
 
+/// The source is the [`Error`] of a check without a verdict, or the [`ConfigError`] of a wrong setting or cost.
 impl error::Error for Throttled {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match &self.cause {

@@ -159,7 +159,7 @@ fn a_client_and_plans_report_the_mistake_of_a_policy() {
         let limiter = Limiter::new(MemoryStore::new());
         let (right, wrong) = (per_minute("q", 10), wrong(per_minute("p", 10)));
         let throttle = ThrottleLayer::new(limiter.clone(), wrong.clone(), "upstream").fail_open();
-        says(throttle.with_cost(-1).validated().unwrap_err(), message);
+        says(throttle.with_cost(0).validated().unwrap_err(), message);
         let throttle = ThrottleLayer::new(limiter, right.clone(), "upstream").and_limit(wrong.clone(), 1);
         says(throttle.validated().unwrap_err(), message);
 

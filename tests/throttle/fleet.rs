@@ -89,7 +89,7 @@ async fn a_response_does_not_wait_until_its_pause_is_shared() {
 async fn the_pauses_on_their_way_to_the_store_are_bounded() {
     let received = Arc::new(AtomicUsize::new(0));
     let store = SilentAfter { store: memory(), answers: 0, received: Arc::clone(&received) };
-    let client = process(store).with_shared_pauses().with_cost(|_: &EmptyRequest| 0);
+    let client = process(store).with_shared_pauses().with_cost_fn(|_: &EmptyRequest| 0);
     for _ in 0..1_000 {
         let upstream = Upstream::first(429, &[("retry-after", "4")]);
         within_10_seconds(call(&client.layer(upstream))).await.unwrap();

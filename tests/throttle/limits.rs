@@ -26,7 +26,7 @@ fn requests(limit: u32) -> Policy {
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
     let upstream = Upstream::default();
-    let throttle = layer().with_cost(|_: &EmptyRequest| 40).and_limit(requests(3), 1);
+    let throttle = layer().with_cost_fn(|_: &EmptyRequest| 40).and_limit(requests(3), 1);
     let client = throttle.layer(upstream.clone());
     for _ in 0..5 {
         call(&client).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
     upstream.assert_calls(&[millis(0), millis(0), secs(1), secs(1), secs(2)]);
 
     let upstream = Upstream::default();
-    let client = layer().and_limit(requests(3), |_: &EmptyRequest| 1).layer(upstream.clone());
+    let client = layer().and_limit_fn(requests(3), |_: &EmptyRequest| 1).layer(upstream.clone());
     for _ in 0..5 {
         call(&client).await.unwrap();
     }
@@ -48,7 +48,7 @@ async fn a_cost_that_a_further_limit_never_lets_pass_is_an_error() {
     let above = layer().and_limit(requests(3), 4).validated().unwrap_err();
     says(above, r#"a cost of 4 can never pass policy "requests", which lets at most 3 through at once; "#);
     let upstream = Upstream::default();
-    let client = layer().fail_open().and_limit(requests(3), |_: &EmptyRequest| 4).layer(upstream.clone());
+    let client = layer().fail_open().and_limit_fn(requests(3), |_: &EmptyRequest| 4).layer(upstream.clone());
     let error = call(&client).await.unwrap_err();
     assert!(error.downcast_ref::<Throttled>().unwrap().to_string().contains("can never pass"), "{error}");
     assert!(upstream.calls().is_empty());

@@ -1,5 +1,7 @@
 //! When calls are made: in their order, at the rate of the policy, and not at all if that takes too long.
 
+use std::error::Error;
+
 use http::Request;
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Key, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
@@ -45,10 +47,10 @@ async fn a_call_that_would_wait_for_too_long_is_an_error_at_once_that_says_how_l
     assert_eq!(upstream.elapsed(), secs(20), "at once");
     assert_eq!(upstream.calls().len(), 1, "the upstream is not called");
     let throttled = error.downcast_ref::<Throttled>().unwrap();
-    assert_eq!((throttled.retry_after(), throttled.max_wait()), (Some(secs(40)), secs(10)));
+    assert_eq!(throttled.retry_after(), Some(secs(40)));
     let decision = throttled.decision().unwrap();
     assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Queue));
-    assert!(throttled.error().is_none());
+    assert!(throttled.source().is_none());
     assert_eq!(
         error.to_string(),
         "a call can be made in 40s at the earliest, and this call may wait for 10s; call again then, or set a longer \
@@ -68,7 +70,7 @@ async fn a_longer_or_a_shorter_wait_can_be_set() {
     call(&hasty.layer(upstream.clone())).await.unwrap();
     call(&hasty.layer(upstream.clone())).await.unwrap();
     let error = call(&hasty.layer(upstream.clone())).await.unwrap_err();
-    assert_eq!(error.downcast_ref::<Throttled>().unwrap().max_wait(), millis(1));
+    assert!(error.is::<Throttled>() && error.to_string().contains("this call may wait for 1ms; "), "{error}");
     call(&patient.layer(upstream.clone())).await.unwrap();
     upstream.assert_calls(&[0, 0, 60].map(secs));
 }
@@ -81,7 +83,7 @@ async fn without_a_wait_a_call_is_made_at_once_or_not_at_all() {
     call(&client).await.unwrap();
     call(&client).await.unwrap();
     let error = call(&client).await.unwrap_err();
-    assert_eq!(error.downcast_ref::<Throttled>().unwrap().max_wait(), millis(0));
+    assert!(error.is::<Throttled>() && error.to_string().contains("this call may wait for 0ns; "), "{error}");
     upstream.assert_calls(&[0, 0].map(secs));
 }
 
@@ -105,7 +107,7 @@ async fn keys_and_costs_come_from_the_request() {
     let upstream = Upstream::default();
     let client = ThrottleLayer::new(limiter(), per_minute("p", 10), "any")
         .with_key(|request: &EmptyRequest| Key::from(request.uri().host().unwrap()))
-        .with_cost(|request: &EmptyRequest| request.uri().query().map_or(1, |cost| cost.parse().unwrap()))
+        .with_cost_fn(|request: &EmptyRequest| request.uri().query().map_or(1, |cost| cost.parse().unwrap()))
         .with_max_wait(millis(1))
         .layer(upstream.clone());
     let get = |uri: &str| client.clone().oneshot(Request::get(uri.to_owned()).body(()).unwrap());
@@ -123,7 +125,7 @@ async fn a_computed_cost_of_0_exempts_a_call_from_turns_pauses_and_charges() {
     let limiter = limiter();
     let policy = per_minute("p", 1);
     let layer = ThrottleLayer::new(limiter.clone(), policy.clone(), "upstream");
-    let exempt = layer.with_cost(|_: &EmptyRequest| 0).layer(upstream.clone());
+    let exempt = layer.with_cost_fn(|_: &EmptyRequest| 0).layer(upstream.clone());
     for _ in 0..5 {
         call(&exempt).await.unwrap();
     }
