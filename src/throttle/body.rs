@@ -68,13 +68,6 @@ impl<B: Body> ThrottledBody<B> {
     }
 }
 
-impl<B> ThrottledBody<B> {
-    /// Returns the body of the client.
-    pub fn get_ref(&self) -> &B {
-        &self.body
-    }
-}
-
 impl<B: Body> Body for ThrottledBody<B> {
     type Data = B::Data;
     type Error = B::Error;

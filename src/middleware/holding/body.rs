@@ -80,11 +80,6 @@ impl<B> HeldBody<B> {
     pub(super) fn new(body: B, tab: Option<Box<Tab>>) -> Self {
         Self { body, tab, rest: None, is_cut_off: false }
     }
-
-    /// Returns the body of the service.
-    pub fn get_ref(&self) -> &B {
-        &self.body
-    }
 }
 
 impl<B> Body for HeldBody<B>

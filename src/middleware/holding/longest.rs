@@ -19,22 +19,11 @@ use crate::{
 /// A hold of a request has reached its [longest age](crate::policy::Holds::with_longest), so the request has ended.
 ///
 /// The error of a [`HeldBody`](super::HeldBody) whose client has not got all of its response by then, as a boxed error.
+/// Its message names the policy and the longest age.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HeldTooLong {
     pub(in crate::middleware) policy: String,
     pub(in crate::middleware) longest: Duration,
-}
-
-impl HeldTooLong {
-    /// The name of the policy whose hold has reached its longest age.
-    pub fn policy(&self) -> &str {
-        &self.policy
-    }
-
-    /// The longest age.
-    pub fn longest(&self) -> Duration {
-        self.longest
-    }
 }
 
 impl fmt::Display for HeldTooLong {
