@@ -1,6 +1,6 @@
 //! A decision as the argument of an axum handler, and a denial as its response.
 
-use std::{convert::Infallible, error, fmt};
+use std::convert::Infallible;
 
 use axum::{
     extract::{FromRequestParts, OptionalFromRequestParts},
@@ -14,10 +14,24 @@ use crate::{
     rejection::{Denial, ProblemJson},
 };
 
-/// The rejection of a handler that takes a [`Decision`] where no layer has inserted one.
-///
-/// The response is 500, because the mistake is in the service: put a layer around the handler, or take an
-/// `Option<Decision>` where the request may be exempt.
+/// The response to a request of a handler that takes a [`Decision`] where no layer has inserted one. The mistake is in
+/// the service.
+const NO_DECISION: (StatusCode, &str) = (
+    StatusCode::INTERNAL_SERVER_ERROR,
+    "no rate limit decision: no RateLimitLayer is around this handler, or the request is exempt from it; add the layer, \
+     or take an Option<Decision>",
+);
+
+/// Where no layer has inserted a decision, the response is 500 with a message that says so.
+impl<S: Sync> FromRequestParts<S> for Decision {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or(NO_DECISION)
+    }
+}
+
+/// For handlers of requests that may be exempt.
 ///
 /// # Examples
 ///
@@ -33,40 +47,11 @@ use crate::{
 /// }
 /// let app: axum::Router = axum::Router::new().route("/", axum::routing::get(quality));
 /// ```
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct MissingDecision;
-
-impl<S: Sync> FromRequestParts<S> for Decision {
-    type Rejection = MissingDecision;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingDecision> {
-        parts.extensions.get().cloned().ok_or(MissingDecision)
-    }
-}
-
 impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
         Ok(parts.extensions.get().cloned())
-    }
-}
-
-impl fmt::Display for MissingDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "no rate limit decision: no RateLimitLayer is around this handler, or the request is exempt from it; add \
-             the layer, or take an Option<Decision>",
-        )
-    }
-}
-
-impl error::Error for MissingDecision {}
-
-impl IntoResponse for MissingDecision {
-    /// Responds with 500 and the message.
-    fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }
 

@@ -80,8 +80,6 @@ mod rules;
 mod service;
 mod setup_checks;
 
-#[cfg(feature = "axum")]
-pub use self::extract::MissingDecision;
 #[cfg(feature = "serde")]
 pub(crate) use self::route::{RouteTable, Settings};
 #[cfg(feature = "serde")]
