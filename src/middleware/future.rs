@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{
     admitted::Admitted,
     config::Config,
-    holding::{Bill, CarryHolds, HeldTooLong, SameBody, Tab},
+    holding::{Bill, CarryHolds, HeldTooLong, Tab},
     open_tab::discard,
     rules::KeptRules,
 };
@@ -38,7 +38,7 @@ pin_project! {
     /// check is never charged twice, and the inner service is not called. If the future is dropped later, the charge
     /// stays, and units that the check [holds](crate::RateLimitLayer::with_settlement) end as those of a request that
     /// fails.
-    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody, B = SameBody> {
+    pub struct ResponseFuture<S, F, K, R, ReqBody, ResBody, B = ()> {
         #[pin]
         state: State<S, F, K, R, ReqBody, ResBody>,
         body: PhantomData<fn() -> B>,

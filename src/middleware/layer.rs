@@ -8,7 +8,6 @@ use tower_layer::Layer;
 use super::rules::Follower;
 use super::{
     config::Config,
-    holding::SameBody,
     rules::{Rules, RulesSource},
     service::RateLimit,
 };
@@ -68,10 +67,14 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 ///
 /// The type of a closure has no name. Box such an extractor: `RateLimitLayer<Box<dyn KeyExtractor>>`. Another rejection
 /// is the second parameter: `RateLimitLayer<PeerIp, PlainText>`. Around a service `S`, the layer makes a
-/// `RateLimit<S, PeerIp>`. A layer that [settles](Self::with_settlement) holds has a third parameter:
-/// `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`.
+/// `RateLimit<S, PeerIp>`.
+///
+/// The third parameter is about the bodies of responses. By default they are those of the service. Bodies of axum carry
+/// the slots of [concurrency limits](crate::Policy::concurrent) as they are. A layer that
+/// [settles](Self::with_settlement) holds wraps each body: `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`. Around a
+/// service with other bodies than axum's, a concurrency limit needs this too.
 #[must_use]
-pub struct RateLimitLayer<K, R = ProblemJson, B = SameBody> {
+pub struct RateLimitLayer<K, R = ProblemJson, B = ()> {
     pub(super) config: Arc<Config<K, R>>,
     pub(super) body: PhantomData<fn() -> B>,
 }

@@ -86,7 +86,7 @@ pub(crate) use self::route::{RouteTable, Settings};
 pub(crate) use self::rules::{Followers, Rules, RulesOwner};
 pub use self::{
     future::ResponseFuture,
-    holding::{Bill, CarryHolds, HeldBody, HeldTooLong, HoldGuard, SameBody, Settlement, WrappedBody},
+    holding::{Bill, HeldBody, HeldTooLong, HoldGuard, Settlement, WrappedBody},
     layer::RateLimitLayer,
     route::Route,
     service::RateLimit,

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{
     config::Config,
     future::{CutOff, ResponseFuture},
-    holding::{CarryHolds, SameBody},
+    holding::CarryHolds,
     open_tab::discard,
     prepare::Prepared,
     readied::Readied,
@@ -54,7 +54,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-pub struct RateLimit<S, K, R = crate::ProblemJson, B = SameBody> {
+pub struct RateLimit<S, K, R = crate::ProblemJson, B = ()> {
     inner: S,
     config: Arc<Config<K, R>>,
     body: PhantomData<fn() -> B>,

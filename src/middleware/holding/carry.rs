@@ -7,38 +7,24 @@ use http_body::Body;
 
 use super::{body::HeldBody, tab::Tab};
 
-/// How the responses of a layer carry the holds of their requests: [`SameBody`] or [`WrappedBody`], the last parameter
-/// of [`RateLimitLayer`](crate::RateLimitLayer).
-///
-/// This trait is sealed: it has no implementations outside this crate.
+/// How the responses of a layer carry the holds of their requests: `()` or [`WrappedBody`], the last parameter of
+/// [`RateLimitLayer`](crate::RateLimitLayer). Not exported, because nobody implements or calls it.
 pub trait CarryHolds<B>: sealed::Sealed {
     /// The body of the layer's responses around a service with bodies of type `B`.
     type Body;
 
     /// Whether responses can carry a hold.
-    #[doc(hidden)]
     fn can_hold() -> bool;
 
     /// Whether nothing is left to read.
-    #[doc(hidden)]
     fn is_end(body: &B) -> bool;
 
     /// A response that carries no hold.
-    #[doc(hidden)]
     fn plain(response: Response<B>) -> Response<Self::Body>;
 
     /// A response whose body settles the holds.
-    #[doc(hidden)]
     fn holding(response: Response<B>, tab: Box<Tab>) -> Response<Self::Body>;
 }
-
-/// Responses keep the body type of the service: the default.
-///
-/// Bodies of axum carry the slots of [concurrency limits](crate::Policy::concurrent) as they are, because such a body
-/// can contain any other. Around a service with other bodies, such a limit needs
-/// [`with_settlement`](crate::RateLimitLayer::with_settlement).
-#[derive(Clone, Copy, Debug)]
-pub struct SameBody(());
 
 /// Responses have a [`HeldBody`] around the body of the service, after
 /// [`with_settlement`](crate::RateLimitLayer::with_settlement).
@@ -47,11 +33,13 @@ pub struct WrappedBody(());
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::SameBody {}
+    impl Sealed for () {}
     impl Sealed for super::WrappedBody {}
 }
 
-impl<B: 'static> CarryHolds<B> for SameBody {
+/// Responses keep the body type of the service: the default. Bodies of axum carry holds as they are, because such a body
+/// can contain any other.
+impl<B: 'static> CarryHolds<B> for () {
     type Body = B;
 
     #[inline]

@@ -15,9 +15,9 @@ mod tab;
 pub use self::{
     bill::Bill,
     body::HeldBody,
-    carry::{CarryHolds, SameBody, WrappedBody},
+    carry::WrappedBody,
     guard::HoldGuard,
     longest::HeldTooLong,
     settle::Settlement,
 };
-pub(super) use self::{settle::Settling, tab::Tab};
+pub(super) use self::{carry::CarryHolds, settle::Settling, tab::Tab};
