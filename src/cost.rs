@@ -4,64 +4,29 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
-use crate::{error::ConfigError, policy::Policy};
+use crate::policy::Policy;
 
 /// The cost of a request in units: a number, or a closure that computes one from each request.
-///
-/// A number is a `u32` (an untyped literal works too); a closure is `Fn(&Parts) -> u32`. A cost of 0 charges nothing
-/// and always passes.
-///
-/// A closure reads what the client sent. If a value is missing, return the largest cost instead of 0, because a client
-/// can omit any header. A layer that [settles](crate::RateLimitLayer::with_settlement) holds at least one unit for a
-/// cost that a closure has computed, so that no client makes its request free.
-///
-/// # Examples
-///
-/// ```
-/// use http::{header::CONTENT_LENGTH, request::Parts};
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
-///
-/// /// The largest body that the service accepts, 1 MiB.
-/// const LARGEST: u32 = 1 << 20;
-///
-/// /// A body of unknown length, sent in chunks, costs as much as the largest one.
-/// fn bytes(parts: &Parts) -> u32 {
-///     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-///     length.unwrap_or(LARGEST)
-/// }
-///
-/// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let uploads = Policy::per_hour("uploads", 100 << 20)?;
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost(bytes).validated()?;
-/// # Ok(())
-/// # }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a cost",
-    label = "expected a `u32` or a closure `Fn(&Parts) -> u32`",
-    note = "convert other integers with `u32::try_from(..)`; return the largest cost for a request of unknown size"
-)]
-pub trait IntoCost {
-    /// Converts into the stored form.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] for a negative number.
-    fn into_cost(self) -> Result<Cost, ConfigError>;
-}
-
-/// The stored form of a cost, see [`IntoCost`].
 #[derive(Clone)]
-pub struct Cost(pub(crate) CostKind);
+pub(crate) struct Cost(CostKind);
 
 #[derive(Clone)]
-pub(crate) enum CostKind {
+enum CostKind {
     Computed(Arc<dyn Fn(&Parts) -> u32 + Send + Sync>),
     Fixed(u32),
 }
 
 impl Cost {
-    pub(crate) const ONE: Self = Self(CostKind::Fixed(1));
+    pub(crate) const ONE: Self = Self::of_each(1);
+
+    /// The same cost for each request.
+    pub(crate) const fn of_each(units: u32) -> Self {
+        Self(CostKind::Fixed(units))
+    }
+
+    pub(crate) fn computed(cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+        Self(CostKind::Computed(Arc::new(cost)))
+    }
 
     pub(crate) fn of(&self, parts: &Parts) -> Units {
         match &self.0 {
@@ -149,27 +114,5 @@ impl<'a> RequestCost<'a> {
     pub(crate) fn under(&self, policy: &Policy) -> Units {
         let named = self.named.and_then(|costs| costs.into_iter().find_map(|costs| costs.get(policy)));
         named.map_or(self.plain, |cost| cost.of(self.parts))
-    }
-}
-
-impl IntoCost for u32 {
-    fn into_cost(self) -> Result<Cost, ConfigError> {
-        Ok(Cost(CostKind::Fixed(self)))
-    }
-}
-
-impl IntoCost for i32 {
-    /// For integer literals, whose default type is `i32`.
-    fn into_cost(self) -> Result<Cost, ConfigError> {
-        u32::try_from(self).map_err(|_| ConfigError::negative_cost(self))?.into_cost()
-    }
-}
-
-impl<F> IntoCost for F
-where
-    F: Fn(&Parts) -> u32 + Send + Sync + 'static,
-{
-    fn into_cost(self) -> Result<Cost, ConfigError> {
-        Ok(Cost(CostKind::Computed(Arc::new(self))))
     }
 }

@@ -244,7 +244,6 @@ pub use self::store::RedisStore;
 #[doc(inline)]
 pub use self::{
     check::Check,
-    cost::Cost,
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
     failure::FailurePolicy,

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Extension, Router,
     body::{Body, Bytes, HttpBody},
-    http::{StatusCode, Uri, header::CONTENT_TYPE, request, response},
+    http::{StatusCode, Uri, header::CONTENT_TYPE, response},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -34,7 +34,7 @@ pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, Con
     let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds);
     // The estimate is held while the model works. What the handler has put on the bill is charged at the end.
     let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::new())
-        .with_cost(|request: &request::Parts| Generate::parse(&request.uri).map_or(0, |generate| generate.estimate))
+        .with_cost_fn(|request| Generate::parse(&request.uri).map_or(0, |generate| generate.estimate))
         .fail_closed()
         .with_headers(options.headers)
         .with_settlement(|_: &response::Parts| Settlement::AtEnd)

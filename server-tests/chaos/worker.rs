@@ -179,7 +179,7 @@ fn service_of(
     let policy = Policy::new("p", limit, window).unwrap();
     let key: Box<dyn KeyExtractor> = Box::new(move |parts: &Parts| Key::from(u64::from(charge_of(parts).key)));
     let limit = RateLimitLayer::new(limiter.clone(), policy, key).with_decision_in_response(true);
-    let limit = failing(limit.with_cost(move |parts: &Parts| charge_of(parts).cost.into()));
+    let limit = failing(limit.with_cost_fn(move |parts| charge_of(parts).cost.into()));
     limit.layer(service_fn(answer))
 }
 

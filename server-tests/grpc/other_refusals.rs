@@ -41,7 +41,7 @@ async fn fail_open_forwards_calls() {
 #[tokio::test]
 async fn a_cost_that_can_never_pass_forbids_retries() {
     let (limit, _) = layer_with_clock(per_minute(5));
-    let channel = serve(&Probe::default(), limit.with_cost(|_: &http::request::Parts| 7)).await;
+    let channel = serve(&Probe::default(), limit.with_cost_fn(|_| 7)).await;
     let status = refused(check(&channel).await, Code::ResourceExhausted);
     assert_eq!(status.message(), "rate limit exceeded");
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));

@@ -16,7 +16,6 @@ use super::{
     entry::{Entry, Named},
 };
 use crate::{
-    error::FirstMistake,
     middleware::{Route, RouteTable},
     observe::Warning,
 };
@@ -91,7 +90,7 @@ pub(super) fn exempts_everything<'a>(routes: &[&'a str]) -> Option<&'a str> {
     let widest = routes.iter().find(|route| route.contains("{*"))?;
     let mut table = RouteTable::default();
     for route in routes {
-        table.insert(route, Route::exempt().into_settings(&mut FirstMistake::default())).ok()?;
+        table.insert(route, Route::exempt().into_settings()).ok()?;
     }
     // A segment that is no text of any route, so that only parameters cover it. A path with more segments than any
     // route is covered by `{*rest}` alone.

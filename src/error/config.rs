@@ -96,10 +96,6 @@ impl ConfigError {
         )
     }
 
-    pub(crate) fn negative_cost(cost: i32) -> Self {
-        Self::new(format!("a cost of {cost} would refund units; use 0 or more"))
-    }
-
     pub(crate) fn policy_without_holds(policy: &str) -> Self {
         let message = format!("policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it");
         Self::new(message).about(policy)

@@ -1,52 +1,117 @@
 //! Settings of the layer: the charges of a request.
 
+use http::request::Parts;
+
 use super::{config::KeyExtraction, layer::RateLimitLayer, route::Route};
 use crate::{
-    cost::IntoCost,
+    cost::Cost,
     key::KeyExtractor,
     policy::{PolicySource, SharedSource},
 };
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
-    /// Sets the cost of a request: a number, or a closure over the request. Defaults to 1.
+    /// Sets the cost of each request, in units. Defaults to 1. A cost of 0 charges nothing and always passes.
     ///
-    /// A fixed cost that is negative or could never pass is a [mistake](Self#mistakes). A request with a computed cost
-    /// above the limit is refused with 400.
+    /// A cost that could never pass is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
     /// ```
-    /// use http::{Method, request::Parts};
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
-    /// let fixed = limit.clone().with_cost(10).validated()?;
-    /// let computed = limit.with_cost(|parts: &Parts| if parts.method == Method::GET { 1 } else { 5 }).validated()?;
-    /// # let _ = (fixed, computed);
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_cost(10)
+    ///     .validated()?;
+    /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(self, cost: impl IntoCost) -> Self {
-        let cost = cost.into_cost();
-        self.change_rules(|rules| rules.set_cost(cost.clone()))
+    pub fn with_cost(self, cost: u32) -> Self {
+        self.change_rules(|rules| rules.layer.cost = Some(Cost::of_each(cost)))
     }
 
-    /// Sets the cost of a request under the policy with the name `policy`, in place of the plain cost of the layer and
-    /// its routes. For example, a request costs one unit under `requests` and many under `tokens`.
+    /// Computes the cost of each request, in units, in place of a [fixed](Self::with_cost) cost. A request that costs
+    /// more than the limit is refused with 400.
+    ///
+    /// The closure reads what the client sent. If a value is missing, return the largest cost instead of 0, because a
+    /// client can omit any header. A layer that [settles](Self::with_settlement) holds at least one unit for a cost
+    /// that a closure has computed, so that no client makes its request free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_cost_fn(|parts| if parts.method == Method::GET { 1 } else { 5 })
+    ///     .validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A body of unknown length, sent in chunks, costs as much as the largest one:
+    ///
+    /// ```
+    /// use http::{header::CONTENT_LENGTH, request::Parts};
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// /// The largest body that the service accepts, 1 MiB.
+    /// const LARGEST: u32 = 1 << 20;
+    ///
+    /// fn bytes(parts: &Parts) -> u32 {
+    ///     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    ///     length.unwrap_or(LARGEST)
+    /// }
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let uploads = Policy::per_hour("uploads", 100 << 20)?;
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost_fn(bytes);
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+        let cost = Cost::computed(cost);
+        self.change_rules(|rules| rules.layer.cost = Some(cost.clone()))
+    }
+
+    /// Sets the cost of each request under the policy with the name `policy`, in place of the plain cost of the layer
+    /// and its routes. For example, a request costs one unit under `requests` and many under `tokens`.
     ///
     /// All costs are charged together or not at all. The policies of a layer have different names, so each
     /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost that a
     /// [route](Route::with_cost_of) sets under the same name replaces the cost of the layer.
     ///
-    /// A fixed cost that is negative or could never pass that policy is a [mistake](Self#mistakes), and so is a name
-    /// that no policy has. If a [`PolicySource`] chooses policies for each request, the name cannot be checked, and
-    /// policies with other names are charged the plain cost.
+    /// A cost that could never pass that policy is a [mistake](Self#mistakes), and so is a name that no policy has. If a
+    /// [`PolicySource`] chooses policies for each request, the name cannot be checked, and policies with other names are
+    /// charged the plain cost.
     ///
     /// # Examples
     ///
     /// ```
-    /// use http::request::Parts;
+    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("images", 100)?];
+    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
+    ///     .with_cost_of("images", 4)
+    ///     .validated()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cost_of(self, policy: &str, cost: u32) -> Self {
+        self.change_rules(|rules| rules.layer.named_costs.set(policy, Cost::of_each(cost)))
+    }
+
+    /// As [`with_cost_of`](Self::with_cost_of), with a closure that computes the cost of each request.
+    ///
+    /// # Examples
+    ///
+    /// ```
     /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// /// Inserted by the layer that has read the prompt.
@@ -56,16 +121,15 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let largest = 4_096;
     /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
-    /// let tokens = move |parts: &Parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0);
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
-    ///     .with_cost_of("tokens", tokens)
+    ///     .with_cost_of_fn("tokens", move |parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0))
     ///     .validated()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of(self, policy: &str, cost: impl IntoCost) -> Self {
-        let cost = cost.into_cost();
-        self.change_rules(|rules| rules.set_cost_of(policy, cost.clone()))
+    pub fn with_cost_of_fn(self, policy: &str, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+        let cost = Cost::computed(cost);
+        self.change_rules(|rules| rules.layer.named_costs.set(policy, cost.clone()))
     }
 
     /// Replaces the policies of the first key; policies that [`and`](Self::and) has added stay.

@@ -72,7 +72,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
-    ///     .with_cost(estimate)
+    ///     .with_cost_fn(estimate)
     ///     .with_settlement(|response: &response::Parts| match response.status {
     ///         StatusCode::NOT_MODIFIED => Settlement::Nothing,
     ///         _ => Settlement::AtEnd,

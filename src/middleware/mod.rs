@@ -91,4 +91,3 @@ pub use self::{
     route::Route,
     service::RateLimit,
 };
-pub use crate::cost::{Cost, IntoCost};

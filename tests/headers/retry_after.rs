@@ -74,7 +74,7 @@ async fn law_5_a_client_that_waits_for_retry_after_passes_under_every_algorithm(
 async fn law_5_the_wait_is_that_of_the_same_cost() {
     let (limiter, clock) = limiter_and_clock();
     let cost = |parts: &axum::http::request::Parts| if parts.uri.path() == "/search" { 3 } else { 1 };
-    let limit = RateLimitLayer::new(limiter, Policy::per_minute("p", 3).unwrap(), GlobalKey).with_cost(cost);
+    let limit = RateLimitLayer::new(limiter, Policy::per_minute("p", 3).unwrap(), GlobalKey).with_cost_fn(cost);
     let app = app(limit);
     for _ in 0..3 {
         assert!(get_passes(&app, "/").await);

@@ -68,7 +68,7 @@ async fn law_10_no_raw_key_in_refusals_of_unusable_keys() {
         assert_no_key_in_reply("a repeated header", &reply);
     }
     let above_limit = RateLimitLayer::new(limiter(), per_minute(1), HeaderKey::new("x-api-key").unwrap());
-    let app = app(above_limit.with_cost(|_: &Parts| 2));
+    let app = app(above_limit.with_cost_fn(|_| 2));
     let reply = get_with(&app, "/", &[("x-api-key", SECRET)]).await;
     assert_eq!(reply.status, 400);
     assert_no_key_in_reply("a cost above the limit", &reply);

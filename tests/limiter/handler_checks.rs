@@ -90,7 +90,7 @@ async fn a_handlers_cost_above_the_limit_is_a_400_as_from_the_layer() {
     let by_handler = get(&app_with_handler_check(limiter(), per_minute(10), 11), "/").await;
     assert_eq!((by_handler.status.as_u16(), by_handler.header("retry-after")), (400, None));
     let cost = |_: &Parts| 11;
-    let by_layer = limited(RateLimitLayer::new(limiter(), per_minute(10), GlobalKey).with_cost(cost));
+    let by_layer = limited(RateLimitLayer::new(limiter(), per_minute(10), GlobalKey).with_cost_fn(cost));
     assert_same_response(&by_handler, &get(&by_layer, "/").await);
 }
 

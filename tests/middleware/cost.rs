@@ -15,7 +15,7 @@ fn cost_header(parts: &Parts) -> u32 {
 }
 
 fn app_with_cost_header(limit: u32) -> Router {
-    app(layer(limit, GlobalKey).with_cost(cost_header))
+    app(layer(limit, GlobalKey).with_cost_fn(cost_header))
 }
 
 async fn get_with_cost(app: &Router, cost: &str) -> Reply {
@@ -61,7 +61,7 @@ async fn a_computed_cost_above_the_limit_is_400_and_charges_nothing() {
 #[tokio::test]
 async fn a_computed_cost_above_any_of_the_limits_charges_none() {
     let small = tollgate::Policy::per_minute("small", 5).unwrap();
-    let limit = layer(10, GlobalKey).and(small, GlobalKey).with_cost(cost_header);
+    let limit = layer(10, GlobalKey).and(small, GlobalKey).with_cost_fn(cost_header);
     let app = app(limit);
     let reply = get_with_cost(&app, "6").await;
     assert_eq!(reply.status, 400);
@@ -72,7 +72,7 @@ async fn a_computed_cost_above_any_of_the_limits_charges_none() {
 
 #[tokio::test]
 async fn a_route_may_compute_its_cost() {
-    let app = app(layer(10, GlobalKey).route("/", Route::cost(cost_header)));
+    let app = app(layer(10, GlobalKey).route("/", Route::new().with_cost_fn(cost_header)));
     assert_eq!(get_with_cost(&app, "4").await.header("ratelimit").as_deref(), Some(r#""p";r=6;t=60"#));
     let other = get_with(&app, "/search", &[("x-cost", "4")]).await;
     assert_eq!(other.header("ratelimit").as_deref(), Some(r#""p";r=5;t=60"#));
@@ -95,7 +95,7 @@ fn policy(name: &str, limit: u32) -> Policy {
 /// Charges one unit of `requests` and the cost in the header to `tokens`.
 fn requests_and_tokens(requests: u32, tokens: u32) -> RateLimitLayer<GlobalKey> {
     let policies = [policy("requests", requests), policy("tokens", tokens)];
-    RateLimitLayer::new(limiter(), policies, GlobalKey).with_cost_of("tokens", cost_header)
+    RateLimitLayer::new(limiter(), policies, GlobalKey).with_cost_of_fn("tokens", cost_header)
 }
 
 #[tokio::test]

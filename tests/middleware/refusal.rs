@@ -51,7 +51,7 @@ async fn law_7_a_request_that_cannot_be_checked_never_reaches_the_inner_service(
         let without_key = RateLimitLayer::new(kind.limiter(), policy(10), no_key);
         let mut without_key = without_key.layer_on(&inner);
         assert_eq!(status(&mut without_key).await, StatusCode::BAD_REQUEST, "{kind:?}");
-        let above_limit = kind.layer(10).with_cost(|_: &Parts| 11);
+        let above_limit = kind.layer(10).with_cost_fn(|_| 11);
         let mut above_limit = above_limit.layer_on(&inner);
         assert_eq!(status(&mut above_limit).await, StatusCode::BAD_REQUEST, "{kind:?}");
         assert_eq!(inner.calls(), 0, "{kind:?}");
@@ -89,7 +89,7 @@ async fn request_without_a_key_releases_the_inner_reservation() {
 async fn a_service_that_refused_can_be_used_again() {
     for kind in AnswerKind::BOTH {
         let cost = |parts: &Parts| if parts.uri.path() == "/expensive" { 2 } else { 1 };
-        let layer = kind.layer(2).with_cost(cost);
+        let layer = kind.layer(2).with_cost_fn(cost);
         let mut service = ServiceBuilder::new().layer(layer).concurrency_limit(1).service(CountingService::default());
         assert_eq!(status(&mut service).await, StatusCode::OK, "{kind:?}");
         let request = EmptyRequest::get("/expensive").body(()).unwrap();

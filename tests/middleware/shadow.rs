@@ -88,7 +88,7 @@ async fn a_shadow_layer_lets_requests_pass_that_it_could_not_judge() {
     let tried = limit.with_shadow(true);
     assert_untouched(&get(&app(tried.clone()), "/").await);
     let cost = |parts: &Parts| if parts.headers.contains_key("large") { 3 } else { 1 };
-    let costly = app(tried.with_cost(cost));
+    let costly = app(tried.with_cost_fn(cost));
     assert_untouched(&get_with(&costly, "/", &[("x-tenant", "a"), ("large", "1")]).await);
     let nothing = RateLimitLayer::new(limiter, |_: &Parts, _: &Key| Vec::<Policy>::new(), GlobalKey).with_shadow(true);
     assert_untouched(&get(&app(nothing), "/").await);
@@ -162,7 +162,7 @@ async fn law_2_a_further_key_under_shadow_policies_refuses_no_request_without_it
 async fn a_fixed_cost_above_the_limit_of_a_shadow_policy_is_an_error_where_it_is_written() {
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), shadow("p", 2), GlobalKey);
     says(limit.clone().with_cost(3).validated().unwrap_err(), "a cost of 3 can never pass ");
-    let app = app(limit.with_cost(|_: &Parts| 3));
+    let app = app(limit.with_cost_fn(|_| 3));
     assert_untouched(&get(&app, "/").await);
 }
 

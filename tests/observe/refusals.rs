@@ -32,7 +32,7 @@ async fn requests_refused_without_a_check_are_reported_with_the_cause() {
     let key = || HeaderKey::new("x-api-key").unwrap();
     let (limit, recorder) = layer(per_minute("p", 5), key());
     let by_query = |parts: &Parts| if parts.uri.query() == Some("big") { 6 } else { 1 };
-    let limited = app(limit.with_cost(by_query));
+    let limited = app(limit.with_cost_fn(by_query));
     for (path, keys, status, cause) in [
         ("/", &[][..], 400, Some("missing_key")),
         ("/", &["a", "b"], 400, Some("unusable_key")),

@@ -104,7 +104,7 @@ async fn the_closure_is_called_for_every_kind_of_refusal() {
         Response::builder().status(denial.status()).body(Body::from(reason)).unwrap()
     };
     let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
-    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost);
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost_fn(cost);
     let app = app(limit.with_rejection(reason));
     let status_and_text = |reply: Reply| (reply.status.as_u16(), reply.text().to_owned());
     let tenant = [("x-tenant", "a")];
@@ -119,7 +119,7 @@ async fn the_closure_is_called_for_every_kind_of_refusal() {
 async fn plain_text_states_the_reason_in_one_line() {
     let plain = PlainText::default();
     let cost = |parts: &Parts| if parts.uri.path() == "/search" { 7 } else { 1 };
-    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost(cost);
+    let limit = layer(1, HeaderKey::new("x-tenant").unwrap()).with_cost_fn(cost);
     let limited = app(limit.with_rejection(plain));
     let tenant = [("x-tenant", "a")];
     assert_eq!(get_with(&limited, "/", &tenant).await.status, 200);

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
+use http::request::Parts;
+
 use crate::{
-    cost::{Cost, IntoCost, NamedCosts},
-    error::FirstMistake,
+    cost::{Cost, NamedCosts},
     failure::FailurePolicy,
     policy::{PolicySource, SharedSource},
 };
@@ -33,7 +34,6 @@ pub struct Route {
     failure: Option<FailurePolicy>,
     policies: Option<SharedSource>,
     exempt: bool,
-    mistake: FirstMistake,
 }
 
 impl Route {
@@ -48,32 +48,22 @@ impl Route {
     /// let export = Route::new().fail_closed();
     /// ```
     pub const fn new() -> Self {
-        Self {
-            cost: None,
-            named_costs: NamedCosts::NONE,
-            failure: None,
-            policies: None,
-            exempt: false,
-            mistake: FirstMistake::NONE,
-        }
+        Self { cost: None, named_costs: NamedCosts::NONE, failure: None, policies: None, exempt: false }
     }
 
-    /// Creates a route whose requests cost `cost` units: a number, or a closure over the request.
+    /// Creates a route whose requests cost `cost` units.
     ///
-    /// A cost that is negative or above the limit is a mistake of the layer, which
+    /// A cost above the limit is a mistake of the layer, which
     /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
-    /// use http::request::Parts;
     /// use tollgate::Route;
     ///
     /// let search = Route::cost(10);
-    /// // A request with a filter costs less.
-    /// let list = Route::cost(|parts: &Parts| if parts.uri.query().is_some() { 2 } else { 20 });
     /// ```
-    pub fn cost(cost: impl IntoCost) -> Self {
+    pub fn cost(cost: u32) -> Self {
         Self::new().with_cost(cost)
     }
 
@@ -131,7 +121,7 @@ impl Route {
         Self { exempt: true, ..Self::new() }
     }
 
-    /// Sets the cost. Takes the same types as [`Route::cost`].
+    /// Sets the cost, as [`Route::cost`] does.
     ///
     /// # Examples
     ///
@@ -143,9 +133,23 @@ impl Route {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(mut self, cost: impl IntoCost) -> Self {
-        self.cost = self.mistake.keep(cost.into_cost());
-        self
+    pub fn with_cost(self, cost: u32) -> Self {
+        Self { cost: Some(Cost::of_each(cost)), ..self }
+    }
+
+    /// Computes the cost of each request; see
+    /// [`RateLimitLayer::with_cost_fn`](crate::RateLimitLayer::with_cost_fn).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Route;
+    ///
+    /// // A request with a filter costs less.
+    /// let list = Route::new().with_cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
+    /// ```
+    pub fn with_cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+        Self { cost: Some(Cost::computed(cost)), ..self }
     }
 
     /// Sets the cost under the policy with the name `policy`, in place of every other cost; see
@@ -168,10 +172,8 @@ impl Route {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of(mut self, policy: &str, cost: impl IntoCost) -> Self {
-        if let Some(cost) = self.mistake.keep(cost.into_cost()) {
-            self.named_costs.set(policy, cost);
-        }
+    pub fn with_cost_of(mut self, policy: &str, cost: u32) -> Self {
+        self.named_costs.set(policy, Cost::of_each(cost));
         self
     }
 
@@ -230,10 +232,9 @@ pub(crate) struct Settings {
 }
 
 impl Route {
-    /// The settings as the table stores them. The first mistake in them goes to `mistake`.
-    pub(crate) fn into_settings(self, mistake: &mut FirstMistake) -> Settings {
-        let Self { cost, named_costs, failure, policies, exempt, mistake: own } = self;
-        mistake.keep(own.found());
+    /// The settings as the table stores them.
+    pub(crate) fn into_settings(self) -> Settings {
+        let Self { cost, named_costs, failure, policies, exempt } = self;
         Settings { cost, named_costs, failure, policies, exempt, matched: Arc::default() }
     }
 }

@@ -63,20 +63,9 @@ impl Rules {
         base
     }
 
-    pub(in crate::middleware) fn set_cost(&mut self, cost: Result<Cost, ConfigError>) {
-        self.layer.cost = self.mistake.keep(cost).or(self.layer.cost.take());
-    }
-
-    pub(in crate::middleware) fn set_cost_of(&mut self, policy: &str, cost: Result<Cost, ConfigError>) {
-        if let Some(cost) = self.mistake.keep(cost) {
-            self.layer.named_costs.set(policy, cost);
-        }
-    }
-
     /// Adds the settings of a route.
     pub(in crate::middleware) fn add_route(&mut self, route: &str, settings: Route) {
-        let settings = settings.into_settings(&mut self.mistake);
-        self.mistake.keep(self.routes.insert(route, settings));
+        self.mistake.keep(self.routes.insert(route, settings.into_settings()));
     }
 
     pub(in crate::middleware) fn is_shadow(&self) -> bool {

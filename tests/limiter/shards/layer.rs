@@ -70,7 +70,7 @@ async fn a_cost_above_the_smallest_shard_is_an_error_or_400() {
     assert!(
         layer().route("/search", Route::cost(11)).validated().is_err() && layer().with_cost(10).validated().is_ok()
     );
-    let app = app(layer().with_cost(|_: &Parts| 11));
+    let app = app(layer().with_cost_fn(|_| 11));
     let reply = get(&app, "/").await;
     assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (400, None));
 }

@@ -27,7 +27,7 @@ fn asks(path: &str, tokens: &str) -> Request<Body> {
 #[tokio::test]
 async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
     let ledger = Ledger::default();
-    let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(max_tokens);
+    let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost_fn(max_tokens);
     let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
     let mut statuses = Vec::new();
     for _ in 0..4 {
@@ -44,8 +44,8 @@ async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() 
     let ledger = Ledger::default();
     let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new());
     let limit = RateLimitLayer::new(ledger.limiter(), [tokens(), per_day.clone(), uploads()], one_client())
-        .with_cost_of("tokens", max_tokens)
-        .with_cost_of("uploads", max_tokens)
+        .with_cost_of_fn("tokens", max_tokens)
+        .with_cost_of_fn("uploads", max_tokens)
         .with_settlement(at_end);
     let service = ServiceBuilder::new().layer(limit).service_fn(model);
     let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
@@ -60,7 +60,7 @@ async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() 
 async fn a_fixed_cost_of_zero_is_free() {
     let ledger = Ledger::default();
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
-        .with_cost(max_tokens)
+        .with_cost_fn(max_tokens)
         .route("/list", Route::cost(0));
     let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
     drop(service.oneshot(asks("/list", "7")).await.unwrap());

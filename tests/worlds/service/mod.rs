@@ -108,7 +108,7 @@ impl Site {
         }
         if modes.contains(&Mode::WebLive) {
             let layer = self.replaced.limits().layer(limiter.clone(), HeaderKey::new(CLIENT)?)?;
-            let layer = layer.with_cost(cost_of).with_decision_in_response(true);
+            let layer = layer.with_cost_fn(cost_of).with_decision_in_response(true);
             router = router.merge(routes(&[Mode::WebLive]).layer(layer));
         }
         if modes.contains(&Mode::WebPlans) {
@@ -147,7 +147,7 @@ fn with_routes(layer: Layer, mode: Mode, complete: fn(Route, Mode) -> Route) -> 
     if mode.is_slots() {
         return layer.route(&format!("/{mode}/any"), complete(Route::new(), mode));
     }
-    let layer = layer.route(&format!("/{mode}/any"), complete(Route::cost(cost_of), mode));
+    let layer = layer.route(&format!("/{mode}/any"), complete(Route::new().with_cost_fn(cost_of), mode));
     FIXED
         .into_iter()
         .fold(layer, |layer, cost| layer.route(&format!("/{mode}/{cost}"), complete(Route::cost(cost), mode)))
