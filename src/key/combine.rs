@@ -10,24 +10,7 @@ use super::{
 };
 use crate::error::ConfigError;
 
-/// The return types of a closure that is a [`KeyExtractor`]: a key or a `String`, an option, or a result of either.
-///
-/// **`None` exempts the request from the limit.** If the key is missing, return [`KeyError::missing`]. Observers
-/// receive each exempt request ([`Event::Exemption`](crate::observe::Event::Exemption)).
-///
-/// # Examples
-///
-/// ```
-/// use http::request::Parts;
-/// use tollgate::{Key, KeyExtractor, key::KeyError};
-///
-/// let by_user = |parts: &Parts| -> Result<Key, KeyError> {
-///     let user = parts.headers.get("x-user").ok_or_else(|| KeyError::missing("x-user"))?;
-///     Ok(Key::new(user))
-/// };
-/// # fn assert_extractor(_: impl KeyExtractor) {}
-/// # assert_extractor(by_user);
-/// ```
+/// The return types of a closure that is a [`KeyExtractor`]. Not exported, because nobody implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of \

@@ -8,7 +8,8 @@ use crate::error::ConfigError;
 /// Finds the [`Key`] in a request.
 ///
 /// Implemented by the extractors of this crate, by closures, by tuples of extractors, which return one compound key,
-/// and by `Box<dyn KeyExtractor>`.
+/// and by `Box<dyn KeyExtractor>`. A closure over `&Parts` returns a [`Key`] or a `String`, an `Option` of either, or a
+/// `Result` of these with a [`KeyError`].
 ///
 /// Each key has its own budget. A key made of a value that the client can write at will, such as the path, the query or
 /// an unchecked header, gives the client a new budget for each spelling. Take the key from what the server knows: the
@@ -17,7 +18,8 @@ use crate::error::ConfigError;
 ///
 /// **`None` exempts the request**: the policies of this key do not limit it. Return `None` for requests that should
 /// pass without a limit, never because the key was not found: with `parts.headers.get("x-user").map(..)`, a client that
-/// omits the header has no limit. Return [`KeyError::missing`] for a missing key.
+/// omits the header has no limit. Return [`KeyError::missing`] for a missing key. Observers receive each exempt request
+/// ([`Event::Exemption`](crate::observe::Event::Exemption)).
 ///
 /// # Examples
 ///
@@ -70,8 +72,8 @@ use crate::error::ConfigError;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find a key in a request",
-    label = "expected `PeerIp::new()` or the like, a tuple of them, or a closure `Fn(&Parts) -> impl \
-             IntoExtraction`",
+    label = "expected `PeerIp::new()` or the like, a tuple of them, or a closure `Fn(&Parts) -> Key` (or \
+             an `Option`, or a `Result<_, KeyError>`)",
     note = "if this is a `Result`, add `?`: `HeaderKey::new(\"x-tenant\")?`",
     note = "`ExtensionKey<T>` needs `for<'a> &'a T: Into<Key>`: write `impl From<&T> for Key`"
 )]

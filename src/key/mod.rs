@@ -13,7 +13,7 @@
 //! | [`MatchedPathKey`] | the matched route, all clients together |
 //! | [`GlobalKey`] | all requests together |
 //! | a tuple of extractors | the combination of their keys, for example one budget per client and route |
-//! | a closure `Fn(&Parts) -> ..` | the key that the closure returns, see [`IntoExtraction`] |
+//! | a closure `Fn(&Parts) -> ..` | the key that the closure returns, see [`KeyExtractor`] |
 //!
 //! # Rules
 //!
@@ -85,12 +85,11 @@ mod subject;
 
 pub(crate) use self::error::KeyFault;
 pub use self::{
-    combine::IntoExtraction,
     error::KeyError,
     extension::ExtensionKey,
     extractor::{KeyExtractor, KeyOrigin, OnMissingKey},
     header::{ApiKey, HeaderKey},
-    ip::{ClientIp, IntoPrefixes, PeerIp, PrefixList},
+    ip::{ClientIp, PeerIp, PrefixList},
     missing::MissingKey,
     path::{GlobalKey, MatchedPathKey},
     subject::Key,

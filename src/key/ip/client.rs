@@ -1,12 +1,12 @@
 //! The extractor of the client's address behind proxies.
 
-use std::net::IpAddr;
+use std::{fmt::Display, net::IpAddr};
 
 use http::request::Parts;
 
 use super::{
     grouping::{Address, Grouping},
-    prefixes::{IntoPrefixes, PrefixList},
+    prefixes::{PrefixList, list},
     resolver::{AddressSource, Resolver},
 };
 use crate::{
@@ -169,7 +169,7 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn only_from(self, trusted: impl IntoPrefixes) -> Self {
+    pub fn only_from(self, trusted: impl TryInto<PrefixList, Error: Display>) -> Self {
         self.set(proxies(trusted), |client, trusted| client.resolver.trusted = trusted)
     }
 
@@ -299,8 +299,8 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn exempt(self, prefixes: impl IntoPrefixes) -> Self {
-        self.set(prefixes.into_prefixes(), |client, exempt| client.exempt = exempt)
+    pub fn exempt(self, prefixes: impl TryInto<PrefixList, Error: Display>) -> Self {
+        self.set(list(prefixes), |client, exempt| client.exempt = exempt)
     }
 
     /// Refuses the clients in `prefixes` with 403 ([`KeyError`] with the cause `address_denied`), even if they are
@@ -327,8 +327,8 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn deny(self, prefixes: impl IntoPrefixes) -> Self {
-        self.set(prefixes.into_prefixes(), |client, denied| client.denied = denied)
+    pub fn deny(self, prefixes: impl TryInto<PrefixList, Error: Display>) -> Self {
+        self.set(list(prefixes), |client, denied| client.denied = denied)
     }
 
     /// Compares the denied prefixes with both forms of the address. Trust and exemptions compare one form only, because
@@ -342,8 +342,8 @@ impl ClientIp {
 }
 
 /// Converts the trusted proxies into a list, which must not be empty.
-pub(super) fn proxies(trusted: impl IntoPrefixes) -> Result<PrefixList, ConfigError> {
-    let trusted = trusted.into_prefixes()?;
+pub(super) fn proxies(trusted: impl TryInto<PrefixList, Error: Display>) -> Result<PrefixList, ConfigError> {
+    let trusted = list(trusted)?;
     if trusted.is_empty() {
         return Err(ConfigError::new(
             "the list of trusted proxies is empty, so the header would be ignored and each proxy would be charged \

@@ -1,8 +1,10 @@
 //! The constructors of [`ClientIp`], one for each header.
 
+use std::fmt::Display;
+
 use super::{
     client::{ClientIp, proxies},
-    prefixes::{IntoPrefixes, PrefixList},
+    prefixes::PrefixList,
     resolver::AddressSource,
 };
 use crate::{error::ConfigError, key::header::header_name};
@@ -44,7 +46,7 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn x_forwarded_for(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+    pub fn x_forwarded_for(trusted: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
         Ok(Self::new(AddressSource::XForwardedFor, proxies(trusted)?))
     }
 
@@ -93,7 +95,7 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn forwarded(trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+    pub fn forwarded(trusted: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
         Ok(Self::new(AddressSource::Forwarded, proxies(trusted)?))
     }
 
@@ -145,7 +147,7 @@ impl ClientIp {
     #[doc(alias = "cf_connecting_ip")]
     #[doc(alias = "fly_client_ip")]
     #[doc(alias = "true_client_ip")]
-    pub fn header(name: &str, trusted: impl IntoPrefixes) -> Result<Self, ConfigError> {
+    pub fn header(name: &str, trusted: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
         Ok(Self::new(AddressSource::Single(header_name(name)?), proxies(trusted)?))
     }
 }

@@ -15,5 +15,5 @@ mod x_forwarded_for;
 pub use self::{
     client::ClientIp,
     peer::PeerIp,
-    prefixes::{IntoPrefixes, PrefixList},
+    prefixes::PrefixList,
 };

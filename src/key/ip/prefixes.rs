@@ -1,6 +1,6 @@
 //! Sets of addresses, written as prefixes.
 
-use std::net::IpAddr;
+use std::{fmt::Display, net::IpAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -46,7 +46,8 @@ pub struct PrefixList {
 }
 
 impl PrefixList {
-    /// Creates the set from an array, a `Vec` or a slice of texts or addresses, or from one text with commas.
+    /// Creates the set from an array, a `Vec` or a slice of texts or addresses, or from one text with commas, as an
+    /// environment variable may have. Each function that takes prefixes takes the same, or a set.
     ///
     /// # Errors
     ///
@@ -56,17 +57,21 @@ impl PrefixList {
     /// # Examples
     ///
     /// ```
+    /// use std::net::IpAddr;
     /// use tollgate::key::PrefixList;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let office = PrefixList::new("198.51.100.0/24, 2001:db8:17::/48")?;
     /// assert!(office.contains("198.51.100.9".parse()?));
     /// assert!(!office.contains("203.0.113.7".parse()?));
+    ///
+    /// let from_addresses = PrefixList::new(vec!["192.0.2.1".parse::<IpAddr>()?])?;
+    /// # let _ = from_addresses;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(prefixes: impl IntoPrefixes) -> Result<Self, ConfigError> {
-        prefixes.into_prefixes()
+    pub fn new(prefixes: impl TryInto<Self, Error: Display>) -> Result<Self, ConfigError> {
+        list(prefixes)
     }
 
     /// Adds `prefixes` to the set.
@@ -74,9 +79,8 @@ impl PrefixList {
     /// The errors of [`new`](Self::new) are mistakes of the set, which [`validated`](Self::validated) returns. A
     /// mistake of a set is one of each [`ClientIp`](crate::ClientIp) that gets the set. The set itself lacks `prefixes`
     /// then.
-    pub fn and(mut self, prefixes: impl IntoPrefixes) -> Self {
-        let both = prefixes.into_prefixes();
-        let both = both.and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
+    pub fn and(mut self, prefixes: impl TryInto<Self, Error: Display>) -> Self {
+        let both = list(prefixes).and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
         match self.mistake.keep(both) {
             Some(both) => Self { mistake: self.mistake, ..both },
             None => self,
@@ -207,66 +211,50 @@ fn embedded_ipv4(net: IpNet) -> Option<Ipv4Net> {
     Ipv4Net::new(address, length).ok()
 }
 
-/// Types that convert into a [`PrefixList`].
-///
-/// A text contains prefixes with commas between them, as an environment variable may. An empty text converts into an
-/// empty list.
-///
-/// # Examples
-///
-/// ```
-/// use std::net::IpAddr;
-/// use tollgate::key::PrefixList;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let from_text = PrefixList::new("10.0.0.0/8, fd00::/8")?;
-/// let from_addresses = PrefixList::new(vec!["192.0.2.1".parse::<IpAddr>()?])?;
-/// # let _ = (from_text, from_addresses);
-/// # Ok(())
-/// # }
-/// ```
-pub trait IntoPrefixes {
-    /// Converts the value into a list.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`PrefixList::new`].
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError>;
+/// Converts what a caller lists. A list of its own may have a mistake.
+pub(super) fn list(prefixes: impl TryInto<PrefixList, Error: Display>) -> Result<PrefixList, ConfigError> {
+    let list = prefixes.try_into().map_err(|mistake| ConfigError::new(mistake.to_string()))?;
+    list.validated()
 }
 
-impl IntoPrefixes for PrefixList {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        self.validated()
+/// Prefixes with commas between them, as an environment variable may have. An empty text converts into an empty list.
+impl TryFrom<&str> for PrefixList {
+    type Error = ConfigError;
+
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_all(text.split(',').filter(|text| !text.trim().is_empty()))
     }
 }
 
-impl IntoPrefixes for &str {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse_all(self.split(',').filter(|text| !text.trim().is_empty()))
+impl TryFrom<String> for PrefixList {
+    type Error = ConfigError;
+
+    fn try_from(text: String) -> Result<Self, ConfigError> {
+        text.as_str().try_into()
     }
 }
 
-impl IntoPrefixes for String {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        self.as_str().into_prefixes()
+impl<T: ToString, const N: usize> TryFrom<[T; N]> for PrefixList {
+    type Error = ConfigError;
+
+    fn try_from(prefixes: [T; N]) -> Result<Self, ConfigError> {
+        Self::parse_all(prefixes)
     }
 }
 
-impl<T: ToString, const N: usize> IntoPrefixes for [T; N] {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse_all(self)
+impl<T: ToString> TryFrom<Vec<T>> for PrefixList {
+    type Error = ConfigError;
+
+    fn try_from(prefixes: Vec<T>) -> Result<Self, ConfigError> {
+        Self::parse_all(prefixes)
     }
 }
 
-impl<T: ToString> IntoPrefixes for Vec<T> {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse_all(self)
-    }
-}
+impl<T: ToString> TryFrom<&[T]> for PrefixList {
+    type Error = ConfigError;
 
-impl<T: ToString> IntoPrefixes for &[T] {
-    fn into_prefixes(self) -> Result<PrefixList, ConfigError> {
-        PrefixList::parse_all(self.iter().map(T::to_string))
+    fn try_from(prefixes: &[T]) -> Result<Self, ConfigError> {
+        Self::parse_all(prefixes.iter().map(T::to_string))
     }
 }
 

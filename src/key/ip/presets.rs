@@ -1,12 +1,10 @@
 //! Presets of [`ClientIp`] for common deployments, each with its assumptions.
 
+use std::fmt::Display;
+
 use http::HeaderName;
 
-use super::{
-    client::ClientIp,
-    prefixes::{IntoPrefixes, PrefixList},
-    resolver::AddressSource,
-};
+use super::{client::ClientIp, prefixes::PrefixList, resolver::AddressSource};
 use crate::error::ConfigError;
 
 impl ClientIp {
@@ -37,7 +35,7 @@ impl ClientIp {
     /// # }
     /// ```
     #[doc(alias = "behind_nginx")]
-    pub fn behind_load_balancer(balancer: impl IntoPrefixes) -> Result<Self, ConfigError> {
+    pub fn behind_load_balancer(balancer: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
         Self::with_hops(AddressSource::XForwardedFor, 1)?.only_from(balancer).validated()
     }
 
@@ -154,7 +152,7 @@ impl PrefixList {
 
 /// Creates the list of prefixes that are fixed in this file.
 fn fixed(prefixes: &[&str]) -> PrefixList {
-    prefixes.into_prefixes().expect("the prefixes of this file are well-formed")
+    PrefixList::new(prefixes).expect("the prefixes of this file are well-formed")
 }
 
 #[cfg(test)]
