@@ -1,7 +1,7 @@
 //! How a look-up ended, and whether its plan can be used.
 
 use super::{
-    plan::{Form, Plan},
+    plan::Form,
     source::Found,
 };
 use crate::{check::Check, error::ConfigError, observe::PlanOutcome, policy::Policies};
@@ -16,16 +16,16 @@ pub(super) enum Answer {
 
 impl Answer {
     /// The outcome, the plan if the source has answered, and what is wrong otherwise.
-    pub(super) fn judge(self, default: &Plan) -> (PlanOutcome, Option<Plan>, Option<String>) {
+    pub(super) fn judge(self, default: &Form) -> (PlanOutcome, Option<Form>, Option<String>) {
         match self {
             Self::Source(Ok(None)) => (PlanOutcome::NoPlan, Some(default.clone()), None),
-            Self::Source(Ok(Some(Plan(Form::Policies(plan))))) => match usable(plan) {
-                Ok(plan) => (PlanOutcome::Found, Some(Plan::of(plan)), None),
+            Self::Source(Ok(Some(Form::Policies(plan)))) => match usable(plan) {
+                Ok(plan) => (PlanOutcome::Found, Some(Form::Policies(plan)), None),
                 Err(error) => (PlanOutcome::Invalid, None, Some(error.to_string())),
             },
             // Plans of limits have a default plan with a name.
             #[cfg(feature = "serde")]
-            Self::Source(Ok(Some(plan @ Plan(Form::Named(_))))) => match default.0 {
+            Self::Source(Ok(Some(plan @ Form::Named(_)))) => match default {
                 Form::Named(_) => (PlanOutcome::Found, Some(plan), None),
                 Form::Policies(_) => (PlanOutcome::Invalid, None, Some(without_limits().to_string())),
             },

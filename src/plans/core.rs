@@ -13,7 +13,7 @@ use super::{
     entry::{Entry, Standing},
     in_flight::{Admission, InFlight, Mark},
     lookup::{self, Ticket},
-    plan::Plan,
+    plan::Form,
     settings::Settings,
     source::AnySource,
 };
@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct Core {
     pub(super) source: Arc<dyn AnySource>,
     /// The default plan.
-    pub(super) default: Plan,
+    pub(super) default: Form,
     /// Finds plans by name; `None` if all plans are policies.
     #[cfg(feature = "serde")]
     pub(super) names: Option<Arc<Names>>,
@@ -57,7 +57,7 @@ impl Known {
 impl Core {
     /// The plan of a key, without waiting. Starts a look-up if one is due.
     #[inline]
-    pub(super) fn get(self: &Arc<Self>, key: &Key) -> Plan {
+    pub(super) fn get(self: &Arc<Self>, key: &Key) -> Form {
         let now_us = self.settings.clock.now_us();
         let standing = self.known.answers.get(key).map_or(Standing::UNKNOWN, |entry| entry.standing(now_us));
         match standing {
@@ -67,7 +67,7 @@ impl Core {
     }
 
     #[cold]
-    fn without_current_plan(self: &Arc<Self>, key: &Key, mut standing: Standing, now_us: u64) -> Plan {
+    fn without_current_plan(self: &Arc<Self>, key: &Key, mut standing: Standing, now_us: u64) -> Form {
         if standing.is_look_up_due {
             standing = self.start_look_up(key, standing, now_us);
         }
@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// Stores a plan that the service has learnt by itself.
-    pub(super) fn insert(&self, key: Key, plan: Plan) {
+    pub(super) fn insert(&self, key: Key, plan: Form) {
         let entry = Entry::found(plan, self.settings.clock.now_us(), &self.settings.lifetimes);
         let mut marks = self.known.in_flight.lock();
         let mark = marks.cancel(&key);

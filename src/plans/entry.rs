@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::plan::Plan;
+use super::plan::Form;
 use crate::{clock::micros, observe::PlanFallbackCause};
 
 /// How long answers are used.
@@ -26,7 +26,7 @@ impl Lifetimes {
 #[derive(Clone)]
 pub(super) struct Entry {
     /// The latest plan, and when it becomes too old to be used; `None` before the first answer.
-    plan: Option<(Plan, u64)>,
+    plan: Option<(Form, u64)>,
     look_up_at_us: u64,
     has_failed: bool,
 }
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 /// What a request gets at an instant.
 pub(super) struct Standing {
     /// The plan that applies; `None` for the default plan.
-    pub(super) plan: Option<Plan>,
+    pub(super) plan: Option<Form>,
     /// Why an old plan or the default plan applies; `None` for a current plan.
     pub(super) cause: Option<PlanFallbackCause>,
     pub(super) is_look_up_due: bool,
@@ -51,7 +51,7 @@ impl Entry {
     pub(super) const FORGOTTEN: Self = Self { plan: None, look_up_at_us: 0, has_failed: false };
 
     /// The source has answered with `plan` at `now_us`.
-    pub(super) fn found(plan: Plan, now_us: u64, lifetimes: &Lifetimes) -> Self {
+    pub(super) fn found(plan: Form, now_us: u64, lifetimes: &Lifetimes) -> Self {
         let look_up_at_us = now_us.saturating_add(micros(lifetimes.ttl));
         let use_until_us = look_up_at_us.saturating_add(micros(lifetimes.stale));
         Self { plan: Some((plan, use_until_us)), look_up_at_us, has_failed: false }

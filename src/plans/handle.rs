@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::{
     answer::usable,
     core::{Core, Known},
-    plan::{Form, IntoPlan, Plan},
+    plan::{Form, Plan},
     settings::Settings,
     source::PlanSource,
 };
@@ -68,7 +68,7 @@ impl Plans {
     /// # }
     /// ```
     pub fn new(source: impl PlanSource, default: impl IntoPolicies) -> Result<Self, ConfigError> {
-        let default = Plan::of(usable(default.into_policies())?);
+        let default = Form::Policies(usable(default.into_policies())?);
         #[cfg(feature = "serde")]
         return Ok(Self::create(source, default, None));
         #[cfg(not(feature = "serde"))]
@@ -78,7 +78,7 @@ impl Plans {
     /// Plans with the default settings. `default` is checked.
     pub(super) fn create(
         source: impl PlanSource,
-        default: Plan,
+        default: Form,
         #[cfg(feature = "serde")] names: Option<Arc<Names>>,
     ) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Plans {
 
     /// The policies of a plan.
     #[inline]
-    fn policies_of(&self, plan: Plan) -> Policies {
-        match plan.0 {
+    fn policies_of(&self, plan: Form) -> Policies {
+        match plan {
             Form::Policies(policies) => policies,
             #[cfg(feature = "serde")]
             Form::Named(name) => {
@@ -182,14 +182,15 @@ impl Plans {
     ///
     /// [`ConfigError`] if the plan has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
     /// one name, or too many policies, or if it is the name of a policy that the limits do not have.
-    pub fn insert(&self, key: impl Into<Key>, plan: impl IntoPlan) -> Result<(), ConfigError> {
-        let plan = match plan.into_plan() {
+    pub fn insert(&self, key: impl Into<Key>, plan: impl Into<Plan>) -> Result<(), ConfigError> {
+        let Plan(plan) = plan.into();
+        let plan = match plan {
             None => self.core.default.clone(),
-            Some(Plan(Form::Policies(policies))) => Plan::of(usable(policies)?),
+            Some(Form::Policies(policies)) => Form::Policies(usable(policies)?),
             #[cfg(feature = "serde")]
-            Some(Plan(Form::Named(name))) => {
+            Some(Form::Named(name)) => {
                 self.core.names.as_ref().ok_or_else(without_limits)?.require(&name)?;
-                Plan(Form::Named(name))
+                Form::Named(name)
             }
         };
         self.core.insert(key.into(), plan);

@@ -105,6 +105,6 @@ mod source;
 
 pub use self::{
     handle::Plans,
-    plan::{IntoPlan, Plan},
+    plan::Plan,
     source::PlanSource,
 };

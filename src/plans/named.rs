@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{handle::Plans, names::Names, plan::Plan, source::PlanSource};
+use super::{handle::Plans, names::Names, plan::Form, source::PlanSource};
 use crate::{error::ConfigError, live::LiveLimits, policy::Policy};
 
 impl Plans {
@@ -52,7 +52,7 @@ impl Plans {
     /// ```
     pub fn of_limits(limits: &LiveLimits, source: impl PlanSource, default: &str) -> Result<Self, ConfigError> {
         let names = Names::new(limits.clone(), default)?;
-        Ok(Self::create(source, Plan::named(default), Some(Arc::new(names))))
+        Ok(Self::create(source, Form::Named(default.into()), Some(Arc::new(names))))
     }
 
     /// Counts all plans under one name, in place of the names of their policies. Units that an account has spent under

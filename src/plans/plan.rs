@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::policy::{IntoPolicies, Policies};
 
-/// The plan of a key, as a [`PlanSource`](super::PlanSource) answers: policies, or the name of a policy of live limits.
+/// What a [`PlanSource`](super::PlanSource) answers: one policy, several policies, the name of a policy in the limits of
+/// `Plans::of_limits`, or an `Option` of these. With `None` the key has no plan of its own, and the default plan
+/// applies. The case of a name is ignored.
 ///
-/// Most sources return one of the two, and need no `Plan`: a [`Policy`](crate::Policy) or a `String` converts by
-/// itself. A source that returns either of them returns a `Plan`.
+/// All of these convert into a `Plan`, so most sources return one of them. A source that returns several of them
+/// returns a `Plan`.
 #[cfg_attr(
     feature = "serde",
     doc = r#"
@@ -21,16 +23,17 @@ use tollgate::{Policy, plans::Plan};
 
 fn plan(name: String, own_limit: Option<u32>) -> Result<Plan, tollgate::ConfigError> {
     Ok(match own_limit {
-        Some(limit) => Plan::of(Policy::per_minute("enterprise", limit)?),
-        None => Plan::named(name),
+        Some(limit) => Policy::per_minute("enterprise", limit)?.into(),
+        None => name.into(),
     })
 }
 ```
 "#
 )]
 #[derive(Clone, Debug)]
-pub struct Plan(pub(super) Form);
+pub struct Plan(pub(super) Option<Form>);
 
+/// A plan of a key's own, or the default plan.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     Policies(Policies),
@@ -38,81 +41,31 @@ pub(super) enum Form {
     Named(Arc<str>),
 }
 
-impl Plan {
-    /// Creates the plan of these policies.
-    pub fn of(policies: impl IntoPolicies) -> Self {
-        Self(Form::Policies(policies.into_policies()))
-    }
-
-    /// Creates the plan of the policy with this name in the limits of
-    /// [`Plans::of_limits`](super::Plans::of_limits). The case of the name is ignored.
-    #[cfg(feature = "serde")]
-    pub fn named(name: impl Into<String>) -> Self {
-        Self(Form::Named(name.into().into()))
+impl<P: IntoPolicies> From<P> for Plan {
+    fn from(policies: P) -> Self {
+        Self(Some(Form::Policies(policies.into_policies())))
     }
 }
 
-/// The answer of a [`PlanSource`](super::PlanSource): one policy, several policies, the name of a policy of live
-/// limits, a [`Plan`], or an `Option` of these. With `None` the key has no plan of its own, and the default plan
-/// applies.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a plan",
-    label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>`, the name of a policy, or an `Option` of one of these",
-    note = "names of policies need `Plans::of_limits`, and feature `serde`"
-)]
-pub trait IntoPlan {
-    /// Converts into a plan; `None` stands for the default plan.
-    fn into_plan(self) -> Option<Plan>;
-}
-
-impl<P: IntoPolicies> IntoPlan for P {
-    fn into_plan(self) -> Option<Plan> {
-        Some(Plan::of(self))
+/// `None` is the default plan.
+impl<P: Into<Plan>> From<Option<P>> for Plan {
+    fn from(plan: Option<P>) -> Self {
+        plan.map_or(Self(None), Into::into)
     }
 }
 
-impl<P: IntoPolicies> IntoPlan for Option<P> {
-    fn into_plan(self) -> Option<Plan> {
-        self.map(Plan::of)
-    }
-}
-
-impl IntoPlan for Plan {
-    fn into_plan(self) -> Option<Plan> {
-        Some(self)
-    }
-}
-
-impl IntoPlan for Option<Plan> {
-    fn into_plan(self) -> Option<Plan> {
-        self
-    }
-}
-
+/// The name of a policy.
 #[cfg(feature = "serde")]
-impl IntoPlan for String {
-    fn into_plan(self) -> Option<Plan> {
-        Some(Plan::named(self))
+impl From<String> for Plan {
+    fn from(name: String) -> Self {
+        Self(Some(Form::Named(name.into())))
     }
 }
 
+/// The name of a policy.
 #[cfg(feature = "serde")]
-impl IntoPlan for Option<String> {
-    fn into_plan(self) -> Option<Plan> {
-        self.map(Plan::named)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl IntoPlan for &str {
-    fn into_plan(self) -> Option<Plan> {
-        Some(Plan::named(self))
-    }
-}
-
-#[cfg(feature = "serde")]
-impl IntoPlan for Option<&str> {
-    fn into_plan(self) -> Option<Plan> {
-        self.map(Plan::named)
+impl From<&str> for Plan {
+    fn from(name: &str) -> Self {
+        Self(Some(Form::Named(name.into())))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::plan::{IntoPlan, Plan};
+use super::plan::{Form, Plan};
 use crate::key::Key;
 
 /// Looks the plan of a key up: in a database, a billing service or a file. [`Plans`](super::Plans) caches the answers.
@@ -42,13 +42,13 @@ use crate::key::Key;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a source of plans",
-    label = "expected a `PlanSource` or a closure `Fn(Key) -> impl Future<Output = Result<impl IntoPlan, E>> + Send`",
+    label = "expected a `PlanSource` or a closure `Fn(Key) -> impl Future<Output = Result<impl Into<Plan>, E>> + Send`",
     note = "a closure takes the `Key` by value, and its future may not borrow from the closure: clone what it uses"
 )]
 pub trait PlanSource: Send + Sync + 'static {
     /// The plan of a key: a [`Policy`](crate::Policy), an array or `Vec` of them, the name of a policy for
     /// [`Plans::of_limits`](super::Plans::of_limits), or an `Option` of these.
-    type Plan: IntoPlan;
+    type Plan: Into<Plan>;
 
     /// Why a look-up failed. Its `Display` appears in logs, so it must not contain the key.
     type Error: fmt::Display;
@@ -61,7 +61,7 @@ impl<F, L, P, E> PlanSource for F
 where
     F: Fn(Key) -> L + Send + Sync + 'static,
     L: Future<Output = Result<P, E>> + Send,
-    P: IntoPlan,
+    P: Into<Plan>,
     E: fmt::Display,
 {
     type Plan = P;
@@ -73,7 +73,7 @@ where
 }
 
 /// The answer of a look-up, or the text of its error.
-pub(super) type Found = Result<Option<Plan>, String>;
+pub(super) type Found = Result<Option<Form>, String>;
 
 /// A look-up that has not been polled yet, or is on its way.
 pub(super) type LookUp = Pin<Box<dyn Future<Output = Found> + Send>>;
@@ -87,6 +87,6 @@ pub(super) trait AnySource: Send + Sync {
 
 impl<S: PlanSource> AnySource for S {
     fn look_up(self: Arc<Self>, key: Key) -> LookUp {
-        Box::pin(async move { self.plan(&key).await.map(IntoPlan::into_plan).map_err(|error| error.to_string()) })
+        Box::pin(async move { self.plan(&key).await.map(|plan| Into::<Plan>::into(plan).0).map_err(|error| error.to_string()) })
     }
 }

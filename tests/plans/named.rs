@@ -141,8 +141,8 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
     let live = LiveLimits::new(with_paid(100));
     let source = |key: Key| async move {
         Ok::<_, ConfigError>(match key.encoded() {
-            b"17" => Some(Plan::of(Policy::per_minute("own", 7)?)),
-            b"18" => Some(Plan::named("paid")),
+            b"17" => Some(Plan::from(Policy::per_minute("own", 7)?)),
+            b"18" => Some(Plan::from("paid")),
             _ => None,
         })
     };
