@@ -1,5 +1,10 @@
 //! Verdicts: what a store returns for a check.
 
+use std::{
+    ops::{Deref, DerefMut},
+    slice,
+};
+
 use smallvec::SmallVec;
 
 use crate::{
@@ -19,14 +24,18 @@ pub struct Verdict {
     /// The time of the judgement by the store's clock, in microseconds since the Unix epoch.
     pub time_us: u64,
     /// One outcome per charge, in the check's order.
-    pub outcomes: SmallVec<[Outcome; 1]>,
+    pub outcomes: Outcomes,
 }
+
+/// The outcomes of the charges of a check, in the check's order: a slice, collected from an iterator.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcomes(pub(crate) SmallVec<[Outcome; 1]>);
 
 impl Verdict {
     /// The verdict of a store on a check of one charge under `policy`.
     #[inline]
     pub(crate) fn of_one(outcome: Outcome, policy: &Policy, time_us: u64) -> Self {
-        let outcomes = SmallVec::from_buf([outcome]);
+        let outcomes = Outcomes::of_one(outcome);
         Self { allowed: outcome.fits || policy.is_shadow(), source: Source::Store, time_us, outcomes }
     }
 
@@ -52,6 +61,62 @@ pub struct Outcome {
     pub reset_us: u64,
     /// Time until a [ban](crate::Policy::ban_after) ends; 0 without a ban. Nothing is available during a ban.
     pub ban_us: u64,
+}
+
+impl Outcomes {
+    #[inline]
+    pub(crate) fn of_one(outcome: Outcome) -> Self {
+        Self(SmallVec::from_buf([outcome]))
+    }
+}
+
+impl Deref for Outcomes {
+    type Target = [Outcome];
+
+    #[inline]
+    fn deref(&self) -> &[Outcome] {
+        &self.0
+    }
+}
+
+impl DerefMut for Outcomes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Outcome] {
+        &mut self.0
+    }
+}
+
+impl FromIterator<Outcome> for Outcomes {
+    #[inline]
+    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
+        Self(outcomes.into_iter().collect())
+    }
+}
+
+impl Extend<Outcome> for Outcomes {
+    fn extend<I: IntoIterator<Item = Outcome>>(&mut self, outcomes: I) {
+        self.0.extend(outcomes);
+    }
+}
+
+impl<'a> IntoIterator for &'a Outcomes {
+    type Item = &'a Outcome;
+    type IntoIter = slice::Iter<'a, Outcome>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Outcomes {
+    type Item = &'a mut Outcome;
+    type IntoIter = slice::IterMut<'a, Outcome>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
 }
 
 /// Where a [`Decision`](crate::Decision) comes from.

@@ -228,5 +228,5 @@ pub use self::{
 pub use crate::{
     check::{Charge, Check},
     hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
-    verdict::{Outcome, Verdict},
+    verdict::{Outcome, Outcomes, Verdict},
 };

@@ -5,14 +5,13 @@ use std::{
     task::Poll,
 };
 
-use smallvec::SmallVec;
 
 use crate::{
     check::{Charge, Check},
     error::Error,
     key::Key,
     policy::Policy,
-    verdict::{Outcome, Verdict},
+    verdict::{Outcome, Outcomes, Verdict},
 };
 
 /// The check of a peek: the charges of all shards.
@@ -29,7 +28,7 @@ pub(super) fn merge(check: &Check, verdict: Verdict) -> Verdict {
         shards = others;
         own.iter().copied().reduce(merge_two)
     });
-    let outcomes: SmallVec<[Outcome; 1]> = merged.collect();
+    let outcomes: Outcomes = merged.collect();
     Verdict { outcomes, ..verdict }
 }
 

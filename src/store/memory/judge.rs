@@ -22,7 +22,7 @@ use crate::{
             when_full::WhenFull,
         },
     },
-    verdict::{Outcome, Source, Verdict},
+    verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
 /// Why a key without a count cannot be changed by hand.
@@ -237,7 +237,7 @@ impl Table {
         } else if counts.iter().any(|counted| !counted.charged.policy.is_ban() && !counted.has_own_place()) {
             self.fullness.warn();
         }
-        Verdict { allowed, source: Source::Store, time_us: now, outcomes }
+        Verdict { allowed, source: Source::Store, time_us: now, outcomes: Outcomes(outcomes) }
     }
 
     /// Whether a new key gets its own place and cannot have charged a shared bucket.

@@ -36,7 +36,8 @@ async fn a_store_that_charges_only_the_first_of_several_charges() {
         let first = check.charges().first().unwrap().clone();
         let mut verdict = store.judge(&Check::new(first.key, &first.policy, first.cost));
         for charge in &check.charges()[1..] {
-            verdict.outcomes.extend(store.judge(&Check::new(charge.key.clone(), &charge.policy, 0)).outcomes);
+            let peek = store.judge(&Check::new(charge.key.clone(), &charge.policy, 0));
+            verdict.outcomes.extend(peek.outcomes.iter().copied());
         }
         ready(verdict)
     })
@@ -52,7 +53,7 @@ async fn a_store_that_commits_each_charge_by_itself() {
             match &mut whole {
                 Some(whole) => {
                     whole.allowed &= verdict.allowed;
-                    whole.outcomes.extend(verdict.outcomes);
+                    whole.outcomes.extend(verdict.outcomes.iter().copied());
                 }
                 None => whole = Some(verdict),
             }
@@ -100,7 +101,7 @@ async fn a_store_that_gives_all_policies_of_a_key_one_count() {
             (charge.key.clone(), one.with_algorithm(charge.policy.algorithm()), charge.cost)
         }));
         let (outcome, charges) = (verdict.outcomes[0], check.charges().len());
-        verdict.outcomes.resize(charges, outcome);
+        verdict.outcomes = std::iter::repeat_n(outcome, charges).collect();
         ready(verdict)
     })
     .await;

@@ -30,7 +30,7 @@ use crate::{
     error::Error,
     hold::{HoldChange, HoldId},
     store::ban,
-    verdict::{Outcome, Source, Verdict},
+    verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
 /// One charge of a check, each of whose keys is asked alone.
@@ -81,7 +81,7 @@ impl KeyByKey {
     /// The verdict with another outcome.
     fn verdict(&self, outcome: Outcome, time_us: u64) -> Verdict {
         let allowed = outcome.fits || self.charge().policy.is_shadow();
-        Verdict { allowed, source: Source::Store, time_us, outcomes: smallvec![outcome] }
+        Verdict { allowed, source: Source::Store, time_us, outcomes: Outcomes::of_one(outcome) }
     }
 
     async fn with_ban(&self, then: Then) -> Result<Verdict, Error> {

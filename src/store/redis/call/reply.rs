@@ -1,7 +1,6 @@
 //! The reply of the script. `lua/FORMAT.md` describes its format.
 
 use redis::Value;
-use smallvec::SmallVec;
 
 use super::{
     bans,
@@ -16,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind},
     observe::Fingerprint,
     store::ban,
-    verdict::{Outcome, Source, Verdict},
+    verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
 /// The results of one call.
@@ -86,7 +85,7 @@ impl Packed<'_> {
     /// The verdict on a check. Numbers out of range fail the check alone; the outer error is that of the whole reply.
     fn verdict(&mut self, request: &Request) -> Result<Result<Verdict, Error>, Error> {
         self.is_out_of_range = false;
-        let outcomes: SmallVec<_> = request
+        let outcomes: Outcomes = request
             .charges()
             .map(|(charge, _)| {
                 if matches!(request.step, Step::ByHand(_)) {
