@@ -8,22 +8,12 @@ use crate::{key::Key, policy::Policy, runtime::random};
 ///
 /// Two holds of one key and policy have different names, also if different processes make them, so a change that is
 /// sent twice never ends another hold.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::store::HoldId;
-///
-/// assert_ne!(HoldId::random(), HoldId::random());
-/// ```
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct HoldId(NonZeroU64);
 
 impl HoldId {
-    /// Makes a new name.
-    ///
-    /// No client can foresee it.
-    pub fn random() -> Self {
+    /// Makes a new name. No client can foresee it.
+    pub(crate) fn random() -> Self {
         Self(NonZeroU64::new(random::number()).unwrap_or(NonZeroU64::MIN))
     }
 

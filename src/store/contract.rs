@@ -164,7 +164,7 @@ pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 pub enum Answer<T> {
     /// A result that is known without waiting.
     Ready(Result<T, Error>),
-    /// The future of a result.
+    /// The future of a result: `pending.await` is a `Result<T, Error>`.
     Pending(Pending<T>),
 }
 

@@ -216,14 +216,13 @@ pub(crate) mod redis;
 
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
-pub(crate) use self::pending::no_answer;
+pub(crate) use self::pending::{Pending, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{Login, OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{
     contract::{Answer, Store},
     count_change::CountChange,
     memory::{MemoryStore, WhenFull},
-    pending::Pending,
 };
 pub use crate::{
     check::{Charge, Check},

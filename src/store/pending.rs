@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorKind},
 };
 
-/// The future of a store's answer. See [`Answer::pending`](super::Answer::pending).
+/// The future of a store's answer. See [`Answer::pending`](super::Answer::pending). Not exported: a caller awaits it.
 #[must_use = "a pending answer does nothing before it is polled"]
 pub struct Pending<T> {
     future: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,

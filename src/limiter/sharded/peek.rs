@@ -5,7 +5,6 @@ use std::{
     task::Poll,
 };
 
-
 use crate::{
     check::{Charge, Check},
     error::Error,
