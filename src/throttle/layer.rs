@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, StatusCode};
 
 use super::{
-    response::{HttpBody, HttpHead},
+    response::HttpBody,
     settings::Settings,
 };
 use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
@@ -49,7 +49,7 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// # Naming the type
 ///
 /// A layer with one key and a fixed cost is a `ThrottleLayer`. The parameters are the key, the cost, and where a
-/// response has its head. The type of a closure has no name; use a function:
+/// response has its head: `()` for an [`http::Response`]. The type of a closure has no name; use a function:
 ///
 /// ```
 /// use http::Request;
@@ -65,7 +65,7 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// }
 /// ```
 #[must_use]
-pub struct ThrottleLayer<K = Key, C = u32, H = HttpHead> {
+pub struct ThrottleLayer<K = Key, C = u32, H = ()> {
     pub(super) key: Arc<K>,
     pub(super) cost: Arc<C>,
     pub(super) head: Arc<H>,
@@ -81,7 +81,7 @@ impl ThrottleLayer {
     /// [`hold_until_end`](Self::hold_until_end); without it, no call is made.
     pub fn new(limiter: impl Into<Limiter>, policy: Policy, key: impl Into<Key>) -> Self {
         let settings = Arc::new(Settings::new(limiter.into(), policy));
-        Self { key: Arc::new(key.into()), cost: Arc::new(1), head: Arc::new(HttpHead), settings }
+        Self { key: Arc::new(key.into()), cost: Arc::new(1), head: Arc::new(()), settings }
     }
 }
 

@@ -172,7 +172,7 @@ pub use self::{
     body::ThrottledBody,
     future::ThrottleFuture,
     layer::ThrottleLayer,
-    response::{HttpBody, HttpHead},
+    response::HttpBody,
     service::Throttle,
     throttled::Throttled,
 };

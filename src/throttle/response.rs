@@ -5,8 +5,8 @@ use http_body::Body;
 
 use super::body::{HeldCall, ThrottledBody};
 
-/// Finds the status and the header fields of a response: [`HttpHead`], a closure
-/// `Fn(&Res) -> (StatusCode, &HeaderMap)`, or [`HttpBody`]. Not exported, because nobody implements it.
+/// Finds the status and the header fields of a response: `()`, a closure `Fn(&Res) -> (StatusCode, &HeaderMap)`, or
+/// [`HttpBody`]. Not exported, because nobody implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the status and the fields of a response of type `{Res}`",
     note = "for responses other than `http::Response`, such as those of reqwest, call \
@@ -24,10 +24,7 @@ pub trait ResponseHead<Res> {
 }
 
 /// The head of an [`http::Response`], such as those of hyper and tonic.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HttpHead;
-
-impl<B> ResponseHead<Response<B>> for HttpHead {
+impl<B> ResponseHead<Response<B>> for () {
     type Response = Response<B>;
 
     fn head<'a>(&self, response: &'a Response<B>) -> (StatusCode, &'a HeaderMap) {

@@ -13,7 +13,7 @@ use super::{
     future::ThrottleFuture,
     layer::ThrottleLayer,
     request::{ThrottleCost, ThrottleKey},
-    response::{HttpHead, ResponseHead},
+    response::ResponseHead,
     throttled::BoxError,
     turn::Turns,
     upstream::Upstream,
@@ -29,7 +29,7 @@ use crate::key::Key;
 /// Returns the response of the inner service unchanged, and its errors in a box:
 /// `error.downcast_ref::<reqwest::Error>()`. The error of a call that was not made is
 /// [`Throttled`](super::Throttled).
-pub struct Throttle<S, K = Key, C = u32, H = HttpHead> {
+pub struct Throttle<S, K = Key, C = u32, H = ()> {
     inner: S,
     layer: ThrottleLayer<K, C, H>,
 }

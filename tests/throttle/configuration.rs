@@ -5,7 +5,7 @@ use std::error::Error;
 use http::{HeaderMap, Response, StatusCode};
 use tollgate::{
     ConfigError, Key, Limiter, MemoryStore, ThrottleLayer,
-    throttle::{HttpHead, Throttle, Throttled},
+    throttle::{Throttle, Throttled},
 };
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
@@ -97,7 +97,7 @@ async fn the_types_have_names_and_clones() {
     type CostOf = fn(&EmptyRequest) -> u32;
     struct Client {
         one: Throttle<Upstream>,
-        by_host: Throttle<Upstream, KeyOf, CostOf, HttpHead>,
+        by_host: Throttle<Upstream, KeyOf, CostOf, ()>,
     }
     let client = Client {
         one: layer().layer(Upstream::default()),
