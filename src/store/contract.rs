@@ -42,12 +42,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ban to forget.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
+    /// The store that this one wraps. What this store does not implement itself is then the inner store's: its deadline,
+    /// its breaker, its failure domains, its holds, and whatever this trait gains later.
+    ///
+    /// Defaults to `None`: this store wraps none.
+    fn inner(&self) -> Option<&dyn Store> {
+        None
+    }
+
     /// Tests whether checks can be judged now, for [`Limiter::ready`](crate::Limiter::ready). Must not charge anything.
     ///
     /// The limiter applies neither the [deadline](Self::deadline) nor the [breaker](Self::breaker) to the answer, so
     /// the store has to answer within some seconds by itself. Defaults to `Ok`, for stores that are always ready.
     fn ready(&self) -> Answer<()> {
-        Answer::Ready(Ok(()))
+        self.inner().map_or(Answer::Ready(Ok(())), |inner| inner.ready())
     }
 
     /// How long the limiter waits for a pending answer, not counting time in which the executor did not run. A
@@ -55,7 +63,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to 50 ms: long enough for a busy network, short enough to go unnoticed.
     fn deadline(&self) -> Duration {
-        DEFAULT_DEADLINE
+        self.inner().map_or(DEFAULT_DEADLINE, |inner| inner.deadline())
     }
 
     /// Sets the observer of events inside the store: its calls, and warnings about its setup. `None` removes an earlier
@@ -64,7 +72,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Called when a limiter is created over the store, and whenever the limiter's observers change. The limiter itself
     /// reports decisions, failures and changes of the breaker. Defaults to doing nothing.
     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
-        let _ = observer;
+        if let Some(inner) = self.inner() {
+            inner.set_observer(observer);
+        }
     }
 
     /// The settings of the circuit breaker, which stops the limiter from asking a store that does not answer. Applies
@@ -72,7 +82,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to `None`, no breaker, for stores that cannot be down.
     fn breaker(&self) -> Option<Breaker> {
-        None
+        self.inner().and_then(|inner| inner.breaker())
     }
 
     /// The number of failure domains: parts of the key space that can be down independently, such as the masters of a
@@ -80,7 +90,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to 1.
     fn failure_domains(&self) -> usize {
-        1
+        self.inner().map_or(1, |inner| inner.failure_domains())
     }
 
     /// The failure domain of `key`, counted from 0. A check of several keys asks the breaker of its first key; a
@@ -88,8 +98,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to 0.
     fn failure_domain_of(&self, key: &Key) -> usize {
-        let _ = key;
-        0
+        self.inner().map_or(0, |inner| inner.failure_domain_of(key))
     }
 
     /// The number of instances that share this store, if the store counts them.
@@ -98,7 +107,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to `None`, unknown.
     fn instances(&self) -> Option<u32> {
-        None
+        self.inner().and_then(|inner| inner.instances())
     }
 
     /// Whether the store has holds: it makes a hold of each charge with a name
@@ -108,7 +117,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Defaults to `false`. [`Limiter::hold`](crate::Limiter::hold) is then an error, and the store gets only plain
     /// charges.
     fn has_holds(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.has_holds())
     }
 
     /// Changes a hold: settles it, or moves its end. The answer says whether the hold was still open; a hold that has
@@ -116,8 +125,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to an error, for stores without holds.
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
-        let _ = (hold, change);
-        Answer::Ready(Err(ConfigError::store_without_holds().into()))
+        match self.inner() {
+            Some(inner) => inner.change_hold(hold, change),
+            None => Answer::Ready(Err(ConfigError::store_without_holds().into())),
+        }
     }
 
     /// Changes the count of `key` under `policy` by hand, for [`Limiter::ban`](crate::Limiter::ban) and the methods
@@ -137,7 +148,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Defaults to an error, for stores without such changes.
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
-        let _ = (key, policy, change);
+        if let Some(inner) = self.inner() {
+            return inner.change_count(key, policy, change);
+        }
         let message = "the store cannot ban a key or change its units by hand; use a `MemoryStore` or a `RedisStore`, \
                        or implement `Store::change_count`";
         Answer::Ready(Err(ConfigError::new(message).into()))

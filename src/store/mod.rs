@@ -126,16 +126,11 @@
 //!
 //! # A store around another store
 //!
-//! A wrapper delegates every method, also those with defaults, because the deadline, the breaker and the failure
-//! domains are the inner store's.
+//! A wrapper names its [inner](Store::inner) store. The deadline, the breaker, the failure domains and all else that
+//! the wrapper does not implement are then the inner store's.
 //!
 //! ```
-//! use std::{sync::Arc, time::Duration};
-//!
-//! use tollgate::{
-//!     Key, Limiter, MemoryStore, Policy, failure::Breaker, observe::Observer,
-//!     store::{Answer, Check, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
-//! };
+//! use tollgate::{Key, Limiter, MemoryStore, Policy, store::{Answer, Check, Store, Verdict}};
 //!
 //! /// Prints every check before it is judged.
 //! #[derive(Debug)]
@@ -153,51 +148,18 @@
 //!         self.0.reset(key, policy)
 //!     }
 //!
-//!     fn ready(&self) -> Answer<()> {
-//!         self.0.ready()
-//!     }
-//!
-//!     fn deadline(&self) -> Duration {
-//!         self.0.deadline()
-//!     }
-//!
-//!     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
-//!         self.0.set_observer(observer);
-//!     }
-//!
-//!     fn breaker(&self) -> Option<Breaker> {
-//!         self.0.breaker()
-//!     }
-//!
-//!     fn failure_domains(&self) -> usize {
-//!         self.0.failure_domains()
-//!     }
-//!
-//!     fn failure_domain_of(&self, key: &Key) -> usize {
-//!         self.0.failure_domain_of(key)
-//!     }
-//!
-//!     fn instances(&self) -> Option<u32> {
-//!         self.0.instances()
-//!     }
-//!
-//!     fn has_holds(&self) -> bool {
-//!         self.0.has_holds()
-//!     }
-//!
-//!     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
-//!         self.0.change_hold(hold, change)
-//!     }
-//!
-//!     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
-//!         self.0.change_count(key, policy, change)
+//!     fn inner(&self) -> Option<&dyn Store> {
+//!         Some(&self.0)
 //!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::new(Printing(MemoryStore::new()));
-//! assert!(limiter.check("alice", &Policy::per_day("exports", 2)?, 1).await?.is_allowed());
+//! let policy = Policy::per_day("exports", 2)?;
+//! assert!(limiter.check("alice", &policy, 1).await?.is_allowed());
+//! limiter.record("alice", &policy, 1).await?; // a change that the inner store makes
+//! assert!(!limiter.check("alice", &policy, 1).await?.is_allowed());
 //! # Ok(())
 //! # }
 //! ```

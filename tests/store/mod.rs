@@ -4,3 +4,4 @@ mod full;
 mod memory;
 mod mistakes;
 mod redis_urls;
+mod wrapper;
