@@ -1,9 +1,6 @@
 //! How a look-up ended, and whether its plan can be used.
 
-use super::{
-    plan::Form,
-    source::Found,
-};
+use super::{plan::Form, source::Found};
 use crate::{check::Check, error::ConfigError, observe::PlanOutcome, policy::Policies};
 
 /// How a look-up ended.

@@ -103,8 +103,4 @@ mod setters;
 mod settings;
 mod source;
 
-pub use self::{
-    handle::Plans,
-    plan::Plan,
-    source::PlanSource,
-};
+pub use self::{handle::Plans, plan::Plan, source::PlanSource};

@@ -87,6 +87,8 @@ pub(super) trait AnySource: Send + Sync {
 
 impl<S: PlanSource> AnySource for S {
     fn look_up(self: Arc<Self>, key: Key) -> LookUp {
-        Box::pin(async move { self.plan(&key).await.map(|plan| Into::<Plan>::into(plan).0).map_err(|error| error.to_string()) })
+        Box::pin(async move {
+            self.plan(&key).await.map(|plan| Into::<Plan>::into(plan).0).map_err(|error| error.to_string())
+        })
     }
 }

@@ -159,9 +159,7 @@ impl ProblemJson {
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
         let (status, document) = match denial.decision() {
-            Some(decision) => {
-                (self.quota_status(), self.spent(decision.violated().map(|policy| policy.policy.name())))
-            }
+            Some(decision) => (self.quota_status(), self.spent(decision.violated().map(|policy| policy.policy.name()))),
             None => (denial.status(), blank(denial.status(), denial.detail().as_deref())),
         };
         respond(parts, status, HeaderValue::from_static("application/problem+json"), &document)

@@ -4,10 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 
-use super::{
-    response::HttpBody,
-    settings::Settings,
-};
+use super::{response::HttpBody, settings::Settings};
 use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limiter, policy::Policy};
 
 /// Layer for outbound clients: a call waits until it fits a policy, and until the pauses of the upstream are over.

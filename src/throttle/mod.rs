@@ -169,10 +169,6 @@ mod turn;
 mod upstream;
 
 pub use self::{
-    body::ThrottledBody,
-    future::ThrottleFuture,
-    layer::ThrottleLayer,
-    response::HttpBody,
-    service::Throttle,
+    body::ThrottledBody, future::ThrottleFuture, layer::ThrottleLayer, response::HttpBody, service::Throttle,
     throttled::Throttled,
 };

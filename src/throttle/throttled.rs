@@ -83,18 +83,13 @@ impl Throttled {
         Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait }
     }
 
-    /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
+    /// The time until a call could be made, counted from the error, at least: other calls may take their turn before. It
+    /// is not shorter than the [pause](crate::throttle#responses-that-ask-for-a-pause) for which the upstream has asked.
     ///
     /// `None` if it is not known: too many calls wait, the store gave no verdict, the client had no room, or no wait
     /// helps because the cost is above the policy's [capacity](crate::Policy::capacity).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
-    }
-
-    /// How long the upstream has asked not to be called, counted from the error; `None` without such a
-    /// [pause](crate::throttle#responses-that-ask-for-a-pause).
-    pub fn pause(&self) -> Option<Duration> {
-        self.pause
     }
 
     /// The denial of the store or of the [queue](crate::decision::Source::Queue) of waiting calls; `None` without one.

@@ -12,8 +12,4 @@ mod presets;
 mod resolver;
 mod x_forwarded_for;
 
-pub use self::{
-    client::ClientIp,
-    peer::PeerIp,
-    prefixes::PrefixList,
-};
+pub use self::{client::ClientIp, peer::PeerIp, prefixes::PrefixList};

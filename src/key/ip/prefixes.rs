@@ -80,7 +80,8 @@ impl PrefixList {
     /// mistake of a set is one of each [`ClientIp`](crate::ClientIp) that gets the set. The set itself lacks `prefixes`
     /// then.
     pub fn and(mut self, prefixes: impl TryInto<Self, Error: Display>) -> Self {
-        let both = list(prefixes).and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
+        let both = list(prefixes)
+            .and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
         match self.mistake.keep(both) {
             Some(both) => Self { mistake: self.mistake, ..both },
             None => self,

@@ -13,11 +13,6 @@ mod settle;
 mod tab;
 
 pub use self::{
-    bill::Bill,
-    body::HeldBody,
-    carry::WrappedBody,
-    guard::HoldGuard,
-    longest::HeldTooLong,
-    settle::Settlement,
+    bill::Bill, body::HeldBody, carry::WrappedBody, guard::HoldGuard, longest::HeldTooLong, settle::Settlement,
 };
 pub(super) use self::{carry::CarryHolds, settle::Settling, tab::Tab};
