@@ -72,7 +72,10 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
         Policy::concurrent("streams", 2)?,
     ];
     RateLimitLayer::new(limiter, policies, ExtensionKey::<Account>::new())
-        .with_cost_of_fn("input-tokens", of_prompt(|prompt| prompt.input_tokens))
+        .with_cost_of_fn(
+            "input-tokens",
+            of_prompt(|prompt| prompt.input_tokens),
+        )
         .with_cost_of_fn("output-tokens", of_prompt(|prompt| prompt.max_tokens))
         .fail_closed()
         .with_settlement(|response: &response::Parts| match response.status {

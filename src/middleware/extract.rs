@@ -18,8 +18,8 @@ use crate::{
 /// the service.
 const NO_DECISION: (StatusCode, &str) = (
     StatusCode::INTERNAL_SERVER_ERROR,
-    "no rate limit decision: no RateLimitLayer is around this handler, or the request is exempt from it; add the layer, \
-     or take an Option<Decision>",
+    "no rate limit decision: no RateLimitLayer is around this handler, or the request is exempt from it; add the \
+     layer, or take an Option<Decision>",
 );
 
 /// Where no layer has inserted a decision, the response is 500 with a message that says so.

@@ -86,9 +86,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost that a
     /// [route](Route::with_cost_of) sets under the same name replaces the cost of the layer.
     ///
-    /// A cost that could never pass that policy is a [mistake](Self#mistakes), and so is a name that no policy has. If a
-    /// [`PolicySource`] chooses policies for each request, the name cannot be checked, and policies with other names are
-    /// charged the plain cost.
+    /// A cost that could never pass that policy is a [mistake](Self#mistakes), and so is a name that no policy has. If
+    /// a [`PolicySource`] chooses policies for each request, the name cannot be checked, and policies with other names
+    /// are charged the plain cost.
     ///
     /// # Examples
     ///

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::policy::{IntoPolicies, Policies};
 
-/// What a [`PlanSource`](super::PlanSource) answers: one policy, several policies, the name of a policy in the limits of
-/// `Plans::of_limits`, or an `Option` of these. With `None` the key has no plan of its own, and the default plan
+/// What a [`PlanSource`](super::PlanSource) answers: one policy, several policies, the name of a policy in the limits
+/// of `Plans::of_limits`, or an `Option` of these. With `None` the key has no plan of its own, and the default plan
 /// applies. The case of a name is ignored.
 ///
 /// All of these convert into a `Plan`, so most sources return one of them. A source that returns several of them

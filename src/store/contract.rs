@@ -42,8 +42,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ban to forget.
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool>;
 
-    /// The store that this one wraps. What this store does not implement itself is then the inner store's: its deadline,
-    /// its breaker, its failure domains, its holds, and whatever this trait gains later.
+    /// The store that this one wraps. What this store does not implement itself is then the inner store's: its
+    /// deadline, its breaker, its failure domains, its holds, and whatever this trait gains later.
     ///
     /// Defaults to `None`: this store wraps none.
     fn inner(&self) -> Option<&dyn Store> {

@@ -83,8 +83,8 @@ impl Throttled {
         Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait }
     }
 
-    /// The time until a call could be made, counted from the error, at least: other calls may take their turn before. It
-    /// is not shorter than the [pause](crate::throttle#responses-that-ask-for-a-pause) for which the upstream has asked.
+    /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
+    /// It is at least the [pause](crate::throttle#responses-that-ask-for-a-pause) for which the upstream has asked.
     ///
     /// `None` if it is not known: too many calls wait, the store gave no verdict, the client had no room, or no wait
     /// helps because the cost is above the policy's [capacity](crate::Policy::capacity).

@@ -37,8 +37,8 @@ mod sealed {
     impl Sealed for super::WrappedBody {}
 }
 
-/// Responses keep the body type of the service: the default. Bodies of axum carry holds as they are, because such a body
-/// can contain any other.
+/// Responses keep the body type of the service: the default. Bodies of axum carry holds as they are, because such a
+/// body can contain any other.
 impl<B: 'static> CarryHolds<B> for () {
     type Body = B;
 
