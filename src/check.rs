@@ -1,12 +1,14 @@
 //! Checks: the charges of one request.
 
+use std::num::NonZeroU64;
+
 use smallvec::SmallVec;
 
 #[cfg(feature = "plans")]
 use crate::policy::Policies;
 use crate::{
     error::{ConfigError, FirstMistake},
-    hold::{HoldId, OpenHold},
+    hold::{OpenHold, random_id},
     key::Key,
     policy::Policy,
 };
@@ -51,8 +53,8 @@ pub struct Charge {
     pub policy: Policy,
     /// The cost in units. 0 charges nothing and always passes.
     pub cost: u32,
-    /// The name of the hold if the units are held until they are settled; `None` for a plain charge.
-    pub hold: Option<HoldId>,
+    /// The [name of the hold](OpenHold::id) if the units are held until they are settled; `None` for a plain charge.
+    pub hold: Option<NonZeroU64>,
 }
 
 impl Check {
@@ -151,7 +153,7 @@ impl Check {
     /// Gives new names to all holds.
     pub(crate) fn rename_holds(&mut self) {
         for id in self.charges.iter_mut().filter_map(|charge| charge.hold.as_mut()) {
-            *id = HoldId::random();
+            *id = random_id();
         }
     }
 
@@ -273,7 +275,7 @@ impl Charge {
             let message = "a hold of 0 units would hold nothing; use 1 or more, the least that the work can cost";
             return Err(ConfigError::of_policy(policy.name(), message));
         }
-        Ok(Self { key, policy, cost, hold: Some(HoldId::random()) })
+        Ok(Self { key, policy, cost, hold: Some(random_id()) })
     }
 
     /// The error of a hold, or of a charge under a concurrency limit, where no handle is returned.

@@ -1,32 +1,15 @@
 //! Holds as stores see them: what a hold is called, and how it ends.
 
-use std::{fmt, num::NonZeroU64};
+use std::num::NonZeroU64;
 
 use crate::{key::Key, policy::Policy, runtime::random};
 
-/// The name of a hold: 64 random bits, never 0.
-///
-/// Two holds of one key and policy have different names, also if different processes make them, so a change that is
-/// sent twice never ends another hold.
-#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct HoldId(NonZeroU64);
+/// The name of a hold: random bits.
+pub(crate) type HoldId = NonZeroU64;
 
-impl HoldId {
-    /// Makes a new name. No client can foresee it.
-    pub(crate) fn random() -> Self {
-        Self(NonZeroU64::new(random::number()).unwrap_or(NonZeroU64::MIN))
-    }
-
-    /// The name as a number.
-    pub fn get(self) -> u64 {
-        self.0.get()
-    }
-}
-
-impl fmt::Debug for HoldId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HoldId({:016x})", self.0)
-    }
+/// Makes a new name. No client can foresee it.
+pub(crate) fn random_id() -> HoldId {
+    NonZeroU64::new(random::number()).unwrap_or(NonZeroU64::MIN)
 }
 
 /// A hold that a store has made: the units are held for this key under this policy until the hold ends.
@@ -39,8 +22,9 @@ pub struct OpenHold {
     pub key: Key,
     /// The policy under which the units are held.
     pub policy: Policy,
-    /// The name of the hold.
-    pub id: HoldId,
+    /// The name of the hold: random bits. Two holds of one key and policy have different names, also if different
+    /// processes make them, so a change that is sent twice never ends another hold.
+    pub id: NonZeroU64,
 }
 
 impl OpenHold {

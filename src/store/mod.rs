@@ -188,6 +188,6 @@ pub use self::{
 };
 pub use crate::{
     check::{Charge, Check},
-    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
+    hold::{HoldChange, OpenHold, SettleAnswer},
     verdict::{Outcome, Outcomes, Verdict},
 };

@@ -67,19 +67,19 @@ mod tests {
     use super::*;
     use crate::{
         clock::{Clock, SystemClock},
-        hold::HoldId,
+        hold::random_id,
     };
 
     #[test]
     fn a_world_gives_the_same_names_and_hashes_for_the_same_seed() {
         let draw = |seed| {
             let _world = World::enter(1, seed);
-            (HoldId::random(), RandomState::default().hash_one(7_u8), FastState::default().hash_one(7_u8))
+            (random_id(), RandomState::default().hash_one(7_u8), FastState::default().hash_one(7_u8))
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
         // Outside of a world they are random.
-        assert_ne!(HoldId::random(), HoldId::random());
+        assert_ne!(random_id(), random_id());
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The oracle of holds: a list of charges and a list of holds, summed at each step.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use tollgate::{
     Check, Key, Policy,
     policy::Unsettled,
-    store::{Charge, HoldChange, HoldId, OpenHold, Outcome, SettleAnswer},
+    store::{Charge, HoldChange, OpenHold, Outcome, SettleAnswer},
 };
 use tollgate_testing::Oracle;
 
@@ -21,7 +21,7 @@ struct HoldOracle {
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    id: HoldId,
+    id: NonZeroU64,
     units: u32,
     ends_us: u64,
 }

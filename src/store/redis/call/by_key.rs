@@ -28,7 +28,7 @@ use crate::{
     algorithm::Held,
     check::Charge,
     error::Error,
-    hold::{HoldChange, HoldId},
+    hold::{HoldChange, HoldId, random_id},
     store::ban,
     verdict::{Outcome, Outcomes, Source, Verdict},
 };
@@ -104,7 +104,7 @@ impl KeyByKey {
             return self.ask(Alone::Count { held, then: Then::Evaluate }).await;
         }
         // A plain charge is held under a name of its own.
-        let id = hold.unwrap_or_else(HoldId::random);
+        let id = hold.unwrap_or_else(random_id);
         let mut reservation = Reservation { charge: self, id, is_kept: false, runtime: Handle::current() };
         let made = self.ask(self.holds(AloneHold::Hold, Some(id))).await?.outcomes[0];
         let held = held_of(made, cost);

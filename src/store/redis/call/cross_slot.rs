@@ -45,7 +45,7 @@ use super::{
 use crate::{
     check::Charge,
     error::Error,
-    hold::HoldId,
+    hold::random_id,
     runtime::{deadline::within, stalls::Begin},
     store::pending::DeadlineHandler,
     verdict::Verdict,
@@ -309,7 +309,7 @@ struct Commit {
 
 impl<'a> Commits<'a> {
     fn new(check: &'a CrossSlotCheck) -> Self {
-        Self { check, receipt: HoldId::random().get(), begun: SmallVec::new(), is_kept: false }
+        Self { check, receipt: random_id().get(), begun: SmallVec::new(), is_kept: false }
     }
 
     fn receipt_of(&self, number: usize) -> Receipt {
