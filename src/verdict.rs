@@ -93,12 +93,6 @@ impl FromIterator<Outcome> for Outcomes {
     }
 }
 
-impl Extend<Outcome> for Outcomes {
-    fn extend<I: IntoIterator<Item = Outcome>>(&mut self, outcomes: I) {
-        self.0.extend(outcomes);
-    }
-}
-
 impl<'a> IntoIterator for &'a Outcomes {
     type Item = &'a Outcome;
     type IntoIter = slice::Iter<'a, Outcome>;

@@ -37,7 +37,7 @@ async fn a_store_that_charges_only_the_first_of_several_charges() {
         let mut verdict = store.judge(&Check::new(first.key, &first.policy, first.cost));
         for charge in &check.charges()[1..] {
             let peek = store.judge(&Check::new(charge.key.clone(), &charge.policy, 0));
-            verdict.outcomes.extend(peek.outcomes.iter().copied());
+            verdict.outcomes = verdict.outcomes.iter().chain(&peek.outcomes).copied().collect();
         }
         ready(verdict)
     })
@@ -53,7 +53,7 @@ async fn a_store_that_commits_each_charge_by_itself() {
             match &mut whole {
                 Some(whole) => {
                     whole.allowed &= verdict.allowed;
-                    whole.outcomes.extend(verdict.outcomes.iter().copied());
+                    whole.outcomes = whole.outcomes.iter().chain(&verdict.outcomes).copied().collect();
                 }
                 None => whole = Some(verdict),
             }
