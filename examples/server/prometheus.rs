@@ -131,8 +131,8 @@ impl Recorder for Prometheus {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let is_duration = key.name().ends_with("_seconds");
-        let bounds: &[f64] = if is_duration { &Metrics::DURATION_BUCKETS } else { &Metrics::BATCH_BUCKETS };
+        let known = Metrics::BUCKETS.iter().find(|(name, _)| *name == key.name());
+        let bounds = known.map_or(&[][..], |&(_, bounds)| bounds);
         let counts = Mutex::new(Counts { in_buckets: vec![0; bounds.len() + 1], sum: 0.0 });
         match self.value(key, "histogram", || Value::Histogram(Arc::new(Buckets { bounds, counts }))) {
             Value::Histogram(buckets) => Histogram::from_arc(buckets),

@@ -34,10 +34,12 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let handle = PrometheusBuilder::new()
-///     .set_buckets_for_metric(Matcher::Suffix("_duration_seconds".into()), &Metrics::DURATION_BUCKETS)?
-///     .set_buckets_for_metric(Matcher::Full("tollgate_batch_checks".into()), &Metrics::BATCH_BUCKETS)?
-///     .install_recorder()?;
+/// let mut builder = PrometheusBuilder::new();
+/// for (name, buckets) in Metrics::BUCKETS {
+///     let histogram = Matcher::Full(name.to_string());
+///     builder = builder.set_buckets_for_metric(histogram, buckets)?;
+/// }
+/// let handle = builder.install_recorder()?;
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
 ///
 /// let _ = limiter.check("key", &Policy::per_minute("per-client", 60)?, 1).await?;
@@ -76,13 +78,17 @@ const BATCH_CHECKS: &str = "tollgate_batch_checks";
 const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
 const BREAKER_STATE: &str = "tollgate_breaker_state";
 
-impl Metrics {
-    /// Buckets for the histograms of durations, in seconds: from a check in memory to twice the default deadline.
-    pub const DURATION_BUCKETS: [f64; 13] =
-        [1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1];
+const DURATION_BUCKETS: &[f64] = &[1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1];
 
-    /// Buckets for the histogram of batches, up to the largest number of charges in a call.
-    pub const BATCH_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+impl Metrics {
+    /// The name of each histogram, and buckets for it. Those of durations are in seconds, from a check in memory to
+    /// twice the default deadline. Those of batches go up to the largest number of charges in a call.
+    pub const BUCKETS: &'static [(&'static str, &'static [f64])] = &[
+        (CHECK_DURATION, DURATION_BUCKETS),
+        (BATCH_DURATION, DURATION_BUCKETS),
+        (PLAN_LOOKUP_DURATION, DURATION_BUCKETS),
+        (BATCH_CHECKS, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]),
+    ];
 
     /// Creates an observer and describes its metrics to the recorder.
     pub fn new() -> Self {

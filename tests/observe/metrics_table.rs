@@ -170,6 +170,9 @@ async fn the_table_in_the_guide_names_every_metric_with_its_type_unit_and_labels
         seen.keys().collect::<Vec<_>>(),
         "the metrics of the table, and those of the code"
     );
+    let histograms = table.iter().filter(|(_, row)| row.kind == "histogram").map(|(name, _)| name.as_str());
+    let with_buckets: BTreeSet<&str> = Metrics::BUCKETS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(histograms.collect::<BTreeSet<_>>(), with_buckets, "the histograms of the table, and those with buckets");
     for (name, shown) in &*seen {
         let row = &table[name];
         assert_eq!((&row.kind, &row.unit), (&shown.kind, &shown.unit), "{name}");

@@ -5,13 +5,10 @@ use tollgate::observe::Metrics;
 
 /// A recorder with the crate's buckets, and the handle that renders its scrape.
 pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
-    let durations = Matcher::Suffix("_duration_seconds".to_owned());
-    let batches = Matcher::Full("tollgate_batch_checks".to_owned());
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(durations, &Metrics::DURATION_BUCKETS)
-        .and_then(|builder| builder.set_buckets_for_metric(batches, &Metrics::BATCH_BUCKETS))
-        .unwrap()
-        .build_recorder();
+    let builder = Metrics::BUCKETS.iter().fold(PrometheusBuilder::new(), |builder, (name, buckets)| {
+        builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets).unwrap()
+    });
+    let recorder = builder.build_recorder();
     let handle = recorder.handle();
     (recorder, handle)
 }
