@@ -150,12 +150,6 @@ impl MostRefused {
         Self { period_us: micros(period).max(1), ..self }
     }
 
-    /// Sets the clock of the periods, for tests. Defaults to [`SystemClock`].
-    #[must_use]
-    pub fn with_clock(self, clock: impl Clock) -> Self {
-        Self { clock: Arc::new(clock), ..self }
-    }
-
     /// The `most` keys that are refused most, the most refused first.
     pub fn top(&self, most: usize) -> Vec<RefusedKey> {
         let mut keys: Vec<RefusedKey> = {
@@ -277,5 +271,54 @@ impl fmt::Display for RefusedKey {
             Some(method) => write!(f, " {method} {}", route.as_deref().unwrap_or("unmatched")),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::{Limiter, MemoryStore};
+
+    /// A time in seconds that the test sets.
+    #[derive(Clone, Debug)]
+    struct SetClock(Arc<AtomicU64>);
+
+    impl Clock for SetClock {
+        fn now_us(&self) -> u64 {
+            self.0.load(Ordering::Relaxed) * 1_000_000
+        }
+    }
+
+    #[test]
+    fn the_list_forgets_refusals_after_two_periods() {
+        let clock = SetClock(Arc::new(AtomicU64::new(1_767_225_600)));
+        let list = MostRefused { clock: Arc::new(clock.clone()), ..MostRefused::new() };
+        let list = Arc::new(list.with_period(Duration::from_secs(60)));
+        let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&list));
+        let policy = Policy::per_minute("p", 1).unwrap();
+        let refuse = |key: &str, times: u32| {
+            for _ in 0..times {
+                // A cost above the limit never passes.
+                assert!(!limiter.try_check(key, &policy, 2).unwrap().is_allowed());
+            }
+        };
+        let pass = |seconds: u64| clock.0.fetch_add(seconds, Ordering::Relaxed);
+        let at_least = || list.top(10).iter().map(|key| key.at_least).collect::<Vec<_>>();
+        refuse("alice", 5);
+        pass(60);
+        refuse("alice", 2);
+        refuse("bob", 3);
+        assert_eq!(at_least(), [7, 3], "the current period and the one before");
+        pass(60);
+        assert_eq!(at_least(), [3, 2]);
+        pass(120);
+        assert!(at_least().is_empty());
+        // A clock that is put back stops nothing.
+        refuse("alice", 1);
+        clock.0.store(1, Ordering::Relaxed);
+        refuse("alice", 1);
+        assert_eq!(at_least(), [2]);
     }
 }

@@ -1,6 +1,6 @@
 //! The list of the keys that are refused most.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -107,26 +107,4 @@ async fn a_flood_of_made_up_keys_hides_no_key_that_is_refused_often_and_takes_no
     assert!(alice.at_least <= 400 && 400 <= alice.at_most, "{alice}");
     assert!(alice.at_most - alice.at_least <= 20_400 / CAPACITY, "{alice}");
     assert!(alice.to_string().contains(&format!("{} to {} refusals", alice.at_least, alice.at_most)), "{alice}");
-}
-
-#[tokio::test]
-async fn the_list_forgets_refusals_after_two_periods() {
-    let clock = ManualClock::default();
-    let (limiter, list) = refusing(MostRefused::new().with_period(Duration::from_secs(60)).with_clock(clock.clone()));
-    let policy = per_minute("p", 1);
-    let at_least = || list.top(10).iter().map(|key| key.at_least).collect::<Vec<_>>();
-    refuse(&limiter, "alice", &policy, 5).await;
-    clock.advance(Duration::from_secs(60));
-    refuse(&limiter, "alice", &policy, 2).await;
-    refuse(&limiter, "bob", &policy, 3).await;
-    assert_eq!(at_least(), [7, 3], "the current period and the one before");
-    clock.advance(Duration::from_secs(60));
-    assert_eq!(at_least(), [3, 2]);
-    clock.advance(Duration::from_secs(120));
-    assert!(at_least().is_empty());
-    // A clock that is put back stops nothing.
-    refuse(&limiter, "alice", &policy, 1).await;
-    clock.set_us(1);
-    refuse(&limiter, "alice", &policy, 1).await;
-    assert_eq!(at_least(), [2]);
 }
