@@ -98,7 +98,7 @@ impl Calls {
     /// Starts the span of a check that no layer has sent, if there is an observer.
     #[inline]
     pub(crate) fn start_span(&self, check: &Check) -> Option<Box<CheckSpan>> {
-        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None, None))
+        self.observer.as_ref().map(|observer| CheckSpan::start(observer, check, None))
     }
 
     /// Forgets a count. Returns whether there was one.

@@ -314,7 +314,7 @@ impl Limiter {
         request: impl FnOnce() -> ObservedRequest<'a>,
     ) -> Sent {
         let observer = self.core.calls.observer.as_ref();
-        let span = observer.map(|observer| CheckSpan::start(observer, check, Some(failure), Some(request())));
+        let span = observer.map(|observer| CheckSpan::start(observer, check, Some(request())));
         decide(&self.core, check, failure, span)
     }
 

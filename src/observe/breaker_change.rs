@@ -70,10 +70,11 @@ pub enum BreakerState {
 
 impl BreakerState {
     /// All states.
-    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Probing];
+    #[cfg(feature = "metrics")]
+    pub(super) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Probing];
 
-    /// The state in lower case, for metrics and logs.
-    pub fn as_str(self) -> &'static str {
+    /// The state in lower case.
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Open => "open",
@@ -82,6 +83,7 @@ impl BreakerState {
     }
 }
 
+/// The state in lower case, for metrics and logs.
 impl fmt::Display for BreakerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -6,7 +6,6 @@ use crate::{
     check::{Charge, Check},
     decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
-    failure::FailurePolicy,
     observe::{FailureEffect, Fingerprint, ObservedKey, ObservedRequest},
     policy::Policy,
     verdict::Source,
@@ -14,16 +13,24 @@ use crate::{
 
 /// A decision on a check.
 ///
+/// The method and the route have few values, so they can be labels of metrics: a client cannot make them up.
+///
 /// # Examples
 ///
 /// ```
 /// use tollgate::observe::{self, Event};
 ///
-/// // Prints which keys are denied, and by which policies.
+/// // Prints which routes refuse requests, and which policies deny which keys.
 /// let print_denials = observe::from_fn(|event| {
 ///     let Event::Decision(decided) = event else { return };
+///     if let (false, Some(method)) =
+///         (decided.decision.is_allowed(), decided.method)
+///     {
+///         let route = decided.route.unwrap_or("unmatched");
+///         println!("{method} {route}: {}", decided.outcome());
+///     }
 ///     for charge in decided.charges().filter(|charge| charge.violated) {
-///         println!("{} denies {} a cost of {}", charge.policy.name(), charge.fingerprint(), charge.cost);
+///         println!("{} denies {}", charge.policy.name(), charge.fingerprint());
 ///     }
 /// });
 /// # let _ = print_denials;
@@ -35,8 +42,13 @@ pub struct DecisionEvent<'a> {
     pub decision: &'a Decision,
     /// How long the check took, including all waiting.
     pub elapsed: Duration,
-    /// The method and the route of the request; `None` if no layer has sent the check.
-    pub request: Option<ObservedRequest<'a>>,
+    /// The HTTP method of the request; `other` for a method that RFC 9110 and RFC 5789 do not define. `None` if no
+    /// layer has sent the check.
+    pub method: Option<&'static str>,
+    /// The template that axum's router has matched (`/users/{id}`); without one, the path of the
+    /// [entry](crate::RateLimitLayer::route) of the layer that covers the request (`/mcp/{*rest}`). `None` if there is
+    /// neither, and if no layer has sent the check. Never the path that the client has sent.
+    pub route: Option<&'a str>,
     check: ObservedCheck<'a>,
 }
 
@@ -47,7 +59,13 @@ impl<'a> DecisionEvent<'a> {
         elapsed: Duration,
         request: Option<ObservedRequest<'a>>,
     ) -> Self {
-        Self { decision, elapsed, request, check: ObservedCheck(check) }
+        let (method, route) = (request.map(|request| request.method), request.and_then(|request| request.route));
+        Self { decision, elapsed, method, route, check: ObservedCheck(check) }
+    }
+
+    /// The request; `None` if no layer has sent the check.
+    pub(super) fn request(&self) -> Option<ObservedRequest<'a>> {
+        self.method.map(|method| ObservedRequest { method, route: self.route })
     }
 
     /// The charges of the check, in order. Also present without a verdict.
@@ -68,7 +86,8 @@ impl<'a> DecisionEvent<'a> {
     }
 
     /// Whether the request passes without a verdict.
-    pub fn is_fallback_admit(&self) -> bool {
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_fallback_admit(&self) -> bool {
         let is_judged = matches!(self.decision.source(), Source::DenyCache | Source::Lease | Source::Store);
         self.decision.is_allowed() && !is_judged
     }
@@ -101,25 +120,17 @@ impl<'a> DecisionEvent<'a> {
 pub struct StoreFailure<'a> {
     /// The cause. Its `Display` is for operators and contains no key.
     pub error: &'a Error,
-    /// The failure policy of the middleware; `None` for a [`Limiter`](crate::Limiter) that is called directly.
-    pub failure: Option<FailurePolicy>,
     /// Time from sending the check to its failure.
     pub elapsed: Duration,
-    /// What the check gets instead of a verdict, which may be another effect than that of `failure`.
+    /// What the check gets instead of a verdict.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only `Tracing` names it"))]
     pub(super) effect: FailureEffect,
     check: ObservedCheck<'a>,
 }
 
 impl<'a> StoreFailure<'a> {
-    pub(super) fn new(
-        check: &'a Check,
-        error: &'a Error,
-        failure: Option<FailurePolicy>,
-        effect: FailureEffect,
-        elapsed: Duration,
-    ) -> Self {
-        Self { error, failure, elapsed, effect, check: ObservedCheck(check) }
+    pub(super) fn new(check: &'a Check, error: &'a Error, effect: FailureEffect, elapsed: Duration) -> Self {
+        Self { error, elapsed, effect, check: ObservedCheck(check) }
     }
 
     /// The same failure with another cause: while the breaker is open, what has opened it.
@@ -138,11 +149,6 @@ impl<'a> StoreFailure<'a> {
             ErrorKind::Overloaded => "overloaded",
             ErrorKind::Unavailable => "unavailable",
         }
-    }
-
-    /// Whether all policies of the check are [shadow](Policy::with_shadow) policies, so that it passes in any case.
-    pub fn is_shadow(&self) -> bool {
-        self.check.0.is_shadow()
     }
 
     /// The charges of the check.
@@ -184,18 +190,16 @@ pub struct ObservedCharge<'a> {
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
     /// enforced.
     pub would_deny: bool,
-    /// Whether the cost is [held](crate::Limiter::hold) until it is settled.
-    pub is_hold: bool,
     pub(super) key: ObservedKey<'a>,
 }
 
 impl<'a> ObservedCharge<'a> {
     /// `standing` is where the policy stands after the check; `None` without a verdict.
     fn new(charge: &'a Charge, standing: Option<&PolicyDecision>) -> Self {
-        let Charge { key, policy, cost, hold } = charge;
+        let Charge { key, policy, cost, .. } = charge;
         let violated = standing.is_some_and(|standing| standing.violated);
         let would_deny = standing.is_some_and(|standing| standing.would_deny);
-        Self { policy, cost: *cost, violated, would_deny, is_hold: hold.is_some(), key: ObservedKey(key) }
+        Self { policy, cost: *cost, violated, would_deny, key: ObservedKey(key) }
     }
 
     /// The fingerprint of the key. Computed on demand, because most observers do not need it.

@@ -8,8 +8,8 @@ use metrics::{
 
 use crate::{
     observe::{
-        BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ObservedRequest, Observer, PlanFallback,
-        PlanLookup, ResetEvent,
+        BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, PlanFallback, PlanLookup,
+        ResetEvent,
     },
     policy::Policy,
     verdict::Source,
@@ -146,10 +146,9 @@ impl Metrics {
         }
     }
 
-    fn count_refusal(&self, request: ObservedRequest<'_>, cause: &'static str) {
-        let route = request.route_or_unmatched().to_owned();
-        let labels = [("route", route.into()), ("method", request.method.into()), ("cause", cause.into())];
-        self.count(REFUSALS_BY_ROUTE, labels);
+    fn count_refusal(&self, method: &'static str, route: Option<&str>, cause: &'static str) {
+        let route = route.unwrap_or("unmatched").to_owned();
+        self.count(REFUSALS_BY_ROUTE, [("route", route.into()), ("method", method.into()), ("cause", cause.into())]);
     }
 
     fn count_decision(&self, decided: &DecisionEvent<'_>) {
@@ -160,8 +159,8 @@ impl Metrics {
         if matches!(source, Source::DenyCache | Source::Lease | Source::Store) {
             histogram!(CHECK_DURATION, self.labels([("outcome", outcome.into())])).record(decided.elapsed);
         }
-        if let Some(request) = decided.request.filter(|_| !decided.decision.is_allowed()) {
-            self.count_refusal(request, outcome);
+        if let Some(method) = decided.method.filter(|_| !decided.decision.is_allowed()) {
+            self.count_refusal(method, decided.route, outcome);
         }
         for charge in decided.charges() {
             if outcome == "denied" && !charge.violated && !charge.would_deny {
@@ -243,7 +242,7 @@ impl Observer for Metrics {
             Event::BreakerChange(change) => self.note_breaker(change),
             Event::Refusal(refusal) => {
                 self.count(REFUSED, [("cause", refusal.cause().into())]);
-                self.count_refusal(refusal.request, refusal.cause());
+                self.count_refusal(refusal.method, refusal.route, refusal.cause());
             }
             Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
             Event::NearLimit(near) => self.count(NEAR_LIMIT, [policy(near.policy)]),

@@ -138,7 +138,6 @@ pub use self::{
     observer::{Observer, from_fn},
     plan::{PlanFallback, PlanLookup},
     refusal::RefusalEvent,
-    request::ObservedRequest,
     warning::Warning,
 };
 pub(crate) use self::{
@@ -151,6 +150,7 @@ pub(crate) use self::{
     notices::Notices,
     observer_cell::ObserverCell,
     refusal::RefusalReason,
+    request::ObservedRequest,
     span::CheckSpan,
     throttle::{Once, Throttle},
 };

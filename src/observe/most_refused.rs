@@ -97,7 +97,7 @@ pub struct RefusedKey {
     pub at_most: u64,
     /// The method of the latest refused request; `None` if no layer has sent the check.
     pub method: Option<&'static str>,
-    /// The [route](ObservedRequest::route) of the latest refused request.
+    /// The [route](super::DecisionEvent::route) of the latest refused request.
     pub route: Option<String>,
 }
 
@@ -240,7 +240,7 @@ impl Observer for MostRefused {
             return;
         }
         for charge in decided.charges().filter(|charge| charge.violated) {
-            self.count(&charge, decided.request);
+            self.count(&charge, decided.request());
         }
     }
 }

@@ -14,9 +14,12 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RefusalEvent<'a> {
+    /// The HTTP method of the request; `other` for a method that RFC 9110 and RFC 5789 do not define.
+    pub method: &'static str,
+    /// The template of the router, or the path of the layer's entry that covers the request, as
+    /// [`DecisionEvent::route`](super::DecisionEvent::route) has it; `None` if there is neither.
+    pub route: Option<&'a str>,
     pub(crate) reason: &'a RefusalReason,
-    /// The method and the route of the request.
-    pub request: ObservedRequest<'a>,
 }
 
 /// Why a request was refused without a check.
@@ -40,7 +43,8 @@ pub(crate) enum RefusalReason {
 
 impl<'a> RefusalEvent<'a> {
     pub(crate) fn new(reason: &'a RefusalReason, request: ObservedRequest<'a>) -> Self {
-        Self { reason, request }
+        let ObservedRequest { method, route } = request;
+        Self { method, route, reason }
     }
 
     /// The reason in one word, for metrics and logs: `cost_above_limit`, `misconfigured`, `missing_key` or

@@ -3,44 +3,17 @@
 use http::Method;
 
 /// The request that a layer has checked or refused, without anything that identifies its client.
-///
-/// Both parts have few values, so they can be labels of metrics: a client cannot make up methods or routes.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::observe::{self, Event};
-///
-/// // Prints which routes refuse requests.
-/// let print_routes = observe::from_fn(|event| {
-///     if let Event::Decision(decided) = event
-///         && !decided.decision.is_allowed()
-///         && let Some(request) = decided.request
-///     {
-///         println!("{} {} is {}", request.method, request.route_or_unmatched(), decided.outcome());
-///     }
-/// });
-/// # let _ = print_routes;
-/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ObservedRequest<'a> {
+pub(crate) struct ObservedRequest<'a> {
     /// The HTTP method; `other` for a method that RFC 9110 and RFC 5789 do not define.
-    pub method: &'static str,
-    /// The template that axum's router has matched (`/users/{id}`); without one, the path of the
-    /// [entry](crate::RateLimitLayer::route) of the layer that covers the request (`/mcp/{*rest}`). `None` if there is
-    /// neither. Never the path that the client has sent.
-    pub route: Option<&'a str>,
+    pub(super) method: &'static str,
+    /// The template of the router or the path of an entry of the layer, never the path that the client has sent.
+    pub(super) route: Option<&'a str>,
 }
 
 impl<'a> ObservedRequest<'a> {
     pub(crate) fn new(method: &Method, route: Option<&'a str>) -> Self {
         Self { method: name(method), route }
-    }
-
-    /// The route, or `unmatched` if there is none, for labels of metrics.
-    pub fn route_or_unmatched(&self) -> &'a str {
-        self.route.unwrap_or("unmatched")
     }
 
     pub(super) fn to_stored(self) -> StoredRequest {

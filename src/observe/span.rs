@@ -10,7 +10,6 @@ use crate::{
     check::Check,
     decision::Decision,
     error::Error,
-    failure::FailurePolicy,
     observe::{
         AbandonmentEvent, DecisionEvent, Event, FailureEffect, NearLimits, ObservedRequest, Observer, StoreFailure,
         request::StoredRequest,
@@ -24,8 +23,6 @@ use crate::{
 pub(crate) struct CheckSpan {
     observer: Arc<dyn Observer>,
     check: Check,
-    /// The caller's failure policy, if the caller has set one.
-    failure: Option<FailurePolicy>,
     /// The request of a layer.
     request: Option<StoredRequest>,
     waits: bool,
@@ -39,13 +36,11 @@ impl CheckSpan {
     pub(crate) fn start(
         observer: &Arc<dyn Observer>,
         check: &Check,
-        failure: Option<FailurePolicy>,
         request: Option<ObservedRequest<'_>>,
     ) -> Box<Self> {
         Box::new(Self {
             observer: Arc::clone(observer),
             check: check.clone(),
-            failure,
             request: request.map(ObservedRequest::to_stored),
             waits: false,
             started: Instant::now(),
@@ -80,8 +75,7 @@ impl CheckSpan {
 
     /// Reports that the store gave no verdict, and what the check gets instead.
     pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
-        let Self { check, failure, started, .. } = self;
-        let event = StoreFailure::new(check, error, *failure, effect, started.elapsed());
+        let event = StoreFailure::new(&self.check, error, effect, self.started.elapsed());
         self.observer.on_event(&Event::StoreFailure(event));
     }
 

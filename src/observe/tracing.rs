@@ -9,8 +9,8 @@ use crate::{
     error::ErrorKind,
     observe::{
         AbandonmentEvent, Batch, BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause,
-        ExemptionEvent, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, ObservedRequest, Observer,
-        PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
+        ExemptionEvent, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, Observer, PlanFallback,
+        PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
         causes::Causes,
         effects::EffectCounts,
         failure_message::FailureMessage,
@@ -48,8 +48,8 @@ use crate::{
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
 /// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are
-/// those of an [`ObservedRequest`](super::ObservedRequest), in events about decisions and refusals of a layer. Denials
-/// are not warnings, because denying is the purpose of a limiter, and a flood of requests should not become a flood of
+/// those of a [decision](super::DecisionEvent), in events about decisions and refusals of a layer. Denials are not
+/// warnings, because denying is the purpose of a limiter, and a flood of requests should not become a flood of
 /// warnings.
 ///
 /// # Examples
@@ -119,8 +119,7 @@ impl Tracing {
         if decided.decision.source() == Source::Store && self.outage.is_on() {
             self.answered();
         }
-        let route = decided.request.and_then(|request| request.route);
-        let method = decided.request.map(|request| request.method);
+        let (route, method) = (decided.route, decided.method);
         if enabled!(target: "tollgate::decision", Level::DEBUG) {
             for charge in decided.charges().filter(|charge| charge.would_deny) {
                 debug!(
@@ -228,7 +227,7 @@ impl Tracing {
     }
 
     fn refusal(&self, refusal: &RefusalEvent<'_>) {
-        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request);
+        let (cause, method, route) = (refusal.cause(), refusal.method, refusal.route);
         if !refusal.is_misconfiguration() {
             debug!(target: "tollgate::refusal", cause, route, method, "refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
@@ -237,7 +236,7 @@ impl Tracing {
     }
 
     fn would_refuse(&self, refusal: &RefusalEvent<'_>) {
-        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request);
+        let (cause, method, route) = (refusal.cause(), refusal.method, refusal.route);
         if !refusal.is_misconfiguration() {
             debug!(target: "tollgate::refusal", cause, route, method, "would be refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {

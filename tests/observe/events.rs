@@ -24,7 +24,6 @@ async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
     assert_eq!(allowed.charges, charges(false));
     assert_eq!((denied.outcome, denied.source), ("denied", Source::Store));
     assert_eq!(denied.charges, charges(true));
-    assert!(!allowed.fallback_admit && !denied.fallback_admit);
     let keys = ["a", "b"].map(|key| Fingerprint::of(&Key::from(key)));
     assert_eq!((&allowed.fingerprints[..], &denied.fingerprints[..]), (&keys[..], &keys[..]));
     assert!(seen.failures.is_empty() && seen.batches.is_empty());
@@ -85,7 +84,6 @@ async fn a_store_failure_is_reported_before_the_decision_of_the_failure_policy()
             let [decision] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
             assert_eq!((decision.outcome, decision.source), (outcome, source));
             assert_eq!(decision.charges, [("p".to_owned(), 1, false), ("q".to_owned(), 1, false)]);
-            assert_eq!(decision.fallback_admit, outcome == "open");
         }
     }
 }
@@ -114,8 +112,9 @@ async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_ear
 #[test]
 fn breaker_changes_reach_an_observer() {
     let recorder = Recorder::default();
-    let change = BreakerChange::new(BreakerState::Closed, BreakerState::Open);
+    let (from, to) = (BreakerState::Closed, BreakerState::Open);
+    let change = BreakerChange::new(from, to);
     recorder.on_event(&Event::BreakerChange(change));
     assert_eq!(recorder.take().changes, [change]);
-    assert_eq!(BreakerState::ALL.map(BreakerState::as_str), ["closed", "open", "probing"]);
+    assert_eq!([from, to, BreakerState::Probing].map(|state| state.to_string()), ["closed", "open", "probing"]);
 }

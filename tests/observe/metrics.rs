@@ -44,6 +44,7 @@ async fn decisions_are_counted_by_policy_and_outcome_and_timed() {
         ],
     );
     assert!(!handle.render().contains(r#"policy="wide",outcome="denied""#));
+    assert!(!handle.render().contains("tollgate_fallback_admits_total{"), "each check has a verdict");
 }
 
 #[tokio::test]
@@ -70,7 +71,10 @@ async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
             r#"tollgate_check_duration_seconds_count{outcome="error"} 5"#,
         ],
     );
-    assert!(!handle.render().contains("SECRET-STORE-TEXT"));
+    let scrape = handle.render();
+    assert!(!scrape.contains("SECRET-STORE-TEXT"));
+    // A request that is refused is not admitted.
+    assert_eq!(scrape.lines().filter(|line| line.starts_with("tollgate_fallback_admits_total{")).count(), 1);
 }
 
 #[test]

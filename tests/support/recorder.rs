@@ -8,7 +8,7 @@ use std::{
 use tollgate::{
     ErrorKind,
     decision::Source,
-    observe::{Batch, BreakerChange, Event, Fingerprint, ObservedRequest, Observer, Warning},
+    observe::{Batch, BreakerChange, Event, Fingerprint, Observer, Warning},
 };
 
 /// An observer that records every event; clones share the record.
@@ -49,7 +49,6 @@ pub(crate) struct RecordedDecision {
     /// The name, the cost, and whether the policy is violated.
     pub(crate) charges: Vec<(String, u32, bool)>,
     pub(crate) fingerprints: Vec<Fingerprint>,
-    pub(crate) fallback_admit: bool,
 }
 
 impl Recorder {
@@ -70,7 +69,7 @@ impl Observer for Recorder {
         seen.debug += &format!("{event:?}\n");
         match event {
             Event::Decision(decided) => {
-                seen.requests.extend(decided.request.map(request));
+                seen.requests.extend(decided.method.map(|method| request(method, decided.route)));
                 seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
                 seen.decisions.push(RecordedDecision {
                     outcome: decided.outcome(),
@@ -80,7 +79,6 @@ impl Observer for Recorder {
                         .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
                         .collect(),
                     fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
-                    fallback_admit: decided.is_fallback_admit(),
                 });
             }
             Event::StoreFailure(failure) => {
@@ -91,12 +89,12 @@ impl Observer for Recorder {
             Event::BreakerChange(change) => seen.changes.push(*change),
             Event::Refusal(refusal) => {
                 seen.debug += &format!("{refusal}\n");
-                seen.requests.push(request(refusal.request));
+                seen.requests.push(request(refusal.method, refusal.route));
                 seen.refusals.push(refusal.cause());
             }
             Event::WouldRefuse(refusal) => {
                 seen.debug += &format!("{refusal}\n");
-                seen.requests.push(request(refusal.request));
+                seen.requests.push(request(refusal.method, refusal.route));
                 seen.would_refuse.push(refusal.cause());
             }
             Event::NearLimit(near) => seen.near.push((near.policy.name().to_owned(), near.spent, near.limit)),
@@ -119,8 +117,8 @@ impl Observer for Recorder {
     }
 }
 
-fn request(request: ObservedRequest<'_>) -> String {
-    format!("{} {}", request.method, request.route_or_unmatched())
+fn request(method: &str, route: Option<&str>) -> String {
+    format!("{method} {}", route.unwrap_or("unmatched"))
 }
 
 /// Asserts that the warnings have these causes, in this order, and that the text of each contains a word.
