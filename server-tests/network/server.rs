@@ -74,8 +74,8 @@ impl Observer for PrintFailures {
             Event::StoreFailure(failure) => {
                 eprintln!("no verdict after {:?}: {}", failure.elapsed, failure.error);
             }
-            Event::BreakerChange(change) => {
-                eprintln!("{change:?}");
+            Event::BreakerChange { .. } => {
+                eprintln!("{event:?}");
             }
             _ => {}
         }

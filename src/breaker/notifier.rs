@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::observe::{BreakerChange, BreakerState, Event, Observer, ObserverCell};
+use crate::observe::{BreakerState, Event, Observer, ObserverCell};
 
 /// Sums up the breakers of one store as one state: open if one is open, else probing if one is probing, else closed.
 ///
@@ -47,7 +47,7 @@ impl Notifier {
     /// Counts the change of one breaker. Returns the change of the sum, if there is one.
     ///
     /// Must be called under the breaker's lock, so that sequence numbers follow the order of changes.
-    pub(super) fn count(&self, from: BreakerState, to: BreakerState) -> Option<BreakerChange> {
+    pub(super) fn count(&self, from: BreakerState, to: BreakerState) -> Option<Event<'static>> {
         // No foreign code runs under the lock, so the counts stay valid and a poisoned lock is usable.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let before = counts.state();
@@ -58,13 +58,13 @@ impl Notifier {
             *count += 1;
         }
         let after = counts.state();
-        (before != after).then(|| BreakerChange::new(before, after))
+        (before != after).then(|| Event::breaker_change(before, after))
     }
 
     /// Reports a change. Must be called without a lock.
-    pub(super) fn report(&self, change: &BreakerChange) {
+    pub(super) fn report(&self, change: &Event<'static>) {
         if let Some(observer) = self.observer.get() {
-            observer.on_event(&Event::BreakerChange(*change));
+            observer.on_event(change);
         }
     }
 }

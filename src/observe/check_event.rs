@@ -6,7 +6,7 @@ use crate::{
     check::{Charge, Check},
     decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
-    observe::{FailureEffect, Fingerprint, ObservedKey, ObservedRequest},
+    observe::{FailureEffect, ObservedKey, ObservedRequest},
     policy::Policy,
     verdict::Source,
 };
@@ -30,7 +30,7 @@ use crate::{
 ///         println!("{method} {route}: {}", decided.outcome());
 ///     }
 ///     for charge in decided.charges().filter(|charge| charge.violated) {
-///         println!("{} denies {}", charge.policy.name(), charge.fingerprint());
+///         println!("{} denies {}", charge.policy.name(), charge.key);
 ///     }
 /// });
 /// # let _ = print_denials;
@@ -183,6 +183,8 @@ impl<'a> AbandonmentEvent<'a> {
 pub struct ObservedCharge<'a> {
     /// The policy of the charge.
     pub policy: &'a Policy,
+    /// The key.
+    pub key: ObservedKey<'a>,
     /// The cost in units.
     pub cost: u32,
     /// Whether the check was denied because of this policy.
@@ -190,7 +192,6 @@ pub struct ObservedCharge<'a> {
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
     /// enforced.
     pub would_deny: bool,
-    pub(super) key: ObservedKey<'a>,
 }
 
 impl<'a> ObservedCharge<'a> {
@@ -199,12 +200,7 @@ impl<'a> ObservedCharge<'a> {
         let Charge { key, policy, cost, .. } = charge;
         let violated = standing.is_some_and(|standing| standing.violated);
         let would_deny = standing.is_some_and(|standing| standing.would_deny);
-        Self { policy, cost: *cost, violated, would_deny, key: ObservedKey(key) }
-    }
-
-    /// The fingerprint of the key. Computed on demand, because most observers do not need it.
-    pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.key.0)
+        Self { policy, key: ObservedKey(key), cost: *cost, violated, would_deny }
     }
 }
 

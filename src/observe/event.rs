@@ -1,11 +1,14 @@
 //! The events of a limiter, as one enum.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use crate::{
     observe::{
-        AbandonmentEvent, BreakerChange, CountChangeEvent, DecisionEvent, ExemptionEvent, HoldEndEvent, LimitsChange,
-        NearLimit, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Warning,
+        AbandonmentEvent, BreakerState, CountChangeEvent, DecisionEvent, ExemptionEvent, LimitsChange, ObservedKey,
+        PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Warning,
     },
     policy::Policy,
 };
@@ -20,7 +23,7 @@ use crate::{
 /// use tollgate::{Limiter, MemoryStore, observe::{self, Event}};
 ///
 /// let print = observe::from_fn(|event| match event {
-///     Event::BreakerChange(change) => println!("the breaker is {}", change.to),
+///     Event::BreakerChange { to, .. } => println!("the breaker is {to}"),
 ///     Event::Warning(warning) => println!("{warning}"),
 ///     _ => {}
 /// });
@@ -37,11 +40,47 @@ pub enum Event<'a> {
     Decision(DecisionEvent<'a>),
     /// A check got no verdict. In the middleware, the failure policy's decision follows.
     StoreFailure(StoreFailure<'a>),
-    /// A call of the store ended. One call may contain several checks.
-    Batch(Batch),
-    /// The breaker changed its state. Two threads may report two changes in either order; see
-    /// [`BreakerChange::sequence`].
-    BreakerChange(BreakerChange),
+    /// The circuit breaker changed its state.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use tollgate::observe::{BreakerState, Event, Observer};
+    ///
+    /// /// The state of the breaker, for a status page.
+    /// struct Status(Mutex<(u64, BreakerState)>);
+    ///
+    /// impl Observer for Status {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         let Event::BreakerChange { to, sequence, .. } = event else {
+    ///             return;
+    ///         };
+    ///         let mut latest = self.0.lock().expect("no panic under the lock");
+    ///         if *sequence > latest.0 {
+    ///             *latest = (*sequence, *to);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// // A test of the observer makes the event itself.
+    /// let (from, to) = (BreakerState::Closed, BreakerState::Open);
+    /// let status = Status(Mutex::new((0, from)));
+    /// status.on_event(&Event::BreakerChange { from, to, sequence: 1 });
+    /// assert_eq!(status.0.lock().unwrap().1, BreakerState::Open);
+    /// ```
+    BreakerChange {
+        /// The state before the change.
+        from: BreakerState,
+        /// The state after the change.
+        to: BreakerState,
+        /// The number of the change: the change with the higher number came later.
+        ///
+        /// Observers are called without a lock, so threads may report changes in another order than that in which they
+        /// happened. To keep the current state, ignore a change whose number is below the highest one seen. All
+        /// breakers of the process share one sequence, so a gap does not mean a lost change.
+        sequence: u64,
+    },
     /// The middleware refused a request without a check: the request has no usable key, its cost can never pass, or the
     /// layer is misconfigured. No decision follows.
     Refusal(RefusalEvent<'a>),
@@ -51,7 +90,101 @@ pub enum Event<'a> {
     /// A request has taken what a key has spent to the policy's [near limit](crate::Policy::with_near_limit). Reported
     /// once for each key and window, also for shadow policies. Each process sees the requests that it has sent; a
     /// process that tracks more than 16 384 keys at a time may repeat the event for some of them.
-    NearLimit(NearLimit<'a>),
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tollgate::{Limiter, MemoryStore, Policy, observe::{Event, Observer}};
+    ///
+    /// #[derive(Default)]
+    /// struct Warnings(Mutex<Vec<String>>);
+    ///
+    /// impl Observer for Warnings {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         if let Event::NearLimit { policy, spent, .. } = event {
+    ///             let limit = policy.capacity();
+    ///             let text = format!("{}: {spent} of {limit}", policy.name());
+    ///             self.0.lock().unwrap().push(text);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let warnings = Arc::new(Warnings::default());
+    /// let limiter =
+    ///     Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&warnings));
+    /// let daily = Policy::per_day("daily", 10)?;
+    /// for _ in 0..10 {
+    ///     let _ = limiter.check("alice", &daily, 1).await?;
+    /// }
+    /// assert_eq!(*warnings.0.lock().unwrap(), ["daily: 8 of 10"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[non_exhaustive]
+    NearLimit {
+        /// The policy. Its [capacity](Policy::capacity) is the most that can be spent at once.
+        policy: &'a Policy,
+        /// The key.
+        key: ObservedKey<'a>,
+        /// Units that the key has spent, with the request that came near the limit. Under a policy with
+        /// [shards](Policy::with_shards), those of one shard.
+        spent: u32,
+    },
+    /// A [hold](crate::Limiter::hold) of this process has ended: it was settled, released or dropped, or a settlement
+    /// came too late or found no store. Holds that a crash leaves to the store are not reported.
+    ///
+    /// Reported once for each hold of a handle, also by a task in the background, and while a handle is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use tollgate::observe::{Event, Observer};
+    ///
+    /// /// Counts holds that were dropped without a settlement: the code has
+    /// /// forgotten to settle them.
+    /// #[derive(Default)]
+    /// struct Forgotten(AtomicU64);
+    ///
+    /// impl Observer for Forgotten {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         if let Event::HoldEnd { end: "dropped", .. } = event {
+    ///             self.0.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[non_exhaustive]
+    HoldEnd {
+        /// The policy under which the units were held.
+        policy: &'a Policy,
+        /// The key.
+        key: ObservedKey<'a>,
+        /// The units that were held.
+        held: u32,
+        /// The units that its end was to charge: those of the settlement, or those that the policy charges for a hold
+        /// that is not settled. If the end is `expired`, only what is above the charge at the end is charged. If it is
+        /// `unanswered`, nothing is.
+        actual: u32,
+        /// How the hold has ended, in one word:
+        ///
+        /// | word | the hold |
+        /// | --- | --- |
+        /// | `dropped` | its handle was dropped without a settlement, and the units were charged or given back as the policy says |
+        /// | `expired` | the store had ended it before: its time-to-live had passed, or it was reset |
+        /// | `released` | was settled with 0 units |
+        /// | `settled` | was settled |
+        /// | `too_long` | had reached its [longest age](crate::policy::Holds::with_longest), and was settled while its request went on |
+        /// | `unanswered` | got no answer of a store within its time-to-live, or too many changes waited for one; the store ends it by itself, unless a change has reached it |
+        end: &'static str,
+    },
+    /// The setup of a store or a layer looks wrong. Reported once for each store or layer and each kind of warning.
+    Warning(Warning),
+    /// A call of the store ended. One call may contain several checks.
+    Batch(Batch),
     /// The middleware let a request pass without a check: its route is exempt, or it has no key. A request that another
     /// policy of the layer limits is reported as a decision instead.
     Exemption(ExemptionEvent),
@@ -60,11 +193,6 @@ pub enum Event<'a> {
     ///
     /// A check that was never polled was not sent, and a peek charges nothing; neither is reported.
     Abandonment(AbandonmentEvent<'a>),
-    /// A [hold](crate::Limiter::hold) of this process has ended: it was settled, released or dropped, or a settlement
-    /// came too late or found no store. Holds that a crash leaves to the store are not reported.
-    ///
-    /// Reported once for each hold of a handle, also by a task in the background, and while a handle is dropped.
-    HoldEnd(HoldEndEvent<'a>),
     /// A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported.
     Reset(ResetEvent<'a>),
     /// A count was changed by hand: a [`Limiter::ban`](crate::Limiter::ban), [`unban`](crate::Limiter::unban),
@@ -79,12 +207,18 @@ pub enum Event<'a> {
     PlanLookup(PlanLookup<'a>),
     /// A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`).
     PlanFallback(PlanFallback),
-    /// The setup of a store or a layer looks wrong. Reported once for each store or layer and each kind of warning.
-    Warning(Warning),
     /// The limits of a `LiveLimits` were replaced, or new limits were refused (feature `serde`). Reported to the
     /// observers of `LiveLimits::with_observer`, on the thread that has replaced the limits, after the limits are in
     /// force.
     LimitsChange(LimitsChange),
+}
+
+impl Event<'_> {
+    /// A change of the breaker, with the next sequence number.
+    pub(crate) fn breaker_change(from: BreakerState, to: BreakerState) -> Self {
+        static LATEST: AtomicU64 = AtomicU64::new(0);
+        Self::BreakerChange { from, to, sequence: LATEST.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
 }
 
 /// A call of a store.

@@ -88,13 +88,47 @@ impl Fingerprint {
     }
 }
 
-/// The key of an event. Its `Debug` is the fingerprint.
+/// The key of an event. `Display` and `Debug` write its [`Fingerprint`], never the key.
+///
+/// The fingerprint is computed on demand, because most observers do not need it. `Fingerprint::from(key)` keeps it.
+///
+/// # Examples
+///
+/// ```
+/// use std::{collections::HashSet, sync::Mutex};
+/// use tollgate::observe::{Event, Fingerprint, Observer};
+///
+/// /// The keys that have come near a limit.
+/// #[derive(Default)]
+/// struct Near(Mutex<HashSet<Fingerprint>>);
+///
+/// impl Observer for Near {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::NearLimit { key, .. } = event {
+///             let mut near = self.0.lock().expect("no panic under the lock");
+///             near.insert(Fingerprint::from(*key));
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy)]
-pub(crate) struct ObservedKey<'a>(pub(crate) &'a Key);
+pub struct ObservedKey<'a>(pub(crate) &'a Key);
+
+impl From<ObservedKey<'_>> for Fingerprint {
+    fn from(key: ObservedKey<'_>) -> Self {
+        Self::of(key.0)
+    }
+}
+
+impl fmt::Display for ObservedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Fingerprint::from(*self).fmt(f)
+    }
+}
 
 impl fmt::Debug for ObservedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Fingerprint::of(self.0).fmt(f)
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -7,10 +7,7 @@ use metrics::{
 };
 
 use crate::{
-    observe::{
-        BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, PlanFallback, PlanLookup,
-        ResetEvent,
-    },
+    observe::{BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, PlanFallback, PlanLookup, ResetEvent},
     policy::Policy,
     verdict::Source,
 };
@@ -177,12 +174,12 @@ impl Metrics {
         }
     }
 
-    fn note_breaker(&self, change: &BreakerChange) {
+    fn note_breaker(&self, state: BreakerState, sequence: u64) {
         // Held while the gauge is set, so that a later change is not overwritten by an earlier one.
         let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
-        if change.sequence > *latest {
-            *latest = change.sequence;
-            self.breaker_is(change.to);
+        if sequence > *latest {
+            *latest = sequence;
+            self.breaker_is(state);
         }
     }
 
@@ -239,19 +236,19 @@ impl Observer for Metrics {
                 histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
                 histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
             }
-            Event::BreakerChange(change) => self.note_breaker(change),
+            Event::BreakerChange { to, sequence, .. } => self.note_breaker(*to, *sequence),
             Event::Refusal(refusal) => {
                 self.count(REFUSED, [("cause", refusal.cause().into())]);
                 self.count_refusal(refusal.method, refusal.route, refusal.cause());
             }
             Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
-            Event::NearLimit(near) => self.count(NEAR_LIMIT, [policy(near.policy)]),
+            Event::NearLimit { policy: near, .. } => self.count(NEAR_LIMIT, [policy(near)]),
             Event::Exemption(exempt) => self.count(EXEMPT, [("cause", exempt.cause().into())]),
             Event::Abandonment(check) => {
                 check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
             }
-            Event::HoldEnd(hold) => {
-                self.count(HOLDS_ENDED, [policy(hold.policy), ("end", hold.end().into())]);
+            Event::HoldEnd { policy: held, end, .. } => {
+                self.count(HOLDS_ENDED, [policy(held), ("end", (*end).into())]);
             }
             Event::Reset(reset) => self.count_reset(reset),
             Event::CountChange(change) => self.count_change(change),

@@ -81,7 +81,7 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`Metrics`]: crate#feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
-mod breaker_change;
+mod breaker_state;
 mod by_hand;
 mod causes;
 mod check_event;
@@ -97,7 +97,6 @@ mod log_line;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod most_refused;
-mod near_limit;
 mod near_limits;
 mod notices;
 mod observer;
@@ -125,16 +124,14 @@ pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
 pub use self::{
-    breaker_change::{BreakerChange, BreakerState},
+    breaker_state::BreakerState,
     by_hand::{CountChangeEvent, ResetEvent},
     check_event::{AbandonmentEvent, DecisionEvent, ObservedCharge, StoreFailure},
     event::{Batch, Event, EvictionEvent},
     exempt::ExemptionEvent,
-    fingerprint::Fingerprint,
-    hold_end::HoldEndEvent,
+    fingerprint::{Fingerprint, ObservedKey},
     limits_change::LimitsChange,
     most_refused::{MostRefused, RefusedKey},
-    near_limit::NearLimit,
     observer::{Observer, from_fn},
     plan::{PlanFallback, PlanLookup},
     refusal::RefusalEvent,
@@ -144,7 +141,6 @@ pub(crate) use self::{
     effects::FailureEffect,
     exempt::ExemptCause,
     fanout::fan_out,
-    fingerprint::ObservedKey,
     hold_end::HoldEnd,
     near_limits::NearLimits,
     notices::Notices,

@@ -9,7 +9,7 @@ use crate::{
     clock::micros,
     decision::{Decision, PolicyDecision},
     key::Key,
-    observe::{Event, NearLimit, ObservedKey, Observer},
+    observe::{Event, ObservedKey, Observer},
     policy::Policy,
     runtime::random::RandomState,
     verdict::Source,
@@ -56,8 +56,7 @@ impl NearLimits {
             // A fixed window may end earlier, and a bucket may be full earlier.
             let silent = standing.reset.min(policy.window());
             if self.claim(key, policy, now_us, now_us.saturating_add(micros(silent))) {
-                let (limit, key) = (policy.capacity(), ObservedKey(key));
-                observer.on_event(&Event::NearLimit(NearLimit { policy, spent, limit, key }));
+                observer.on_event(&Event::NearLimit { policy, key: ObservedKey(key), spent });
             }
         }
     }

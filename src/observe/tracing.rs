@@ -8,14 +8,15 @@ use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
     observe::{
-        AbandonmentEvent, Batch, BreakerChange, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause,
-        ExemptionEvent, HoldEnd, HoldEndEvent, LimitsChange, NearLimit, ObservedCharge, Observer, PlanFallback,
-        PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Throttle,
+        AbandonmentEvent, Batch, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause, ExemptionEvent,
+        HoldEnd, LimitsChange, ObservedKey, Observer, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure,
+        Throttle,
         causes::Causes,
         effects::EffectCounts,
         failure_message::FailureMessage,
         outage::{Length, Outage},
     },
+    policy::Policy,
     verdict::Source,
 };
 
@@ -124,7 +125,7 @@ impl Tracing {
             for charge in decided.charges().filter(|charge| charge.would_deny) {
                 debug!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
+                    policy = charge.policy.name(), key = %charge.key, route, method, cost = charge.cost,
                     remembered = decided.decision.source() == Source::DenyCache,
                     elapsed_us = micros(decided.elapsed), "would be denied"
                 );
@@ -135,7 +136,7 @@ impl Tracing {
             "allowed" => decided.charges().filter(|charge| !charge.would_deny).for_each(|charge| {
                 trace!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
+                    policy = charge.policy.name(), key = %charge.key, route, method, cost = charge.cost,
                     elapsed_us = micros(decided.elapsed), "allowed"
                 );
             }),
@@ -145,7 +146,7 @@ impl Tracing {
                 for charge in decided.charges().filter(|charge| charge.violated) {
                     debug!(
                         target: "tollgate::decision",
-                        policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost,
+                        policy = charge.policy.name(), key = %charge.key, route, method, cost = charge.cost,
                         remembered = decided.decision.source() == Source::DenyCache, retry_after_ms,
                         elapsed_us = micros(decided.elapsed), "denied"
                     );
@@ -154,7 +155,7 @@ impl Tracing {
             outcome => decided.charges().for_each(|charge| {
                 debug!(
                     target: "tollgate::decision",
-                    policy = charge.policy.name(), key = %charge.fingerprint(), route, method, cost = charge.cost, outcome,
+                    policy = charge.policy.name(), key = %charge.key, route, method, cost = charge.cost, outcome,
                     elapsed_us = micros(decided.elapsed), "decided without the store"
                 );
             }),
@@ -203,7 +204,7 @@ impl Tracing {
     fn warn(failure: &StoreFailure<'_>, left_out: u64, effects: EffectCounts) {
         let concerns_one = matches!(failure.error.kind(), ErrorKind::BadKey | ErrorKind::Config);
         let key = failure.charges().next().filter(|_| concerns_one);
-        let key = key.as_ref().map(ObservedCharge::fingerprint).map(tracing::field::display);
+        let key = key.map(|charge| tracing::field::display(charge.key));
         let (cause, elapsed_us, text) =
             (failure.cause(), micros(failure.elapsed), FailureMessage::new(failure.error, effects));
         warn!(target: "tollgate::store", cause, key, left_out, elapsed_us, "{text}");
@@ -214,8 +215,7 @@ impl Tracing {
         trace!(target: "tollgate::batch", checks, charges, answered, elapsed_us = micros(elapsed), "batch");
     }
 
-    fn breaker_change(change: &BreakerChange) {
-        let BreakerChange { from, to, .. } = *change;
+    fn breaker_change(from: BreakerState, to: BreakerState) {
         match (from, to) {
             (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
             // A failed probe only returns the breaker to open, which was reported before.
@@ -244,11 +244,10 @@ impl Tracing {
         }
     }
 
-    fn near_limit(near: &NearLimit<'_>) {
-        let NearLimit { policy, spent, limit, .. } = *near;
+    fn near_limit(policy: &Policy, key: ObservedKey<'_>, spent: u32) {
         debug!(
             target: "tollgate::near_limit",
-            policy = policy.name(), key = %near.fingerprint(), spent, limit, is_shadow = policy.is_shadow(),
+            policy = policy.name(), %key, spent, limit = policy.capacity(), is_shadow = policy.is_shadow(),
             "near the limit"
         );
     }
@@ -268,18 +267,17 @@ impl Tracing {
         for charge in abandoned.charges() {
             debug!(
                 target: "tollgate::decision",
-                policy = charge.policy.name(), key = %charge.fingerprint(), cost = charge.cost,
+                policy = charge.policy.name(), key = %charge.key, cost = charge.cost,
                 elapsed_us = micros(abandoned.elapsed), "dropped before a verdict"
             );
         }
     }
 
-    fn hold_end(&self, ended: &HoldEndEvent<'_>) {
-        let (HoldEndEvent { policy, held, actual, .. }, end) = (*ended, ended.end());
-        if ended.end != HoldEnd::Unanswered {
+    fn hold_end(&self, policy: &Policy, key: ObservedKey<'_>, held: u32, actual: u32, end: &str) {
+        if end != HoldEnd::Unanswered.as_str() {
             debug!(
                 target: "tollgate::hold",
-                policy = policy.name(), key = %ended.fingerprint(), held, actual, %end, "a hold has ended"
+                policy = policy.name(), %key, held, actual, %end, "a hold has ended"
             );
         } else if let Some(left_out) = self.hold.claim(self.clock.now_us(), PAUSE_US) {
             warn!(
@@ -345,13 +343,13 @@ impl Observer for Tracing {
             Event::Decision(decided) => self.decision(decided),
             Event::StoreFailure(failure) => self.failure(failure),
             Event::Batch(batch) => Self::batch(batch),
-            Event::BreakerChange(change) => Self::breaker_change(change),
+            Event::BreakerChange { from, to, .. } => Self::breaker_change(*from, *to),
             Event::Refusal(refusal) => self.refusal(refusal),
             Event::WouldRefuse(refusal) => self.would_refuse(refusal),
-            Event::NearLimit(near) => Self::near_limit(near),
+            Event::NearLimit { policy, key, spent } => Self::near_limit(policy, *key, *spent),
             Event::Exemption(exempt) => Self::exemption(exempt),
             Event::Abandonment(check) => Self::abandonment(check),
-            Event::HoldEnd(hold) => self.hold_end(hold),
+            Event::HoldEnd { policy, key, held, actual, end } => self.hold_end(policy, *key, *held, *actual, end),
             Event::Reset(reset) => Self::reset(reset),
             Event::CountChange(change) => Self::count_change(change),
             // A warning says it once. A flood of keys must not become a flood of events.

@@ -137,7 +137,7 @@ impl Warning {
 
     /// A hold has reached its [longest age](crate::policy::Holds::with_longest) while its request or its job went on.
     /// The hold of a request was settled, and its response ended with an error. Reported once for a limiter; observers
-    /// see [each such hold](super::HoldEndEvent::end).
+    /// see [each such hold](super::Event::HoldEnd).
     pub(crate) fn held_too_long(policy: &str, longest: Duration) -> Self {
         let text = format!(
             "a hold under policy {policy:?} has reached its longest age of {longest:?}, so it was ended although \

@@ -92,7 +92,7 @@ impl Holds {
     /// * **A slot of [`Limiter::hold`](crate::Limiter::hold)** is not renewed any more, so it ends within one
     ///   time-to-live.
     ///
-    /// Each such hold of a layer is an event ([`too_long`](crate::observe::HoldEndEvent::end)). The first hold of a
+    /// Each such hold of a layer is an event ([`too_long`](crate::observe::Event::HoldEnd)). The first hold of a
     /// limiter that reaches its longest age is a [warning](crate::observe::Warning).
     ///
     /// Defaults to no longest age: a WebSocket or a download may last for days, and only the service knows what is too

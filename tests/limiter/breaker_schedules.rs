@@ -20,11 +20,11 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     failure::Breaker,
-    observe::{BreakerChange, BreakerState, Event, Observer},
+    observe::{BreakerState, Event, Observer},
     store::{Answer, Store, Verdict},
 };
 
-use crate::support::seed::seeds;
+use crate::support::{observed::BreakerChange, seed::seeds};
 
 /// A xorshift64* generator. Clones share its state.
 #[derive(Clone, Debug)]
@@ -97,8 +97,8 @@ struct PanickingObserver {
 
 impl Observer for PanickingObserver {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::BreakerChange(change) = event {
-            self.changes.lock().unwrap().push(*change);
+        if let Some(change) = BreakerChange::of(event) {
+            self.changes.lock().unwrap().push(change);
             assert!(self.random.below(8) > 0, "the observer panics");
         }
     }

@@ -5,11 +5,12 @@ use std::{thread, time::Duration};
 use tollgate::{
     Key, Limiter, ManualClock, MemoryStore, Policy,
     failure::Breaker,
-    observe::{BreakerChange, BreakerState, Event, Observer},
+    observe::{BreakerState, Event, Observer},
 };
 
 use super::two_domain_store::TwoDomainStore;
 use crate::support::{
+    observed::BreakerChange,
     recorder::Recorder,
     unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
 };
@@ -29,8 +30,8 @@ struct SlowRecorder(Recorder);
 
 impl Observer for SlowRecorder {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::BreakerChange(change) = event {
-            if change.to == BreakerState::Open {
+        if let Event::BreakerChange { to, .. } = event {
+            if *to == BreakerState::Open {
                 thread::sleep(Duration::from_millis(300));
             }
             self.0.on_event(event);

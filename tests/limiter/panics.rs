@@ -24,8 +24,8 @@ struct PanickingObserver;
 
 impl Observer for PanickingObserver {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::BreakerChange(change) = event {
-            assert!(change.to != BreakerState::Open, "the observer panics");
+        if let Event::BreakerChange { to, .. } = event {
+            assert!(*to != BreakerState::Open, "the observer panics");
         }
     }
 }

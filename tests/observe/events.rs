@@ -4,11 +4,13 @@ use axum::{Router, routing::get};
 use tollgate::{
     Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
     decision::Source,
-    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer},
+    observe::{BreakerState, Event, Fingerprint, Observer},
 };
 
 use super::recorded;
-use crate::support::{DownStore, PendingStore, SilentStore, http::get as fetch, per_minute, recorder::Recorder};
+use crate::support::{
+    DownStore, PendingStore, SilentStore, http::get as fetch, observed::BreakerChange, per_minute, recorder::Recorder,
+};
 
 #[tokio::test]
 async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
@@ -113,8 +115,7 @@ async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_ear
 fn breaker_changes_reach_an_observer() {
     let recorder = Recorder::default();
     let (from, to) = (BreakerState::Closed, BreakerState::Open);
-    let change = BreakerChange::new(from, to);
-    recorder.on_event(&Event::BreakerChange(change));
-    assert_eq!(recorder.take().changes, [change]);
+    recorder.on_event(&Event::BreakerChange { from, to, sequence: 7 });
+    assert_eq!(recorder.take().changes, [BreakerChange { from, to, sequence: 7 }]);
     assert_eq!([from, to, BreakerState::Probing].map(|state| state.to_string()), ["closed", "open", "probing"]);
 }

@@ -6,7 +6,7 @@ use axum::Router;
 use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
-    observe::{BreakerChange, BreakerState, Event, Fingerprint, Observer, Tracing},
+    observe::{BreakerState, Event, Fingerprint, Observer, Tracing},
     policy::Holds,
 };
 use tracing::Level;
@@ -230,8 +230,9 @@ fn an_open_breaker_is_a_warning_a_closed_one_is_info_and_probes_are_not_logged()
     use BreakerState::{Closed, Open, Probing};
     let (log, _guard) = Log::start(Level::INFO);
     let tracing = Tracing::new();
-    for (from, to) in [(Closed, Open), (Open, Probing), (Probing, Open), (Open, Probing), (Probing, Closed)] {
-        tracing.on_event(&Event::BreakerChange(BreakerChange::new(from, to)));
+    let changes = [(Closed, Open), (Open, Probing), (Probing, Open), (Open, Probing), (Probing, Closed)];
+    for ((from, to), sequence) in changes.into_iter().zip(1..) {
+        tracing.on_event(&Event::BreakerChange { from, to, sequence });
     }
     let lines = log.take();
     assert_eq!(

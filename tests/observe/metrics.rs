@@ -6,7 +6,7 @@ use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    observe::{BreakerChange, BreakerState, Event, Metrics, Observer},
+    observe::{BreakerState, Event, Metrics, Observer},
     policy::Holds,
 };
 
@@ -77,11 +77,13 @@ async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
     assert_eq!(scrape.lines().filter(|line| line.starts_with("tollgate_fallback_admits_total{")).count(), 1);
 }
 
+const OPENED: Event<'_> = Event::BreakerChange { from: BreakerState::Closed, to: BreakerState::Open, sequence: 1 };
+
 #[test]
 fn the_gauge_of_the_current_breaker_state_is_1() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    Metrics::new().on_event(&Event::BreakerChange(BreakerChange::new(BreakerState::Closed, BreakerState::Open)));
+    Metrics::new().on_event(&OPENED);
     assert_shows(
         &handle,
         &[
@@ -165,7 +167,7 @@ async fn named_limiters_have_separate_series() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
-    metrics[1].on_event(&Event::BreakerChange(BreakerChange::new(BreakerState::Closed, BreakerState::Open)));
+    metrics[1].on_event(&OPENED);
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
         let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
         let down = Limiter::new(DownStore).with_observer(metrics);

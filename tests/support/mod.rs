@@ -6,6 +6,7 @@ pub mod counting;
 pub mod holds;
 pub mod http;
 pub mod log;
+pub mod observed;
 pub mod random;
 pub mod recorder;
 pub mod scrape;

@@ -8,8 +8,10 @@ use std::{
 use tollgate::{
     ErrorKind,
     decision::Source,
-    observe::{Batch, BreakerChange, Event, Fingerprint, Observer, Warning},
+    observe::{Batch, Event, Fingerprint, Observer, Warning},
 };
+
+use super::observed::BreakerChange;
 
 /// An observer that records every event; clones share the record.
 #[derive(Clone, Default)]
@@ -67,6 +69,7 @@ impl Observer for Recorder {
     fn on_event(&self, event: &Event<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{event:?}\n");
+        seen.changes.extend(BreakerChange::of(event));
         match event {
             Event::Decision(decided) => {
                 seen.requests.extend(decided.method.map(|method| request(method, decided.route)));
@@ -78,7 +81,7 @@ impl Observer for Recorder {
                         .charges()
                         .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
                         .collect(),
-                    fingerprints: decided.charges().map(|charge| charge.fingerprint()).collect(),
+                    fingerprints: decided.charges().map(|charge| charge.key.into()).collect(),
                 });
             }
             Event::StoreFailure(failure) => {
@@ -86,7 +89,6 @@ impl Observer for Recorder {
                 seen.failures.push((failure.error.kind(), policies));
             }
             Event::Batch(batch) => seen.batches.push(*batch),
-            Event::BreakerChange(change) => seen.changes.push(*change),
             Event::Refusal(refusal) => {
                 seen.debug += &format!("{refusal}\n");
                 seen.requests.push(request(refusal.method, refusal.route));
@@ -97,14 +99,16 @@ impl Observer for Recorder {
                 seen.requests.push(request(refusal.method, refusal.route));
                 seen.would_refuse.push(refusal.cause());
             }
-            Event::NearLimit(near) => seen.near.push((near.policy.name().to_owned(), near.spent, near.limit)),
+            Event::NearLimit { policy, spent, .. } => {
+                seen.near.push((policy.name().to_owned(), *spent, policy.capacity()));
+            }
             Event::Exemption(exempt) => seen.exempt.push(exempt.cause()),
             Event::Abandonment(check) => {
                 let charges = check.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
                 seen.abandoned.push(charges);
             }
-            Event::HoldEnd(hold) => {
-                seen.holds.push((hold.policy.name().to_owned(), hold.held, hold.actual, hold.end()));
+            Event::HoldEnd { policy, held, actual, end, .. } => {
+                seen.holds.push((policy.name().to_owned(), *held, *actual, *end));
             }
             Event::Reset(reset) => seen.resets.push((reset.policy.name().to_owned(), reset.found)),
             Event::CountChange(change) => seen.by_hand.push((change.change.as_str(), change.changed)),

@@ -82,8 +82,8 @@ pub(crate) struct Watcher;
 impl Observer for Watcher {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::BreakerChange(change) => {
-                taken(match (change.from, change.to) {
+            Event::BreakerChange { from, to, .. } => {
+                taken(match (from, to) {
                     (BreakerState::Probing, BreakerState::Open) => "breaker-open-again",
                     (_, BreakerState::Open) => "breaker-open",
                     (_, BreakerState::Probing) => "breaker-half-open",
@@ -93,7 +93,7 @@ impl Observer for Watcher {
             Event::Abandonment(_) => {
                 taken("call-abandoned");
             }
-            Event::HoldEnd(ended) => match ended.end() {
+            Event::HoldEnd { end, .. } => match *end {
                 "dropped" => taken("hold-dropped"),
                 "expired" => taken("hold-ended-late"),
                 "unanswered" => taken("hold-without-an-answer"),

@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
     limiter::hold::{ending::Ending, shared::SharedHolds},
-    observe::{Event, HoldEnd, HoldEndEvent, ObservedKey},
+    observe::{Event, HoldEnd, ObservedKey},
     store::{Answer, Pending},
 };
 
@@ -131,8 +131,8 @@ impl SharedHolds {
     pub(super) fn report_hold_end(&self, ending: &Ending, end: HoldEnd) {
         let Ending { hold, held, actual, is_uncertain, .. } = ending;
         if let (Some(observer), false) = (&self.calls.observer, *is_uncertain) {
-            let (policy, key) = (&hold.policy, ObservedKey(&hold.key));
-            observer.on_event(&Event::HoldEnd(HoldEndEvent { policy, held: *held, actual: *actual, end, key }));
+            let (policy, key, end) = (&hold.policy, ObservedKey(&hold.key), end.as_str());
+            observer.on_event(&Event::HoldEnd { policy, key, held: *held, actual: *actual, end });
         }
     }
 }

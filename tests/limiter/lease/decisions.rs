@@ -223,7 +223,7 @@ impl Observer for Counts {
                 counts.1 += u32::from(decided.decision.source() == Source::Lease);
                 assert_eq!(decided.outcome(), "allowed");
             }
-            Event::NearLimit(_) => {
+            Event::NearLimit { .. } => {
                 self.0.lock().unwrap().2 += 1;
             }
             _ => {}

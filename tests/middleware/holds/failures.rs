@@ -162,7 +162,7 @@ struct PanicsAtEnds;
 
 impl Observer for PanicsAtEnds {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::HoldEnd(_) = event {
+        if let Event::HoldEnd { .. } = event {
             panic!("the observer of a test");
         }
     }

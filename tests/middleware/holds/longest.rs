@@ -42,8 +42,8 @@ impl Seen {
 impl Observer for Seen {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::HoldEnd(ended) => {
-                self.0.lock().unwrap().0.push((ended.policy.name().to_owned(), ended.actual, ended.end()));
+            Event::HoldEnd { policy, actual, end, .. } => {
+                self.0.lock().unwrap().0.push((policy.name().to_owned(), *actual, *end));
             }
             Event::Warning(warning) => {
                 self.0.lock().unwrap().1.push(warning.clone());

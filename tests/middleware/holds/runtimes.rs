@@ -109,8 +109,8 @@ struct Ends(Arc<Mutex<Vec<&'static str>>>);
 
 impl Observer for Ends {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::HoldEnd(ended) = event {
-            self.0.lock().unwrap().push(ended.end());
+        if let Event::HoldEnd { end, .. } = event {
+            self.0.lock().unwrap().push(*end);
         }
     }
 }
