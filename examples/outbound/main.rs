@@ -91,7 +91,9 @@ struct RedisCalls(Arc<AtomicU64>);
 
 impl Observer for RedisCalls {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Batch(_) = event {
+        if let Event::Other(other) = event
+            && other.name() == "batch"
+        {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

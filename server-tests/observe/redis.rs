@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore, decision::Source};
 
-use crate::support::{per_minute, recorder::Recorder, redis_server::RedisServer};
+use crate::support::{observed::Batch, per_minute, recorder::Recorder, redis_server::RedisServer};
 
 fn recorded(server: &RedisServer, batching: bool) -> (Limiter, Recorder) {
     let recorder = Recorder::default();
@@ -42,7 +42,7 @@ async fn batches_report_how_many_checks_share_a_call() {
     }
     assert!(checks.join_all().await.into_iter().all(|decision| decision.unwrap().is_allowed()));
     let seen = recorder.take();
-    let sum = |size: fn(&tollgate::observe::Batch) -> usize| seen.batches.iter().map(size).sum::<usize>();
+    let sum = |size: fn(&Batch) -> usize| seen.batches.iter().map(size).sum::<usize>();
     assert_eq!((sum(|batch| batch.checks), sum(|batch| batch.charges)), (200, 400));
     assert!(seen.batches.len() < 50, "{:?}", seen.batches);
     assert!(seen.batches.iter().all(|batch| batch.answered && batch.elapsed > Duration::ZERO));

@@ -14,6 +14,8 @@ use tollgate::{
     observe::{Event, Observer},
 };
 
+use crate::support::observed::Batch;
+
 /// Counts the calls of Redis, and the checks in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
@@ -33,7 +35,7 @@ impl Calls {
 
 impl Observer for Calls {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Batch(batch) = event {
+        if let Some(batch) = Batch::of(event) {
             self.calls.fetch_add(1, Ordering::Relaxed);
             self.checks.fetch_add(batch.checks as u64, Ordering::Relaxed);
         }

@@ -30,8 +30,8 @@ pub enum MissingKey {
     /// The policies of the missing key do not limit the request.
     ///
     /// The exemption applies whatever the reason for the missing key: a router without connection information exempts
-    /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request
-    /// ([`Event::Exemption`](crate::observe::Event::Exemption)).
+    /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request: the
+    /// [event](crate::observe::OtherEvent#names) `exemption`.
     Exempt,
     /// The request is refused: with 401 if the key is a credential ([`ApiKey`](crate::ApiKey)), and with 400 otherwise.
     #[default]

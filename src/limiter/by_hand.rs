@@ -6,7 +6,7 @@ use crate::{
     error::Error,
     key::Key,
     limiter::{handle::Limiter, lease, sharded},
-    observe::{CountChangeEvent, Event},
+    observe::{CountChangeEvent, Event, Other},
     policy::Policy,
     store::CountChange,
 };
@@ -169,8 +169,8 @@ impl Limiter {
         let result = changed.map(|changed| changed.into_iter().max().unwrap_or(0));
         core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
-            let event = CountChangeEvent::new(&key, policy, change, &result, started.elapsed());
-            observer.on_event(&Event::CountChange(event));
+            let changed = CountChangeEvent::new(&key, policy, change, &result, started.elapsed());
+            observer.on_event(&Event::other(Other::CountChange(changed)));
         }
         result
     }

@@ -15,7 +15,7 @@ use crate::{
         core::Core,
         lease, sharded,
     },
-    observe::{CheckSpan, Event, ObservedRequest, Observer, ResetEvent},
+    observe::{CheckSpan, Event, ObservedRequest, Observer, Other, ResetEvent},
     policy::Policy,
     store::Answer,
 };
@@ -291,7 +291,8 @@ impl Limiter {
         let result = result.map(|in_store| in_store || found || was_paused);
         self.core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
-            observer.on_event(&Event::Reset(ResetEvent::new(&key, policy, &result, started.elapsed())));
+            let reset = ResetEvent::new(&key, policy, &result, started.elapsed());
+            observer.on_event(&Event::other(Other::Reset(reset)));
         }
         result
     }

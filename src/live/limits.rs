@@ -19,7 +19,7 @@ use crate::{
     key::{GlobalKey, KeyExtractor},
     limiter::Limiter,
     middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::{Event, LimitsChange, Observer},
+    observe::{Event, LimitsChange, Observer, Other},
     policy::Policy,
 };
 
@@ -75,8 +75,9 @@ impl LiveLimits {
         }))
     }
 
-    /// Adds an observer of [changes](Event::LimitsChange). Observers of a [`Limiter`] are not called for changes
-    /// of limits; clone such an observer, or put it into an `Arc`, to give it to both.
+    /// Adds an observer of changes: the [event](crate::observe::OtherEvent#names) `limits_change`. Observers of a
+    /// [`Limiter`] are not called for changes of limits; clone such an observer, or put it into an `Arc`, to give it to
+    /// both.
     pub fn with_observer(self, observer: impl Observer) -> Self {
         self.0.report.add(observer);
         self
@@ -191,7 +192,7 @@ impl LiveLimits {
 impl Shared {
     /// Reports a change, and what is probably wrong with limits that it has put into force.
     pub(super) fn report(&self, change: &LimitsChange) {
-        self.report.send(&Event::LimitsChange(change.clone()));
+        self.report.send(&Event::other(Other::LimitsChange(change)));
         if matches!(change, LimitsChange::Accepted { .. }) {
             self.report_warnings();
         }

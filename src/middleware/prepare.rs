@@ -12,7 +12,7 @@ use crate::{
     cost::RequestCost,
     failure::FailurePolicy,
     key::{Key, KeyError, KeyExtractor, KeyFault, MissingKey},
-    observe::{Event, ExemptCause, ExemptionEvent, RefusalEvent, RefusalReason, Warning},
+    observe::{Event, ExemptCause, Other, RefusalEvent, RefusalReason, Warning},
     policy::{Policy, PolicySource},
 };
 
@@ -119,7 +119,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// Reports an exempt request.
     fn exempt(&self, cause: ExemptCause) -> Prepared {
         if let Some(observer) = self.limiter.listener() {
-            observer.on_event(&Event::Exemption(ExemptionEvent::new(cause)));
+            observer.on_event(&Event::other(Other::Exemption(cause)));
         }
         Prepared::Exempt
     }

@@ -159,10 +159,9 @@ impl<'a> StoreFailure<'a> {
 
 /// A check that was dropped before its verdict.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct AbandonmentEvent<'a> {
+pub(crate) struct AbandonmentEvent<'a> {
     /// How long the check had waited when it was dropped.
-    pub elapsed: Duration,
+    pub(super) elapsed: Duration,
     check: ObservedCheck<'a>,
 }
 
@@ -172,8 +171,19 @@ impl<'a> AbandonmentEvent<'a> {
     }
 
     /// The charges of the check. Whether they were charged is unknown.
-    pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
+    pub(super) fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges(&[])
+    }
+}
+
+impl fmt::Display for AbandonmentEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "A check was dropped after {:?}, before its verdict:", self.elapsed)?;
+        for (place, charge) in self.charges().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma} policy={:?} key={} cost={}", charge.policy.name(), charge.key, charge.cost)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,21 +1,19 @@
 //! The events of a limiter, as one enum.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
     observe::{
-        AbandonmentEvent, BreakerState, CountChangeEvent, DecisionEvent, ExemptionEvent, LimitsChange, ObservedKey,
-        PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure, Warning,
+        BreakerState, DecisionEvent, ObservedKey, OtherEvent, RefusalEvent, StoreFailure, Warning, other::Other,
     },
     policy::Policy,
 };
 
 /// An event of a limiter, of plans or of live limits, for [`Observer::on_event`](super::Observer::on_event).
 ///
-/// The variants are the same with every set of features. An event of a feature that is off does not occur.
+/// What a service acts on has a variant with its data. All the rest is [`Other`](Self::Other), with a name and a line
+/// for operators. The variants are the same with every set of features. An event of a feature that is off does not
+/// occur.
 ///
 /// # Examples
 ///
@@ -25,6 +23,7 @@ use crate::{
 /// let print = observe::from_fn(|event| match event {
 ///     Event::BreakerChange { to, .. } => println!("the breaker is {to}"),
 ///     Event::Warning(warning) => println!("{warning}"),
+///     Event::Other(other) => println!("{}: {other}", other.name()),
 ///     _ => {}
 /// });
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(print);
@@ -183,70 +182,18 @@ pub enum Event<'a> {
     },
     /// The setup of a store or a layer looks wrong. Reported once for each store or layer and each kind of warning.
     Warning(Warning),
-    /// A call of the store ended. One call may contain several checks.
-    Batch(Batch),
-    /// The middleware let a request pass without a check: its route is exempt, or it has no key. A request that another
-    /// policy of the layer limits is reported as a decision instead.
-    Exemption(ExemptionEvent),
-    /// A check was dropped before its verdict, for example because the client hung up or an outer timeout passed. No
-    /// decision follows, and the check may have been charged.
-    ///
-    /// A check that was never polled was not sent, and a peek charges nothing; neither is reported.
-    Abandonment(AbandonmentEvent<'a>),
-    /// A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported.
-    Reset(ResetEvent<'a>),
-    /// A count was changed by hand: a [`Limiter::ban`](crate::Limiter::ban), [`unban`](crate::Limiter::unban),
-    /// [`record`](crate::Limiter::record) or [`credit`](crate::Limiter::credit) ended. A call that is refused as
-    /// invalid, or dropped before its end, is not reported.
-    CountChange(CountChangeEvent<'a>),
-    /// A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count
-    /// starts with a fresh budget. Reported for each dropped count. A flood of new keys drops many counts, so an
-    /// observer should return fast.
-    Eviction(EvictionEvent<'a>),
-    /// A look-up of a plan ended (feature `plans`). Reported in the task of the look-up.
-    PlanLookup(PlanLookup<'a>),
-    /// A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`).
-    PlanFallback(PlanFallback),
-    /// The limits of a `LiveLimits` were replaced, or new limits were refused (feature `serde`). Reported to the
-    /// observers of `LiveLimits::with_observer`, on the thread that has replaced the limits, after the limits are in
-    /// force.
-    LimitsChange(LimitsChange),
+    /// An event that most observers only count or print: the [names](OtherEvent#names) are a table.
+    Other(OtherEvent<'a>),
 }
 
-impl Event<'_> {
+impl<'a> Event<'a> {
     /// A change of the breaker, with the next sequence number.
     pub(crate) fn breaker_change(from: BreakerState, to: BreakerState) -> Self {
         static LATEST: AtomicU64 = AtomicU64::new(0);
         Self::BreakerChange { from, to, sequence: LATEST.fetch_add(1, Ordering::Relaxed) + 1 }
     }
-}
 
-/// A call of a store.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Batch {
-    /// Number of checks that shared the call.
-    pub checks: usize,
-    /// Number of charges of these checks.
-    pub charges: usize,
-    /// Time from sending the call to its reply, or to dropping it.
-    pub elapsed: Duration,
-    /// Whether the store sent a usable reply.
-    pub answered: bool,
-}
-
-/// A live count that a full [`MemoryStore`](crate::MemoryStore) has dropped.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct EvictionEvent<'a> {
-    /// The policy of the count. If the count is of denials, its name ends in `(ban)`.
-    pub policy: &'a Policy,
-    /// Units that the count had recorded. Its key may now spend them again.
-    pub spent: u32,
-}
-
-impl<'a> EvictionEvent<'a> {
-    pub(crate) fn new(policy: &'a Policy, spent: u32) -> Self {
-        Self { policy, spent }
+    pub(crate) fn other(other: Other<'a>) -> Self {
+        Self::Other(OtherEvent(other))
     }
 }

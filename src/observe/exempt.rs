@@ -1,11 +1,6 @@
 //! Exempt requests: they pass without a check.
 
-/// A request that passed without a check.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ExemptionEvent {
-    pub(crate) cause: ExemptCause,
-}
+use std::fmt;
 
 /// Why a request passes without a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,7 +12,7 @@ pub(crate) enum ExemptCause {
     /// The route is [exempt](crate::Route::exempt).
     Route,
     /// The layer, or each policy of the key, is in [shadow mode](crate::RateLimitLayer::with_shadow), and would have
-    /// refused the request without a check. [`Event::WouldRefuse`](super::Event::WouldRefuse) has the reason.
+    /// refused the request without a check. A further event has the reason.
     Shadow,
 }
 
@@ -33,16 +28,15 @@ impl ExemptCause {
     }
 }
 
-impl ExemptionEvent {
-    pub(crate) fn new(cause: ExemptCause) -> Self {
-        Self { cause }
-    }
-
-    /// Why the request passed without a check, in one word: `key` if the [`KeyExtractor`](crate::KeyExtractor) returned
-    /// `None`, `missing_key` if [`MissingKey::Exempt`](crate::MissingKey::Exempt) let it pass, `route` if its route is
-    /// [exempt](crate::Route::exempt), and `shadow` if [shadow mode](crate::RateLimitLayer::with_shadow) did not refuse
-    /// it; [`Event::WouldRefuse`](super::Event::WouldRefuse) then has the reason.
-    pub fn cause(&self) -> &'static str {
-        self.cause.as_str()
+/// The message about an exempt request.
+impl fmt::Display for ExemptCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self {
+            Self::Key => "its key is exempt",
+            Self::MissingKey => "it has no key",
+            Self::Route => "its route is exempt",
+            Self::Shadow => "shadow mode does not refuse it",
+        };
+        write!(f, "A request passed without a check: {cause}.")
     }
 }

@@ -9,8 +9,8 @@ use crate::error::OneLine;
 
 /// An attempt to replace the limits of a `LiveLimits` (feature `serde`).
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum LimitsChange {
+#[cfg_attr(not(any(feature = "watch", test)), expect(dead_code, reason = "made by live limits alone"))]
+pub(crate) enum LimitsChange {
     /// New limits are in force for all requests that start from now on.
     Accepted {
         /// The watched file; `None` if `LiveLimits::replace` was called.
@@ -38,7 +38,7 @@ pub enum LimitsChange {
 
 impl LimitsChange {
     /// The outcome in one word: `accepted`, `refused` or `unreadable`.
-    pub fn outcome(&self) -> &'static str {
+    pub(super) fn outcome(&self) -> &'static str {
         match self {
             Self::Accepted { .. } => "accepted",
             Self::Refused { .. } => "refused",
@@ -76,4 +76,28 @@ impl fmt::Display for LimitsChange {
 
 fn shown(file: &Path) -> OneLine<std::path::Display<'_>> {
     OneLine(file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A writer of the file could otherwise add lines to the log, hide lines or colour them.
+    #[test]
+    fn each_change_is_one_line_with_its_control_characters_escaped() {
+        let reason = "a mistake\nWARN forged: \u{1b}[31mred\rover\u{2028}end".to_owned();
+        let file = PathBuf::from("/etc/limits\nWARN forged.toml");
+        for change in [
+            LimitsChange::Refused { file: Some(file.clone()), reason: reason.clone() },
+            LimitsChange::Unreadable { file: file.clone(), reason },
+            LimitsChange::Accepted { file: Some(file), version: 2 },
+        ] {
+            let line = change.to_string();
+            assert!(!line.contains(char::is_control) && !line.contains('\u{2028}'), "{line:?}");
+            assert!(line.contains(r"/etc/limits\nWARN forged.toml"), "{line}");
+            if change.outcome() != "accepted" {
+                assert!(line.contains(r"\u{1b}[31mred\rover\u{2028}end"), "{line}");
+            }
+        }
+    }
 }

@@ -7,7 +7,10 @@ use metrics::{
 };
 
 use crate::{
-    observe::{BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, PlanFallback, PlanLookup, ResetEvent},
+    observe::{
+        BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, Other, OtherEvent, PlanFallback, PlanLookup,
+        ResetEvent,
+    },
     policy::Policy,
     verdict::Source,
 };
@@ -184,25 +187,23 @@ impl Metrics {
     }
 
     fn count_reset(&self, reset: &ResetEvent<'_>) {
-        let outcome = if reset.error.is_none() { "ok" } else { "error" };
-        self.count(RESETS, [policy(reset.policy), ("outcome", outcome.into())]);
+        self.count(RESETS, [policy(reset.policy), ("outcome", reset.outcome().into())]);
     }
 
     fn count_change(&self, changed: &CountChangeEvent<'_>) {
-        let outcome = if changed.error.is_none() { "ok" } else { "error" };
-        let labels = [policy(changed.policy), ("change", changed.change.as_str().into()), ("outcome", outcome.into())];
-        self.count(COUNT_CHANGES, labels);
+        let (change, outcome) = (changed.change.as_str(), changed.outcome());
+        self.count(COUNT_CHANGES, [policy(changed.policy), ("change", change.into()), ("outcome", outcome.into())]);
     }
 
     fn count_lookup(&self, lookup: &PlanLookup<'_>) {
-        let outcome = lookup.outcome();
+        let outcome = lookup.outcome.as_str();
         self.count(PLAN_LOOKUPS, [("outcome", outcome.into())]);
         histogram!(PLAN_LOOKUP_DURATION, self.labels([("outcome", outcome.into())])).record(lookup.elapsed);
     }
 
     fn count_fallback(&self, fallback: &PlanFallback) {
         let plan = if fallback.is_stale { "stale" } else { "default" };
-        self.count(PLAN_FALLBACKS, [("plan", plan.into()), ("cause", fallback.cause().into())]);
+        self.count(PLAN_FALLBACKS, [("plan", plan.into()), ("cause", fallback.cause.as_str().into())]);
     }
 
     /// Adds 1 to a counter.
@@ -231,11 +232,6 @@ impl Observer for Metrics {
                 self.count(STORE_ERRORS, [("kind", failure.cause().into())]);
                 histogram!(CHECK_DURATION, self.labels([("outcome", "error".into())])).record(failure.elapsed);
             }
-            Event::Batch(batch) => {
-                // At most 128, which a float represents exactly.
-                histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
-                histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
-            }
             Event::BreakerChange { to, sequence, .. } => self.note_breaker(*to, *sequence),
             Event::Refusal(refusal) => {
                 self.count(REFUSED, [("cause", refusal.cause().into())]);
@@ -243,20 +239,27 @@ impl Observer for Metrics {
             }
             Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
             Event::NearLimit { policy: near, .. } => self.count(NEAR_LIMIT, [policy(near)]),
-            Event::Exemption(exempt) => self.count(EXEMPT, [("cause", exempt.cause().into())]),
-            Event::Abandonment(check) => {
-                check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
-            }
             Event::HoldEnd { policy: held, end, .. } => {
                 self.count(HOLDS_ENDED, [policy(held), ("end", (*end).into())]);
             }
-            Event::Reset(reset) => self.count_reset(reset),
-            Event::CountChange(change) => self.count_change(change),
-            Event::Eviction(eviction) => self.count(EVICTED, [policy(eviction.policy)]),
-            Event::PlanLookup(lookup) => self.count_lookup(lookup),
-            Event::PlanFallback(fallback) => self.count_fallback(fallback),
             Event::Warning(warning) => self.count(WARNINGS, [("warning", warning.cause().into())]),
-            Event::LimitsChange(change) => self.count(LIMITS_CHANGES, [("outcome", change.outcome().into())]),
+            Event::Other(OtherEvent(other)) => match other {
+                Other::Abandonment(check) => {
+                    check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
+                }
+                Other::Batch(batch) => {
+                    // At most 128, which a float represents exactly.
+                    histogram!(BATCH_CHECKS, self.labels([])).record(batch.checks as f64);
+                    histogram!(BATCH_DURATION, self.labels([])).record(batch.elapsed);
+                }
+                Other::CountChange(change) => self.count_change(change),
+                Other::Eviction(eviction) => self.count(EVICTED, [policy(eviction.policy)]),
+                Other::Exemption(cause) => self.count(EXEMPT, [("cause", cause.as_str().into())]),
+                Other::LimitsChange(change) => self.count(LIMITS_CHANGES, [("outcome", change.outcome().into())]),
+                Other::PlanFallback(fallback) => self.count_fallback(fallback),
+                Other::PlanLookup(lookup) => self.count_lookup(lookup),
+                Other::Reset(reset) => self.count_reset(reset),
+            },
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Observing a limiter: events for metrics, logs and alerts.
 //!
 //! A limiter that stops limiting, or that refuses every request, looks healthy from outside. An [`Observer`] receives
-//! each [`Event`]: decisions, failures, batches and changes of the breaker, refusals without a check, abandoned checks,
-//! ends of holds, resets, and once each [`Warning`] about the setup.
+//! each [`Event`]: decisions, failures, changes of the breaker, refusals without a check, keys near a limit, ends of
+//! holds, and once each [`Warning`] about the setup. What services do not act on, such as batches and abandoned checks,
+//! is [`OtherEvent`]s.
 //!
 //! # Rules
 //!
 //! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. Without an observer, a check is
 //!    neither timed nor copied, and costs one branch more.
 //! 2. Observers are called in the path of a request, by several threads at once. They must not block.
-//! 3. No event contains a key. A [`Fingerprint`] distinguishes keys: a hash under a random secret of this process, or
+//! 3. No event shows a key. A [`Fingerprint`] distinguishes keys: a hash under a random secret of this process, or
 //!    under one that all instances [share](Fingerprint::set_secret).
 //! 4. [`Tracing`] (feature `tracing`) and [`Metrics`] (feature `metrics`) are ready-made observers. The application has
 //!    to add them, because a feature that another crate enables should not change the logs of a service.
@@ -101,6 +102,7 @@ mod near_limits;
 mod notices;
 mod observer;
 mod observer_cell;
+mod other;
 mod outage;
 mod plan;
 mod refusal;
@@ -125,26 +127,28 @@ pub(crate) use self::span::BatchSpan;
 pub use self::tracing::Tracing;
 pub use self::{
     breaker_state::BreakerState,
-    by_hand::{CountChangeEvent, ResetEvent},
-    check_event::{AbandonmentEvent, DecisionEvent, ObservedCharge, StoreFailure},
-    event::{Batch, Event, EvictionEvent},
-    exempt::ExemptionEvent,
+    check_event::{DecisionEvent, ObservedCharge, StoreFailure},
+    event::Event,
     fingerprint::{Fingerprint, ObservedKey},
-    limits_change::LimitsChange,
     most_refused::{MostRefused, RefusedKey},
     observer::{Observer, from_fn},
-    plan::{PlanFallback, PlanLookup},
+    other::OtherEvent,
     refusal::RefusalEvent,
     warning::Warning,
 };
 pub(crate) use self::{
+    by_hand::{CountChangeEvent, ResetEvent},
+    check_event::AbandonmentEvent,
     effects::FailureEffect,
     exempt::ExemptCause,
     fanout::fan_out,
     hold_end::HoldEnd,
+    limits_change::LimitsChange,
     near_limits::NearLimits,
     notices::Notices,
     observer_cell::ObserverCell,
+    other::{Eviction, Other},
+    plan::{PlanFallback, PlanLookup},
     refusal::RefusalReason,
     request::ObservedRequest,
     span::CheckSpan,

@@ -6,7 +6,7 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     observe::{
-        Event, FailureEffect, LimitsChange, Observer, Throttle,
+        Event, FailureEffect, LimitsChange, Observer, Other, OtherEvent, Throttle,
         causes::Causes,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
@@ -102,10 +102,13 @@ impl Observer for Notices {
                      set up wrongly: {refusal}"
                 ),
             ),
-            Event::PlanLookup(lookup) if !lookup.outcome.is_answer() && is_due(&self.plan_lookup) => {
+            Event::Warning(warning) if warning.is_notice() => self.write(Topic::Setup, warning),
+            Event::Other(OtherEvent(Other::PlanLookup(lookup)))
+                if !lookup.outcome.is_answer() && is_due(&self.plan_lookup) =>
+            {
                 self.write(Topic::Plans, lookup);
             }
-            Event::PlanFallback(fallback) => {
+            Event::Other(OtherEvent(Other::PlanFallback(fallback))) => {
                 if let Some(advice) = fallback.advice()
                     && is_due(&self.plan_fallback)
                 {
@@ -113,10 +116,9 @@ impl Observer for Notices {
                 }
             }
             // The caller of `replace` has the error of a refusal. A file has no caller.
-            Event::LimitsChange(
+            Event::Other(OtherEvent(Other::LimitsChange(
                 change @ (LimitsChange::Refused { file: Some(_), .. } | LimitsChange::Unreadable { .. }),
-            ) => self.write(Topic::Limits, change),
-            Event::Warning(warning) if warning.is_notice() => self.write(Topic::Setup, warning),
+            ))) => self.write(Topic::Limits, change),
             _ => {}
         }
     }

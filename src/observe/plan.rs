@@ -7,35 +7,13 @@ use crate::error::OneLine;
 /// A look-up of a plan ended.
 ///
 /// Its `Display` is for operators. It contains the error text of the `PlanSource`.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{Event, Observer};
-///
-/// /// Counts the look-ups whose source is too slow, for an alert.
-/// #[derive(Default)]
-/// struct SlowLookups(AtomicU64);
-///
-/// impl Observer for SlowLookups {
-///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::PlanLookup(lookup) = event
-///             && lookup.outcome() == "timed_out"
-///         {
-///             self.0.fetch_add(1, Ordering::Relaxed);
-///         }
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct PlanLookup<'a> {
-    pub(crate) outcome: PlanOutcome,
+pub(crate) struct PlanLookup<'a> {
+    pub(super) outcome: PlanOutcome,
     /// Time from the start of the look-up to its end.
-    pub elapsed: Duration,
+    pub(super) elapsed: Duration,
     /// The text of the source's error, or what is wrong with its answer.
-    pub error: Option<&'a str>,
+    pub(super) error: Option<&'a str>,
 }
 
 /// How a look-up of a plan ended.
@@ -78,16 +56,10 @@ impl PlanOutcome {
     }
 }
 
+#[cfg(feature = "plans")]
 impl<'a> PlanLookup<'a> {
-    #[cfg(feature = "plans")]
     pub(crate) fn new(outcome: PlanOutcome, elapsed: Duration, error: Option<&'a str>) -> Self {
         Self { outcome, elapsed, error }
-    }
-
-    /// How the look-up ended, in one word: `found` or `no_plan` if the source has answered, else `failed` (its error),
-    /// `invalid` (a plan that cannot be used), `panicked`, `timed_out`, or `cancelled` (its runtime has ended).
-    pub fn outcome(&self) -> &'static str {
-        self.outcome.as_str()
     }
 }
 
@@ -95,7 +67,8 @@ impl fmt::Display for PlanLookup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = OneLine(self.error.unwrap_or("no reason given"));
         match self.outcome {
-            PlanOutcome::Found | PlanOutcome::NoPlan => return write!(f, "A plan was looked up."),
+            PlanOutcome::Found => return write!(f, "A plan was looked up."),
+            PlanOutcome::NoPlan => return write!(f, "A plan was looked up, and the key has none of its own."),
             PlanOutcome::Cancelled => write!(
                 f,
                 "A plan could not be looked up: the runtime that looked it up has ended; pass the handle of a runtime \
@@ -119,11 +92,10 @@ impl fmt::Display for PlanLookup<'_> {
 
 /// A request without a current plan: an old plan or the default plan applied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct PlanFallback {
-    pub(crate) cause: PlanFallbackCause,
+pub(crate) struct PlanFallback {
+    pub(super) cause: PlanFallbackCause,
     /// Whether the key's last plan applied; otherwise the default plan applied.
-    pub is_stale: bool,
+    pub(super) is_stale: bool,
 }
 
 /// Why a request has no current plan.
@@ -158,13 +130,6 @@ impl PlanFallback {
         Self { cause, is_stale }
     }
 
-    /// Why there was no current plan, in one word: `busy` if as many look-ups as allowed were on their way, `failed` if
-    /// the last look-up of the key failed, `no_runtime` if the request did not run in a tokio runtime, and `unanswered`
-    /// while the look-up is on its way.
-    pub fn cause(&self) -> &'static str {
-        self.cause.as_str()
-    }
-
     /// What to do, if an operator can do something.
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self.cause {
@@ -179,5 +144,19 @@ impl PlanFallback {
             ),
             PlanFallbackCause::Failed | PlanFallbackCause::Unanswered => None,
         }
+    }
+}
+
+/// The message about a request without a current plan.
+impl fmt::Display for PlanFallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = if self.is_stale { "the last plan of its key" } else { "the default plan" };
+        let cause = match self.cause {
+            PlanFallbackCause::Busy => "as many look-ups as allowed are on their way",
+            PlanFallbackCause::Failed => "the last look-up of its key failed",
+            PlanFallbackCause::NoRuntime => "it does not run in a tokio runtime",
+            PlanFallbackCause::Unanswered => "the look-up is on its way",
+        };
+        write!(f, "A request has no current plan, so {plan} applies: {cause}.")
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 #[cfg(feature = "redis")]
-use crate::observe::Batch;
+use crate::observe::other::Batch;
 use crate::{
     check::Check,
     decision::Decision,
     error::Error,
     observe::{
-        AbandonmentEvent, DecisionEvent, Event, FailureEffect, NearLimits, ObservedRequest, Observer, StoreFailure,
-        request::StoredRequest,
+        AbandonmentEvent, DecisionEvent, Event, FailureEffect, NearLimits, ObservedRequest, Observer, Other,
+        StoreFailure, request::StoredRequest,
     },
 };
 
@@ -89,7 +89,7 @@ impl Drop for CheckSpan {
         // While the thread unwinds, a second panic in the observer would abort the process.
         if self.waits && self.charges_something() && !std::thread::panicking() {
             let event = AbandonmentEvent::new(&self.check, self.started.elapsed());
-            self.observer.on_event(&Event::Abandonment(event));
+            self.observer.on_event(&Event::other(Other::Abandonment(event)));
         }
     }
 }
@@ -127,6 +127,6 @@ impl Drop for BatchSpan {
         }
         let Self { checks, charges, answered, .. } = *self;
         let batch = Batch { checks, charges, elapsed: self.started.elapsed(), answered };
-        self.observer.on_event(&Event::Batch(batch));
+        self.observer.on_event(&Event::other(Other::Batch(batch)));
     }
 }

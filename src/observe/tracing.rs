@@ -8,12 +8,13 @@ use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
     observe::{
-        AbandonmentEvent, Batch, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause, ExemptionEvent,
-        HoldEnd, LimitsChange, ObservedKey, Observer, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure,
+        AbandonmentEvent, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause, HoldEnd, LimitsChange,
+        ObservedKey, Observer, Other, OtherEvent, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure,
         Throttle,
         causes::Causes,
         effects::EffectCounts,
         failure_message::FailureMessage,
+        other::Batch,
         outage::{Length, Outage},
     },
     policy::Policy,
@@ -252,9 +253,9 @@ impl Tracing {
         );
     }
 
-    fn exemption(exempt: &ExemptionEvent) {
-        let cause = exempt.cause();
-        match exempt.cause {
+    fn exemption(exempt: ExemptCause) {
+        let cause = exempt.as_str();
+        match exempt {
             ExemptCause::MissingKey => debug!(target: "tollgate::exempt", %cause, "not limited"),
             _ => trace!(target: "tollgate::exempt", %cause, "not limited"),
         }
@@ -291,16 +292,16 @@ impl Tracing {
     fn reset(reset: &ResetEvent<'_>) {
         debug!(
             target: "tollgate::reset",
-            policy = reset.policy.name(), key = %reset.fingerprint(), found = reset.found,
-            error = reset.error.map(tracing::field::display), elapsed_us = micros(reset.elapsed), "reset"
+            policy = reset.policy.name(), key = %reset.key, found = reset.result.ok(),
+            error = reset.result.err().map(tracing::field::display), elapsed_us = micros(reset.elapsed), "reset"
         );
     }
 
     fn count_change(changed: &CountChangeEvent<'_>) {
         debug!(
             target: "tollgate::by_hand",
-            policy = changed.policy.name(), key = %changed.fingerprint(), change = ?changed.change,
-            changed = changed.changed, error = changed.error.map(tracing::field::display),
+            policy = changed.policy.name(), key = %changed.key, change = ?changed.change,
+            changed = changed.result.ok(), error = changed.result.err().map(tracing::field::display),
             elapsed_us = micros(changed.elapsed), "changed by hand"
         );
     }
@@ -316,7 +317,7 @@ impl Tracing {
     }
 
     fn plan_lookup(&self, lookup: &PlanLookup<'_>) {
-        let (outcome, elapsed_us) = (lookup.outcome(), micros(lookup.elapsed));
+        let (outcome, elapsed_us) = (lookup.outcome.as_str(), micros(lookup.elapsed));
         if lookup.outcome.is_answer() {
             debug!(target: "tollgate::plans", outcome, elapsed_us, "looked up");
         } else if let Some(left_out) = self.plan_lookup.claim(self.clock.now_us(), PAUSE_US) {
@@ -325,7 +326,7 @@ impl Tracing {
     }
 
     fn plan_fallback(&self, fallback: &PlanFallback) {
-        let (cause, is_stale) = (fallback.cause(), fallback.is_stale);
+        let (cause, is_stale) = (fallback.cause.as_str(), fallback.is_stale);
         match fallback.advice() {
             Some(advice) => {
                 if let Some(left_out) = self.plan_fallback.claim(self.clock.now_us(), PAUSE_US) {
@@ -342,22 +343,24 @@ impl Observer for Tracing {
         match event {
             Event::Decision(decided) => self.decision(decided),
             Event::StoreFailure(failure) => self.failure(failure),
-            Event::Batch(batch) => Self::batch(batch),
             Event::BreakerChange { from, to, .. } => Self::breaker_change(*from, *to),
             Event::Refusal(refusal) => self.refusal(refusal),
             Event::WouldRefuse(refusal) => self.would_refuse(refusal),
             Event::NearLimit { policy, key, spent } => Self::near_limit(policy, *key, *spent),
-            Event::Exemption(exempt) => Self::exemption(exempt),
-            Event::Abandonment(check) => Self::abandonment(check),
             Event::HoldEnd { policy, key, held, actual, end } => self.hold_end(policy, *key, *held, *actual, end),
-            Event::Reset(reset) => Self::reset(reset),
-            Event::CountChange(change) => Self::count_change(change),
-            // A warning says it once. A flood of keys must not become a flood of events.
-            Event::Eviction(_) => {}
-            Event::PlanLookup(lookup) => self.plan_lookup(lookup),
-            Event::PlanFallback(fallback) => self.plan_fallback(fallback),
             Event::Warning(warning) => warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}"),
-            Event::LimitsChange(change) => Self::limits_change(change),
+            Event::Other(OtherEvent(other)) => match other {
+                Other::Abandonment(check) => Self::abandonment(check),
+                Other::Batch(batch) => Self::batch(batch),
+                Other::CountChange(change) => Self::count_change(change),
+                // A warning says it once. A flood of keys must not become a flood of events.
+                Other::Eviction(_) => {}
+                Other::Exemption(cause) => Self::exemption(*cause),
+                Other::LimitsChange(change) => Self::limits_change(change),
+                Other::PlanFallback(fallback) => self.plan_fallback(fallback),
+                Other::PlanLookup(lookup) => self.plan_lookup(lookup),
+                Other::Reset(reset) => Self::reset(reset),
+            },
         }
     }
 

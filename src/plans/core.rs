@@ -21,7 +21,7 @@ use crate::{
     clock::micros,
     error::FirstMistake,
     key::Key,
-    observe::{Event, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
+    observe::{Event, Other, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
 };
 
 /// What clones of [`Plans`](super::Plans) share.
@@ -73,7 +73,7 @@ impl Core {
         }
         let Standing { plan, cause, .. } = standing;
         if let (Some(cause), Some(observer)) = (cause, self.settings.reporter.listener()) {
-            observer.on_event(&Event::PlanFallback(PlanFallback::new(cause, plan.is_some())));
+            observer.on_event(&Event::other(Other::PlanFallback(PlanFallback::new(cause, plan.is_some()))));
         }
         plan.unwrap_or_else(|| self.default.clone())
     }
@@ -129,7 +129,8 @@ impl Core {
         drop(mark);
         if let Some(observer) = self.settings.reporter.listener() {
             let elapsed = Duration::from_micros(now_us.saturating_sub(started_us));
-            observer.on_event(&Event::PlanLookup(PlanLookup::new(outcome, elapsed, error.as_deref())));
+            let lookup = PlanLookup::new(outcome, elapsed, error.as_deref());
+            observer.on_event(&Event::other(Other::PlanLookup(lookup)));
         }
     }
 

@@ -19,6 +19,7 @@ use super::files::{limits, only};
 use crate::support::{
     app::{app, limiter},
     http::get,
+    observed::other,
 };
 
 fn rate(limit: u32) -> LimitsConfig {
@@ -116,7 +117,7 @@ struct Corrects(Arc<OnceLock<LiveLimits>>);
 
 impl Observer for Corrects {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::LimitsChange(_) = event {
+        if other(event, "limits_change").is_some() {
             let live = self.0.get().unwrap();
             if live.policy("p").unwrap().limit() == 20 {
                 live.replace(rate(15)).unwrap();
@@ -138,7 +139,7 @@ struct Panics;
 
 impl Observer for Panics {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::LimitsChange(_) = event {
+        if other(event, "limits_change").is_some() {
             panic!("an observer panicked");
         }
     }

@@ -1,39 +1,83 @@
 //! Reports of changes: to observers, in metrics and in the log.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
 
 use metrics::set_default_local_recorder;
 use tollgate::{
     GlobalKey, LiveLimits,
-    observe::{Event, LimitsChange, Metrics, Observer, Tracing},
+    observe::{Event, Metrics, Observer, Tracing},
 };
 use tracing::Level;
 
-use super::files::only;
+use super::files::{Directory, only, read};
 use crate::support::{
     app::limiter,
     log::Log,
+    observed::other,
     scrape::{assert_shows, recorder},
 };
 
+/// A change, as observers see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Change {
+    pub(super) outcome: &'static str,
+    text: String,
+}
+
+impl Change {
+    /// New limits are in force. `file` is the watched file.
+    pub(super) fn accepted(file: Option<&Path>, version: u64) -> Self {
+        Self { outcome: "accepted", text: format!("New limits{} are in force (version {version}).", of(file)) }
+    }
+
+    /// The reason for which new limits are refused.
+    #[track_caller]
+    pub(super) fn refused(&self, file: Option<&Path>) -> &str {
+        self.reason("refused", &format!("New limits{} are refused, and the old limits stay in force: ", of(file)), "")
+    }
+
+    /// The reason for which the file cannot be read.
+    #[track_caller]
+    pub(super) fn unreadable(&self, file: &Path) -> &str {
+        let before = format!("The limits in {} cannot be read (", file.display());
+        self.reason("unreadable", &before, "), and the old limits stay in force. Restore the file.")
+    }
+
+    #[track_caller]
+    fn reason(&self, outcome: &str, before: &str, after: &str) -> &str {
+        assert_eq!(self.outcome, outcome, "{}", self.text);
+        let reason = self.text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        reason.unwrap_or_else(|| panic!("{before:?} or {after:?} is not in {:?}", self.text))
+    }
+}
+
+fn of(file: Option<&Path>) -> String {
+    file.map(|file| format!(" of {}", file.display())).unwrap_or_default()
+}
+
 /// Records changes.
 #[derive(Clone, Default)]
-pub(super) struct Changes(Arc<Mutex<Vec<LimitsChange>>>);
+pub(super) struct Changes(Arc<Mutex<Vec<Change>>>);
 
 impl Changes {
-    pub(super) fn take(&self) -> Vec<LimitsChange> {
+    pub(super) fn take(&self) -> Vec<Change> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
     pub(super) fn last_is_accepted(&self) -> bool {
-        self.0.lock().unwrap().last().is_some_and(|change| change.outcome() == "accepted")
+        self.0.lock().unwrap().last().is_some_and(|change| change.outcome == "accepted")
     }
 }
 
 impl Observer for Changes {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::LimitsChange(change) = event {
-            self.0.lock().unwrap().push(change.clone());
+        if let Some(change) = other(event, "limits_change") {
+            self.0.lock().unwrap().push(Change { outcome: change.outcome(), text: change.to_string() });
         }
     }
 }
@@ -47,8 +91,8 @@ fn every_observer_receives_accepted_and_refused_changes() {
     let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
     live.replace(only("rate = '20/min'")).unwrap();
     let error = live.replace(only("rate = '5/min'")).unwrap_err();
-    let refused = LimitsChange::Refused { file: None, reason: error.to_string() };
-    assert_eq!(changes.take(), [LimitsChange::Accepted { file: None, version: 2 }, refused]);
+    let [accepted, refused] = &changes.take()[..] else { panic!("not two changes") };
+    assert_eq!((accepted, refused.refused(None)), (&Change::accepted(None, 2), error.to_string().as_str()));
     assert_shows(
         &handle,
         &[
@@ -68,30 +112,48 @@ fn the_tracing_observer_logs_changes() {
     assert!(line.starts_with("INFO tollgate::limits: New limits are in force (version 2)."), "{line}");
 }
 
+/// Logs each change on the thread that reports it, and hands its lines to the test.
+struct Logs(mpsc::SyncSender<(&'static str, Vec<String>)>);
+
+impl Observer for Logs {
+    fn on_event(&self, event: &Event<'_>) {
+        if let Some(change) = other(event, "limits_change") {
+            let (log, _guard) = Log::start(Level::INFO);
+            Tracing::new().on_event(event);
+            self.0.send((change.outcome(), log.take())).unwrap();
+        }
+    }
+}
+
 /// A writer of the file could otherwise add lines to the log, hide lines or colour them.
 #[test]
 fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped() {
-    let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n[default.costs]\n\"q\\n\\u001B[2K\" = 1\n";
-    let mut reason = super::files::read(text).unwrap_err().to_string();
+    let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n";
+    let wrong = format!("{text}[default.costs]\n\"q\\n\\u001B[2K\" = 1\n");
+    let reason = read(&wrong).unwrap_err().to_string();
     assert_eq!(reason.lines().count(), 1, "a mistake is a line: {reason}");
-    reason.push_str("\nWARN forged: \u{1b}[31mred\rover\u{2028}end");
-    let file = Some("/etc/limits\nWARN forged.toml".into());
-    let changes = [
-        LimitsChange::Refused { file: file.clone(), reason: reason.clone() },
-        LimitsChange::Unreadable { file: file.clone().unwrap(), reason },
-        LimitsChange::Accepted { file, version: 2 },
-    ];
-    let (log, _guard) = Log::start(Level::INFO);
-    for change in changes {
-        Tracing::new().on_event(&Event::LimitsChange(change.clone()));
-        let lines = log.take();
-        assert_eq!(lines.len(), 1, "{lines:?}");
+    let forged =
+        |text: &str| read(text).map_err(|error| format!("{error}\nWARN forged: \u{1b}[31mred\rover\u{2028}end"));
+    let directory = Directory::new();
+    let path = directory.path("limits\nWARN forged.toml");
+    fs::write(&path, text).unwrap();
+    let (sender, changes) = mpsc::sync_channel(1);
+    let live = LiveLimits::watch(&path, forged).unwrap().without_notices().with_observer(Logs(sender));
+    for outcome in ["refused", "unreadable", "accepted"] {
+        match outcome {
+            "refused" => fs::write(&path, &wrong).unwrap(),
+            "unreadable" => fs::remove_file(&path).unwrap(),
+            _ => fs::write(&path, text).unwrap(),
+        }
+        let (reported, lines) = changes.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!((reported, lines.len()), (outcome, 1), "{lines:?}");
         assert!(!lines[0].contains(char::is_control) && !lines[0].contains('\u{2028}'), "{lines:?}");
-        assert!(lines[0].contains(r"/etc/limits\nWARN forged.toml"), "{lines:?}");
-        if change.outcome() != "accepted" {
+        assert!(lines[0].contains(r"/limits\nWARN forged.toml"), "{lines:?}");
+        if outcome == "refused" {
             assert!(lines[0].contains(r"\u{1b}[31mred\rover\u{2028}end"), "{lines:?}");
         }
     }
+    drop(live);
 }
 
 /// The errors of a database have several lines too.

@@ -21,6 +21,7 @@ use tollgate::{
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::files::{Directory, read};
+use crate::support::observed::other;
 
 const REQUESTS: u32 = 100_000;
 const IN_FLIGHT: u32 = 16;
@@ -48,7 +49,7 @@ struct Accepted(Arc<AtomicU32>);
 
 impl Observer for Accepted {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::LimitsChange(change) = event {
+        if let Some(change) = other(event, "limits_change") {
             assert_eq!(change.outcome(), "accepted", "{change}");
             self.0.fetch_add(1, Ordering::Relaxed);
         }

@@ -12,19 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{
-    GlobalKey, LiveLimits,
-    live::LimitsFileError,
-    observe::{Event, LimitsChange},
-};
+use tollgate::{GlobalKey, LiveLimits, live::LimitsFileError, observe::Event};
 
 use super::{
-    events::Changes,
+    events::{Change, Changes},
     files::{Directory, read},
 };
 use crate::support::{
     app::{app, limiter},
     http::get,
+    observed::other,
 };
 
 fn text(limit: u32) -> String {
@@ -57,7 +54,7 @@ fn until(what: &str, reached: impl Fn() -> bool) {
 
 /// Waits for the next change.
 #[track_caller]
-fn next(changes: &Changes) -> LimitsChange {
+fn next(changes: &Changes) -> Change {
     let start = Instant::now();
     loop {
         if let Some(change) = changes.take().pop() {
@@ -76,11 +73,11 @@ async fn layers_follow_a_file_that_is_written_or_replaced() {
     let (directory, path, live, changes) = watched();
     let app = app(live.layer(limiter(), GlobalKey).unwrap());
     fs::write(&path, text(20)).unwrap();
-    assert_eq!(next(&changes), LimitsChange::Accepted { file: Some(path.clone()), version: 2 });
+    assert_eq!(next(&changes), Change::accepted(Some(&path), 2));
     assert_eq!(get(&app, "/").await.header("ratelimit-policy").as_deref(), Some(r#""p";q=20;w=60"#));
     fs::write(directory.path("limits.toml~"), text(30)).unwrap();
     fs::rename(directory.path("limits.toml~"), &path).unwrap();
-    assert_eq!(next(&changes), LimitsChange::Accepted { file: Some(path), version: 3 });
+    assert_eq!(next(&changes), Change::accepted(Some(&path), 3));
     assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=28;t=60"#));
 }
 
@@ -88,14 +85,14 @@ async fn layers_follow_a_file_that_is_written_or_replaced() {
 fn a_refused_file_is_reported_once_with_all_mistakes_and_the_old_limits_stay() {
     let (_directory, path, live, changes) = watched();
     fs::write(&path, "[policies.p]\nrate = 'fast'\n[default]\npolicies = ['p', 'q']\n").unwrap();
-    let LimitsChange::Refused { file, reason } = next(&changes) else { panic!("not refused") };
-    assert_eq!(file, Some(path.clone()));
+    let change = next(&changes);
+    let reason = change.refused(Some(&path));
     assert!(reason.contains("policies.p.rate") && reason.contains("default.policies"), "{reason}");
     // Waits for further reads, which must not repeat the report.
     thread::sleep(A_READ);
     assert_eq!((changes.take(), limit(&live)), (vec![], 10));
     fs::write(&path, text(20)).unwrap();
-    assert_eq!(next(&changes), LimitsChange::Accepted { file: Some(path), version: 2 });
+    assert_eq!(next(&changes), Change::accepted(Some(&path), 2));
     assert_eq!(limit(&live), 20);
 }
 
@@ -104,7 +101,8 @@ fn a_file_that_does_not_fit_a_layer_is_refused() {
     let (_directory, path, live, changes) = watched();
     let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
     fs::write(&path, text(5)).unwrap();
-    let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
+    let change = next(&changes);
+    let reason = change.refused(Some(&path));
     assert!(reason.contains("a cost of 8"), "{reason}");
     assert_eq!(limit(&live), 10);
     drop(layer);
@@ -114,14 +112,15 @@ fn a_file_that_does_not_fit_a_layer_is_refused() {
 fn a_file_that_is_removed_is_reported_and_read_again_when_it_is_back() {
     let (_directory, path, live, changes) = watched();
     fs::remove_file(&path).unwrap();
-    let LimitsChange::Unreadable { file, reason } = next(&changes) else { panic!("not unreadable") };
-    assert_eq!((file, limit(&live)), (path.clone(), 10));
+    let change = next(&changes);
+    let reason = change.unreadable(&path);
+    assert_eq!(limit(&live), 10);
     assert!(reason.contains("No such file"), "{reason}");
     thread::sleep(A_READ);
     assert_eq!(changes.take(), [], "reported once");
     // The same content as before: the report that the limits are followed again.
     fs::write(&path, text(10)).unwrap();
-    assert_eq!(next(&changes), LimitsChange::Accepted { file: Some(path), version: 2 });
+    assert_eq!(next(&changes), Change::accepted(Some(&path), 2));
 }
 
 /// Kubernetes mounts a ConfigMap as links to a directory `..data`, which is itself a link that an update replaces.
@@ -178,7 +177,7 @@ fn a_file_that_is_being_written_is_not_read_in_part() {
         }
         until("the whole file is in force", || self::limit(&live) == limit);
         until("the change is reported", || changes.last_is_accepted());
-        let outcomes: Vec<_> = changes.take().iter().map(LimitsChange::outcome).collect();
+        let outcomes: Vec<_> = changes.take().iter().map(|change| change.outcome).collect();
         if longest < Duration::from_millis(45) {
             assert_eq!(outcomes, ["accepted"]);
             whole_rounds += 1;
@@ -195,7 +194,7 @@ fn a_parser_or_an_observer_that_panics_does_not_end_the_watching() {
     struct Panics;
     impl tollgate::observe::Observer for Panics {
         fn on_event(&self, event: &Event<'_>) {
-            let Event::LimitsChange(change) = event else { return };
+            let Some(change) = other(event, "limits_change") else { return };
             assert_eq!(change.outcome(), "unreadable", "this panic is part of the test");
         }
     }
@@ -210,10 +209,11 @@ fn a_parser_or_an_observer_that_panics_does_not_end_the_watching() {
     let live =
         LiveLimits::watch(&path, parse).unwrap().without_notices().with_observer(changes.clone()).with_observer(Panics);
     fs::write(&path, "panic").unwrap();
-    let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
+    let change = next(&changes);
+    let reason = change.refused(Some(&path));
     assert!(reason.contains("panicked"), "{reason}");
     fs::write(&path, text(20)).unwrap();
-    assert_eq!(next(&changes), LimitsChange::Accepted { file: Some(path), version: 2 });
+    assert_eq!(next(&changes), Change::accepted(Some(&path), 2));
     assert_eq!(limit(&live), 20);
 }
 
@@ -264,7 +264,7 @@ fn what_is_no_file_is_reported_with_a_remedy_and_a_later_file_is_taken() {
         fs::rename(&stand_in, &path).unwrap();
         // For an instant there was no file.
         let reason = loop {
-            let LimitsChange::Unreadable { reason, .. } = next(&changes) else { panic!("not unreadable") };
+            let reason = next(&changes).unreadable(&path).to_owned();
             if !reason.contains("No such file") {
                 break reason;
             }
@@ -324,7 +324,8 @@ fn the_thread_ends_with_the_last_layer() {
 fn law_6_the_reason_of_a_refused_file_is_short_whatever_the_file_contains() {
     let (_directory, path, live, changes) = watched();
     fs::write(&path, vec![0; 4_000_000]).unwrap();
-    let LimitsChange::Refused { reason, .. } = next(&changes) else { panic!("not refused") };
+    let change = next(&changes);
+    let reason = change.refused(Some(&path));
     assert!(reason.len() < 10_000 && reason.contains("line 1"), "{} bytes", reason.len());
     let error = LiveLimits::watch(&path, read).map(drop).unwrap_err();
     assert!(error.to_string().len() < 20_000, "{} bytes", error.to_string().len());

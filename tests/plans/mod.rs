@@ -126,11 +126,14 @@ impl Events {
 impl Observer for Events {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::PlanLookup(lookup) => {
+            Event::Other(lookup) if lookup.name() == "plan_lookup" => {
                 self.lookups.lock().unwrap().push(lookup.outcome());
             }
-            Event::PlanFallback(fallback) => {
-                self.fallbacks.lock().unwrap().push((fallback.cause(), fallback.is_stale));
+            Event::Other(fallback) if fallback.name() == "plan_fallback" => {
+                let text = fallback.to_string();
+                let is_stale = text.contains("so the last plan of its key applies: ");
+                assert!(is_stale || text.contains("so the default plan applies: "), "{text}");
+                self.fallbacks.lock().unwrap().push((fallback.outcome(), is_stale));
             }
             _ => {}
         }

@@ -1,6 +1,8 @@
 //! What observers are told, as values that a test compares.
 
-use tollgate::observe::{BreakerState, Event};
+use std::time::Duration;
+
+use tollgate::observe::{BreakerState, Event, OtherEvent};
 
 /// A change of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,4 +20,42 @@ impl BreakerChange {
             _ => None,
         }
     }
+}
+
+/// A call of a store over a network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    pub(crate) checks: usize,
+    pub(crate) charges: usize,
+    pub(crate) answered: bool,
+    pub(crate) elapsed: Duration,
+}
+
+impl Batch {
+    /// The call that the event reports, if it reports one.
+    pub(crate) fn of(event: &Event<'_>) -> Option<Self> {
+        let other = other(event, "batch")?;
+        let number = |name| values(other, name)[0].parse().unwrap();
+        let answered = match other.outcome() {
+            "answered" => true,
+            "unanswered" => false,
+            outcome => panic!("{outcome}"),
+        };
+        Some(Self { checks: number("checks"), charges: number("charges"), answered, elapsed: other.elapsed().unwrap() })
+    }
+}
+
+/// The event, if it has this name.
+pub(crate) fn other<'a, 'b>(event: &'b Event<'a>, name: &str) -> Option<&'b OtherEvent<'a>> {
+    match event {
+        Event::Other(other) if other.name() == name => Some(other),
+        _ => None,
+    }
+}
+
+/// The values of this name in the line of the event: `p` and `q` of `policy="p" cost=1, policy="q" cost=2`.
+pub(crate) fn values(event: &OtherEvent<'_>, name: &str) -> Vec<String> {
+    let (line, name) = (event.to_string(), format!(" {name}="));
+    let values = line.split(&name).skip(1);
+    values.map(|rest| rest.split([' ', ',']).next().unwrap().trim_matches('"').to_owned()).collect()
 }

@@ -1,17 +1,19 @@
 //! An observer that records every event.
 
 use std::{
+    fmt::Debug,
     mem,
+    str::FromStr,
     sync::{Arc, Mutex},
 };
 
 use tollgate::{
     ErrorKind,
     decision::Source,
-    observe::{Batch, Event, Fingerprint, Observer, Warning},
+    observe::{Event, Fingerprint, Observer, OtherEvent, Warning},
 };
 
-use super::observed::BreakerChange;
+use super::observed::{Batch, BreakerChange, values};
 
 /// An observer that records every event; clones share the record.
 #[derive(Clone, Default)]
@@ -36,11 +38,12 @@ pub(crate) struct RecordedEvents {
     pub(crate) abandoned: Vec<Vec<(String, u32)>>,
     /// The name of the policy, the held units, the units to charge, and the end.
     pub(crate) holds: Vec<(String, u32, u32, &'static str)>,
-    /// The name of the policy, and the result of a reset that succeeded.
+    /// The name of the policy, and whether there was anything to forget unless the reset failed.
     pub(crate) resets: Vec<(String, Option<bool>)>,
-    pub(crate) by_hand: Vec<(&'static str, Option<u32>)>,
+    /// The name of the change, and what it has changed unless it failed.
+    pub(crate) by_hand: Vec<(String, Option<u32>)>,
     pub(crate) warnings: Vec<Warning>,
-    /// The `Debug` output of all events.
+    /// The `Debug` output of all events, and the `Display` output of those that have one.
     pub(crate) debug: String,
 }
 
@@ -69,6 +72,7 @@ impl Observer for Recorder {
     fn on_event(&self, event: &Event<'_>) {
         let mut seen = self.0.lock().unwrap();
         seen.debug += &format!("{event:?}\n");
+        seen.batches.extend(Batch::of(event));
         seen.changes.extend(BreakerChange::of(event));
         match event {
             Event::Decision(decided) => {
@@ -88,7 +92,6 @@ impl Observer for Recorder {
                 let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
                 seen.failures.push((failure.error.kind(), policies));
             }
-            Event::Batch(batch) => seen.batches.push(*batch),
             Event::Refusal(refusal) => {
                 seen.debug += &format!("{refusal}\n");
                 seen.requests.push(request(refusal.method, refusal.route));
@@ -102,23 +105,51 @@ impl Observer for Recorder {
             Event::NearLimit { policy, spent, .. } => {
                 seen.near.push((policy.name().to_owned(), *spent, policy.capacity()));
             }
-            Event::Exemption(exempt) => seen.exempt.push(exempt.cause()),
-            Event::Abandonment(check) => {
-                let charges = check.charges().map(|charge| (charge.policy.name().to_owned(), charge.cost)).collect();
-                seen.abandoned.push(charges);
-            }
             Event::HoldEnd { policy, held, actual, end, .. } => {
                 seen.holds.push((policy.name().to_owned(), *held, *actual, *end));
             }
-            Event::Reset(reset) => seen.resets.push((reset.policy.name().to_owned(), reset.found)),
-            Event::CountChange(change) => seen.by_hand.push((change.change.as_str(), change.changed)),
             Event::Warning(warning) => {
                 seen.debug += &format!("{warning}\n");
                 seen.warnings.push(warning.clone());
             }
+            Event::Other(other) => {
+                seen.debug += &format!("{other}\n");
+                seen.other(other);
+            }
             _ => {}
         }
     }
+}
+
+impl RecordedEvents {
+    fn other(&mut self, event: &OtherEvent<'_>) {
+        match event.name() {
+            "abandonment" => {
+                let costs = values(event, "cost").into_iter().map(|cost| cost.parse().unwrap());
+                self.abandoned.push(values(event, "policy").into_iter().zip(costs).collect());
+            }
+            "count_change" => {
+                // `Ban(60s)`, `Unban`, `Record(7)` or `Credit(9)`.
+                let [change] = &values(event, "change")[..] else { panic!("{event}") };
+                let change = change.split('(').next().unwrap().to_lowercase();
+                self.by_hand.push((change, result(event, "changed")));
+            }
+            "exemption" => self.exempt.push(event.outcome()),
+            "reset" => self.resets.push((values(event, "policy").remove(0), result(event, "found"))),
+            _ => {}
+        }
+    }
+}
+
+/// What an event with an outcome of `ok` has for `name`; `None` with an outcome of `error`, whose line has the error.
+fn result<T: FromStr<Err: Debug>>(event: &OtherEvent<'_>, name: &str) -> Option<T> {
+    let [values, errors] = [name, "error"].map(|name| values(event, name));
+    assert_eq!(
+        (event.outcome() == "ok", event.outcome() == "error"),
+        (values.len() == 1, errors.len() == 1),
+        "{event}"
+    );
+    values.first().map(|value| value.parse().unwrap())
 }
 
 fn request(method: &str, route: Option<&str>) -> String {

@@ -90,7 +90,7 @@ impl Observer for Watcher {
                     _ => "breaker-closed",
                 });
             }
-            Event::Abandonment(_) => {
+            Event::Other(other) if other.name() == "abandonment" => {
                 taken("call-abandoned");
             }
             Event::HoldEnd { end, .. } => match *end {

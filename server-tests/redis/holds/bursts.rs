@@ -28,6 +28,7 @@ use super::builder;
 use crate::support::{
     asserts_times,
     link::Link,
+    observed::Batch,
     print_line,
     redis_server::{RedisServer, calls},
 };
@@ -56,7 +57,7 @@ struct Sent(Arc<AtomicUsize>);
 
 impl Observer for Sent {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Batch(batch) = event {
+        if let Some(batch) = Batch::of(event) {
             self.0.fetch_add(batch.checks, Ordering::SeqCst);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{
     key::Key,
-    observe::{Event, EvictionEvent, Observer, ObserverCell, Once, Warning},
+    observe::{Event, Eviction, Observer, ObserverCell, Once, Other, Warning},
     store::memory::{
         shard::{Shard, Victim},
         when_full::WhenFull,
@@ -85,7 +85,7 @@ impl Fullness {
         self.warn();
         if let Some(observer) = self.observer.get() {
             for Victim { policy, spent } in victims {
-                observer.on_event(&Event::Eviction(EvictionEvent::new(policy, *spent)));
+                observer.on_event(&Event::other(Other::Eviction(Eviction { policy, spent: *spent })));
             }
         }
     }

@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use super::{MINUTE, flood, store};
-use crate::support::recorder::assert_warnings;
+use crate::support::{observed::values, recorder::assert_warnings};
 
 /// Calls the store from every event, which would deadlock if the store reported events under its lock.
 #[derive(Clone)]
@@ -26,10 +26,10 @@ struct ReentrantObserver {
 impl Observer for ReentrantObserver {
     fn on_event(&self, event: &Event<'_>) {
         match event {
-            Event::Eviction(evicted) => {
-                assert!(!self.store.is_empty() && evicted.policy.name() == "p");
+            Event::Other(evicted) if evicted.name() == "eviction" => {
+                assert!(!self.store.is_empty() && values(evicted, "policy") == ["p"]);
                 self.evicted.fetch_add(1, Ordering::SeqCst);
-                self.units.fetch_add(evicted.spent.into(), Ordering::SeqCst);
+                self.units.fetch_add(values(evicted, "spent")[0].parse().unwrap(), Ordering::SeqCst);
             }
             Event::Warning(warning) => {
                 assert!(!self.store.is_empty());

@@ -1,0 +1,280 @@
+//! The events that most observers only count or print.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    observe::{AbandonmentEvent, CountChangeEvent, ExemptCause, LimitsChange, PlanFallback, PlanLookup, ResetEvent},
+    policy::Policy,
+};
+
+/// An event that most observers only count or print. Its `Display` is one line for operators, which contains no key.
+///
+/// # Names
+///
+/// | name | what happened | outcome |
+/// | --- | --- | --- |
+/// | `abandonment` | A check was dropped before its verdict, for example because the client hung up or an outer timeout passed. No decision follows, and the check may have been charged. A check that was never polled was not sent, and a peek charges nothing; neither is reported. | `dropped` |
+/// | `batch` | A call of a store over a network ended. It may contain several checks. | `answered` if the store sent a usable reply, else `unanswered` |
+/// | `count_change` | A [`Limiter::ban`](crate::Limiter::ban), [`unban`](crate::Limiter::unban), [`record`](crate::Limiter::record) or [`credit`](crate::Limiter::credit) ended. A call that is refused as invalid, or dropped before its end, is not reported. | `ok`, or `error` if the store failed |
+/// | `eviction` | A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count starts with a fresh budget. Reported for each count. A flood of new keys drops many counts, so an observer should return fast. | `evicted` |
+/// | `exemption` | The middleware let a request pass without a check. A request that another policy of the layer limits is reported as a decision instead. | `key` if the [`KeyExtractor`](crate::KeyExtractor) returned `None`; `missing_key` if [`MissingKey::Exempt`](crate::MissingKey::Exempt) let it pass; `route` if its route is [exempt](crate::Route::exempt); `shadow` if [shadow mode](crate::RateLimitLayer::with_shadow) did not refuse it: [`Event::WouldRefuse`](super::Event::WouldRefuse) has the reason |
+/// | `limits_change` | The limits of a `LiveLimits` were replaced, or the old ones stay (feature `serde`). Reported to the observers of `LiveLimits::with_observer`, on the thread that has replaced the limits, after the limits are in force. A file that cannot be read is reported once, until it can be read again. | `accepted`; `refused`; `unreadable` if the watched file cannot be read |
+/// | `plan_fallback` | A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`). | `busy` if as many look-ups as allowed were on their way; `failed` if the last look-up of the key failed; `no_runtime` if the request did not run in a tokio runtime; `unanswered` while the look-up is on its way |
+/// | `plan_lookup` | A look-up of a plan ended (feature `plans`). Reported in the task of the look-up. | `found` or `no_plan` if the source has answered; else `failed` (its error), `invalid` (a plan that cannot be used), `panicked`, `timed_out`, or `cancelled` (its runtime has ended) |
+/// | `reset` | A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported. | `ok`, or `error` if the store failed |
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tollgate::observe::{Event, Observer};
+///
+/// /// Counts the look-ups of plans whose source is too slow, for an alert.
+/// #[derive(Default)]
+/// struct SlowLookups(AtomicU64);
+///
+/// impl Observer for SlowLookups {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::Other(other) = event
+///             && (other.name(), other.outcome()) == ("plan_lookup", "timed_out")
+///         {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct OtherEvent<'a>(pub(super) Other<'a>);
+
+/// The data of an [`OtherEvent`], for the observers of this crate.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(any(all(feature = "plans", feature = "redis", feature = "serde"), test)),
+    expect(dead_code, reason = "made by features alone")
+)]
+pub(crate) enum Other<'a> {
+    Abandonment(AbandonmentEvent<'a>),
+    Batch(Batch),
+    CountChange(CountChangeEvent<'a>),
+    Eviction(Eviction<'a>),
+    Exemption(ExemptCause),
+    LimitsChange(&'a LimitsChange),
+    PlanFallback(PlanFallback),
+    PlanLookup(PlanLookup<'a>),
+    Reset(ResetEvent<'a>),
+}
+
+impl OtherEvent<'_> {
+    /// The name of the event, in snake case: one of the [table](Self#names). New versions may add names.
+    pub fn name(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// What came of it, or why it happened, in one word of the [table](Self#names). Metrics have the same words.
+    pub fn outcome(&self) -> &'static str {
+        self.parts().1
+    }
+
+    /// How long it took, if it took time: an abandonment, a batch, a count change, a look-up of a plan or a reset.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.parts().2
+    }
+
+    /// The name, the outcome, the time and the line.
+    fn parts(&self) -> (&'static str, &'static str, Option<Duration>, &dyn fmt::Display) {
+        match &self.0 {
+            Other::Abandonment(check) => ("abandonment", "dropped", Some(check.elapsed), check),
+            Other::Batch(batch) => ("batch", batch.outcome(), Some(batch.elapsed), batch),
+            Other::CountChange(changed) => ("count_change", changed.outcome(), Some(changed.elapsed), changed),
+            Other::Eviction(eviction) => ("eviction", "evicted", None, eviction),
+            Other::Exemption(cause) => ("exemption", cause.as_str(), None, cause),
+            Other::LimitsChange(change) => ("limits_change", change.outcome(), None, change),
+            Other::PlanFallback(fallback) => ("plan_fallback", fallback.cause.as_str(), None, fallback),
+            Other::PlanLookup(lookup) => ("plan_lookup", lookup.outcome.as_str(), Some(lookup.elapsed), lookup),
+            Other::Reset(reset) => ("reset", reset.outcome(), Some(reset.elapsed), reset),
+        }
+    }
+}
+
+impl fmt::Display for OtherEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts().3.fmt(f)
+    }
+}
+
+/// A call of a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    /// Number of checks that shared the call.
+    pub(super) checks: usize,
+    /// Number of charges of these checks.
+    pub(super) charges: usize,
+    /// Time from sending the call to its reply, or to dropping it.
+    pub(super) elapsed: Duration,
+    /// Whether the store sent a usable reply.
+    pub(super) answered: bool,
+}
+
+impl Batch {
+    fn outcome(&self) -> &'static str {
+        if self.answered { "answered" } else { "unanswered" }
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { checks, charges, elapsed, answered } = self;
+        let end = if *answered { "was answered" } else { "got no usable reply" };
+        write!(f, "A call of the store {end} in {elapsed:?}: checks={checks} charges={charges}")
+    }
+}
+
+/// A live count that a full [`MemoryStore`](crate::MemoryStore) has dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Eviction<'a> {
+    /// The policy of the count. If the count is of denials, its name ends in `(ban)`.
+    pub(crate) policy: &'a Policy,
+    /// Units that the count had recorded. Its key may now spend them again.
+    pub(crate) spent: u32,
+}
+
+impl fmt::Display for Eviction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, spent } = self;
+        write!(f, "A full store dropped a live count: policy={:?} spent={spent}", policy.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        check::Check,
+        error::{Error, ErrorKind},
+        key::Key,
+        observe::{
+            ObservedKey,
+            plan::{PlanFallbackCause, PlanOutcome},
+        },
+        store::CountChange,
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn each_event_has_the_name_and_the_outcome_of_the_table_its_time_and_one_line_without_the_key() {
+        let (alice, bob) = (Key::from("alice"), Key::from("bob"));
+        let (p, q) = (Policy::per_minute("p", 9).unwrap(), Policy::per_minute("q", 9).unwrap());
+        let check = Check::new(alice.clone(), &p, 2).and(bob.clone(), &q, 3);
+        let (a, b) = (ObservedKey(&alice), ObservedKey(&bob));
+        let away = Error::new(ErrorKind::Unavailable, "the server\nis away");
+        let (banned, failed) = (Ok(0), Err(away.clone()));
+        let (found, lost) = (Ok(true), Err(away.clone()));
+        let accepted = LimitsChange::Accepted { file: None, version: 2 };
+        let refused = LimitsChange::Refused { file: Some("limits.toml".into()), reason: "rate:\n fast".to_owned() };
+        let unreadable = LimitsChange::Unreadable { file: "limits.toml".into(), reason: "gone".to_owned() };
+        let ban = CountChange::Ban(60 * MS);
+        let lookup = |outcome, error| Other::PlanLookup(PlanLookup { outcome, elapsed: MS, error });
+        let fallback = |cause, is_stale| Other::PlanFallback(PlanFallback { cause, is_stale });
+        let batch = |answered| Other::Batch(Batch { checks: 3, charges: 5, elapsed: MS, answered });
+        let stays = "The key keeps its last plan until that is too old, and then gets the default plan.";
+        let events = [
+            (
+                Other::Abandonment(AbandonmentEvent::new(&check, MS)),
+                ("abandonment", "dropped", Some(MS)),
+                format!(
+                    "A check was dropped after 1ms, before its verdict: policy=\"p\" key={a} cost=2, policy=\"q\" \
+                     key={b} cost=3"
+                ),
+            ),
+            (
+                batch(true),
+                ("batch", "answered", Some(MS)),
+                "A call of the store was answered in 1ms: checks=3 charges=5".to_owned(),
+            ),
+            (
+                batch(false),
+                ("batch", "unanswered", Some(MS)),
+                "A call of the store got no usable reply in 1ms: checks=3 charges=5".to_owned(),
+            ),
+            (
+                Other::CountChange(CountChangeEvent::new(&alice, &p, ban, &banned, MS)),
+                ("count_change", "ok", Some(MS)),
+                format!("A count was changed by hand in 1ms: policy=\"p\" key={a} change=Ban(60ms) changed=0"),
+            ),
+            (
+                Other::CountChange(CountChangeEvent::new(&alice, &p, CountChange::Unban, &failed, MS)),
+                ("count_change", "error", Some(MS)),
+                format!(
+                    "A count could not be changed by hand: policy=\"p\" key={a} change=Unban error=the store is \
+                     unavailable: the server\\nis away"
+                ),
+            ),
+            (
+                Other::Eviction(Eviction { policy: &p, spent: 7 }),
+                ("eviction", "evicted", None),
+                "A full store dropped a live count: policy=\"p\" spent=7".to_owned(),
+            ),
+            (
+                Other::Exemption(ExemptCause::Route),
+                ("exemption", "route", None),
+                "A request passed without a check: its route is exempt.".to_owned(),
+            ),
+            (
+                Other::LimitsChange(&accepted),
+                ("limits_change", "accepted", None),
+                "New limits are in force (version 2).".to_owned(),
+            ),
+            (
+                Other::LimitsChange(&refused),
+                ("limits_change", "refused", None),
+                "New limits of limits.toml are refused, and the old limits stay in force: rate: | fast".to_owned(),
+            ),
+            (
+                Other::LimitsChange(&unreadable),
+                ("limits_change", "unreadable", None),
+                "The limits in limits.toml cannot be read (gone), and the old limits stay in force. Restore the file."
+                    .to_owned(),
+            ),
+            (
+                fallback(PlanFallbackCause::Busy, true),
+                ("plan_fallback", "busy", None),
+                "A request has no current plan, so the last plan of its key applies: as many look-ups as allowed are \
+                 on their way."
+                    .to_owned(),
+            ),
+            (
+                fallback(PlanFallbackCause::Unanswered, false),
+                ("plan_fallback", "unanswered", None),
+                "A request has no current plan, so the default plan applies: the look-up is on its way.".to_owned(),
+            ),
+            (lookup(PlanOutcome::Found, None), ("plan_lookup", "found", Some(MS)), "A plan was looked up.".to_owned()),
+            (
+                lookup(PlanOutcome::Failed, Some("syntax\nerror")),
+                ("plan_lookup", "failed", Some(MS)),
+                format!("A plan could not be looked up: syntax\\nerror. {stays}"),
+            ),
+            (
+                Other::Reset(ResetEvent::new(&alice, &p, &found, MS)),
+                ("reset", "ok", Some(MS)),
+                format!("A key was reset in 1ms: policy=\"p\" key={a} found=true"),
+            ),
+            (
+                Other::Reset(ResetEvent::new(&alice, &p, &lost, MS)),
+                ("reset", "error", Some(MS)),
+                format!(
+                    "A key could not be reset: policy=\"p\" key={a} error=the store is unavailable: the server\\nis away"
+                ),
+            ),
+        ];
+        for (other, (name, outcome, elapsed), line) in events {
+            let event = OtherEvent(other);
+            assert_eq!((event.name(), event.outcome(), event.elapsed()), (name, outcome, elapsed));
+            assert_eq!(event.to_string(), line);
+            assert!(!format!("{event:?}{event}").contains("alice"), "{event:?}");
+            let row = include_str!("other.rs").lines().find(|row| row.starts_with(&format!("/// | `{name}` |")));
+            let outcomes = row.expect("each name has a row").rsplit(" | ").next().unwrap_or_default();
+            assert!(outcomes.contains(&format!("`{outcome}`")), "the row of {name} lacks {outcome}");
+        }
+    }
+}
