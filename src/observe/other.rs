@@ -7,7 +7,10 @@ use crate::{
     policy::Policy,
 };
 
-/// An event that most observers only count or print. Its `Display` is one line for operators, which contains no key.
+/// An event that most observers only count or print.
+///
+/// Its `Display` is one line for operators, which contains no key. The words of the table stay in later versions; the
+/// text of the lines may change.
 ///
 /// # Names
 ///
