@@ -19,7 +19,7 @@ use crate::error::ConfigError;
 /// **`None` exempts the request**: the policies of this key do not limit it. Return `None` for requests that should
 /// pass without a limit, never because the key was not found: with `parts.headers.get("x-user").map(..)`, a client that
 /// omits the header has no limit. Return [`KeyError::missing`] for a missing key. Observers receive each exempt request
-/// ([`Event::Exemption`](crate::observe::Event::Exemption)).
+/// (the [event](crate::observe::OtherEvent#names) `exemption`).
 ///
 /// # Examples
 ///

@@ -30,7 +30,7 @@ async fn a_wrapper_has_the_holds_and_the_changes_by_hand_of_its_inner_store() {
     let limiter = Limiter::new(Wrapper(Wrapper(MemoryStore::new())));
     let policy = Policy::per_minute("p", 10).unwrap().with_holds(Holds::new());
     let available = async || limiter.peek("k", &policy).await.unwrap().available();
-    let hold = limiter.hold("k", &policy, 4).await.unwrap().into_hold().unwrap();
+    let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
     assert_eq!(available().await, Some(6));
     hold.settle(1).await.unwrap();
     assert_eq!(available().await, Some(9));
