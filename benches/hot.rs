@@ -7,7 +7,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, Request, Response};
 use tollgate::{
     Algorithm, Check, GlobalKey, HeaderStyle, Key, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    headers::Writer, http,
+    headers::HeaderWriter, http,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -72,7 +72,7 @@ fn headers(c: &mut Criterion) {
     let limiter = Limiter::new(MemoryStore::new());
     let decision = output_of(limiter.check_all(Check::new("k", &policy(100), 1))).unwrap();
     for style in [HeaderStyle::Draft11, HeaderStyle::Draft07, HeaderStyle::XRateLimitDelta] {
-        let writer = Writer::new(style);
+        let writer = HeaderWriter::new(style);
         group.bench_function(format!("{style:?}"), |b| {
             b.iter(|| {
                 let mut headers = HeaderMap::new();

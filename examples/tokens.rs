@@ -9,7 +9,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::HoldAnswer, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::HoldAnswer, policy::HoldSettings};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -51,7 +51,7 @@ async fn run() -> Result<(), Failure> {
         None => Limiter::new(MemoryStore::new()),
     };
     // A job that is killed is charged in full after half a minute, because the model may have done its work.
-    let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new().with_ttl(Duration::from_secs(30)));
+    let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(30)));
     limiter.reset(TENANT, &tokens).await?;
 
     println!("{TENANT} may use {} tokens a minute.\n", tokens.limit());

@@ -19,8 +19,8 @@ use crate::{
 /// and each shadow charge that does not fit is left out.
 ///
 /// A check keeps the first mistake of its charges and of their policies. [`validated`](Self::validated) returns it;
-/// without `validated`, each call with the check returns it as an error of kind [`Config`](crate::ErrorKind::Config),
-/// charges nothing, and every failure policy refuses the check.
+/// without `validated`, each call with the check returns it as an error of kind
+/// [`InvalidCall`](crate::ErrorKind::InvalidCall), charges nothing, and every failure policy refuses the check.
 ///
 /// # Examples
 ///

@@ -338,10 +338,10 @@ impl Decision {
         self.enforced().map(|policy| policy.available).min()
     }
 
-    /// Time until the same request passes if nothing else is charged, exact to the microsecond under every algorithm.
-    /// A wait for open [holds](crate::Limiter::hold) is not exact, because they may end at any time: it is no longer
-    /// than a hold [typically](crate::policy::Holds::with_typical) lasts, and the same request may be denied again
-    /// after it.
+    /// Time until the same request passes if nothing else is charged, exact to the microsecond under every algorithm. A
+    /// wait for open [holds](crate::Limiter::hold) is not exact, because they may end at any time: it is no longer than
+    /// a hold [typically](crate::policy::HoldSettings::with_typical_duration) lasts, and the same request may be denied
+    /// again after it.
     ///
     /// `None` if the request was allowed, if it can never pass, or without a verdict.
     ///

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::Hold, policy::Holds};
+#[cfg(not(holds))]
+use tollgate::policy::HoldSettings;
+#[cfg(holds)]
+use tollgate::policy::Holds as HoldSettings;
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, limiter::Hold};
 
 /// What is measured: an operation on one of 10 000 keys.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +70,7 @@ impl Operation {
         let rate = || Policy::per_second("rate", 1_000_000).unwrap();
         match self {
             Self::Check => rate(),
-            Self::HoldAndSettle => rate().with_holds(Holds::new()).policy(),
+            Self::HoldAndSettle => rate().with_holds(HoldSettings::new()).policy(),
             Self::SlotAndDrop => Policy::concurrent("slots", 1_000_000).unwrap(),
         }
     }

@@ -22,7 +22,7 @@ use tollgate::{
     ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy, ProblemJson,
     RateLimitLayer, RedisStore,
     middleware::{Bill, Settlement, WrappedBody},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 /// The largest body of a request, in bytes.
@@ -62,7 +62,7 @@ type Limits = RateLimitLayer<ExtensionKey<Account>, ProblemJson, WrappedBody>;
 fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
     // If a process is killed, what it holds is charged after this time.
     // Requests that live are renewed.
-    let holds = Holds::new().with_ttl(Duration::from_secs(300));
+    let holds = HoldSettings::new().with_ttl(Duration::from_secs(300));
     let policies = [
         Policy::per_minute("requests", 10)?,
         Policy::per_minute("input-tokens", 1_000)?.with_unit("tokens"),

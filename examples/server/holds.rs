@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate::{
     ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 use crate::options::Options;
@@ -30,7 +30,7 @@ const LONGEST_MS: u32 = 86_400_000;
 
 /// The routes, each behind a layer of its own.
 pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, ConfigError> {
-    let holds = Holds::new().with_ttl(options.hold_ttl);
+    let holds = HoldSettings::new().with_ttl(options.hold_ttl);
     let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(holds);
     // The estimate is held while the model works. What the handler has put on the bill is charged at the end.
     let per_token = RateLimitLayer::new(limiter.clone(), tokens, PeerIp::new())

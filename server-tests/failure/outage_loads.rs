@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{task::JoinSet, time::interval};
-use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
 use crate::support::{print_line, random::Random, redis_server::RedisServer, seed::seeds};
 
@@ -115,7 +115,7 @@ async fn run(load: Load, seed: u64) -> Vec<Admitted> {
     let policy = match load.mode {
         Mode::Plain => policy,
         Mode::Leases => policy.with_lease(load.limit / 10),
-        Mode::Holds => policy.with_holds(Holds::new().with_ttl(5 * WINDOW)),
+        Mode::Holds => policy.with_holds(HoldSettings::new().with_ttl(5 * WINDOW)),
     };
     let (history, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::<AtomicU64>::default());
     let mut instances = JoinSet::new();

@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 use tollgate::{
     Limiter, Policy,
     observe::{Event, Observer},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 use crate::support::{connect, per_minute, redis_server::RedisServer};
@@ -28,7 +28,7 @@ async fn law_16_an_observer_that_panics_on_each_batch_changes_no_verdict_and_kee
     let admitted = checks.join_all().await.into_iter().filter(|decision| decision.as_ref().unwrap().is_allowed());
     assert_eq!(admitted.count(), 100, "every check has a verdict, and no unit is lost");
 
-    let tokens = Policy::per_hour("tokens", 1_000).unwrap().with_holds(Holds::new());
+    let tokens = Policy::per_hour("tokens", 1_000).unwrap().with_holds(HoldSettings::new());
     for policy in [Policy::concurrent("slots", 50).unwrap(), tokens] {
         let holds: JoinSet<_> = (0..200).map(|_| limiter.hold("k", &policy, policy.limit() / 50)).collect();
         let held: Vec<_> =

@@ -69,7 +69,7 @@ async fn law_10_no_raw_key_in_any_event_log_line_or_label() {
                 let _ = limiter.check(key, &per_minute("p", 1), 1).await.unwrap();
             }
         }
-        for kind in [ErrorKind::BadKey, ErrorKind::Config, ErrorKind::Deadline, ErrorKind::Misconfigured] {
+        for kind in [ErrorKind::BadKey, ErrorKind::InvalidCall, ErrorKind::Deadline, ErrorKind::StoreMisconfigured] {
             flaky.fail(Some(Error::new(kind, "a reason")));
             failing.check(key, &per_minute("p", 1), 1).await.unwrap_err();
         }

@@ -1,6 +1,6 @@
 //! `examples/inspect` on a server that is full, and beside a value that is no count.
 
-use tollgate::{Policy, policy::Holds, redis};
+use tollgate::{Policy, policy::HoldSettings, redis};
 
 use crate::{
     inspect::Service,
@@ -76,7 +76,7 @@ async fn inspect_changes_nothing_on_a_server_whose_memory_is_full_and_says_so() 
 async fn inspect_reports_and_resets_holds_that_the_service_cannot_read() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let tokens = Policy::per_minute("tokens", 1_000).unwrap().with_holds(Holds::new());
+    let tokens = Policy::per_minute("tokens", 1_000).unwrap().with_holds(HoldSettings::new());
     let count = cell(&service.inspect("peek", &["--policy", "tokens=1000/min", "text:alice"]), "tokens", "redis key");
     let holds = count.replace(":tokens:", ":tokens(holds):");
     for poison in ["inf x", "-inf y", "0 x", "5 tttttttttttttttttttttttt!", "-1.5 tttttttttttttttttttttttt!"] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Limiter, Policy, RedisStore,
     observe::Fingerprint,
-    policy::Holds,
+    policy::HoldSettings,
     redis::{self, Commands},
 };
 
@@ -221,7 +221,7 @@ async fn inspect_changes_counts_on_a_cluster_with_shards_slots_and_leases() {
     let service = Service::new(&["--cluster", &url], |builder| builder.open_cluster([&url]).unwrap());
     let shards = Policy::per_hour("shared", 80).unwrap().with_shards(8);
     let streams = Policy::concurrent("streams", 4).unwrap();
-    let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
+    let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(HoldSettings::new());
     let hold = service.limiter.hold("alice", &streams, 1).await.unwrap().into_result().unwrap();
     let policies = [
         ["--policy", "shared=80/hour,shards=8"],

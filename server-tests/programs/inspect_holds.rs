@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     redis,
 };
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new())
+    Policy::per_minute("tokens", 100_000).unwrap().with_holds(HoldSettings::new())
 }
 
 /// The cells of the policy's row, by the titles of the columns.
@@ -160,7 +160,7 @@ async fn inspect_says_that_units_are_held_beside_a_count_that_was_given_without_
 async fn inspect_ends_no_hold_whose_time_to_live_has_passed_and_says_that_the_next_check_does() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let holds = Holds::new().with_ttl(Duration::from_micros(1)).with_unsettled(Unsettled::Release);
+    let holds = HoldSettings::new().with_ttl(Duration::from_micros(1)).with_unsettled(Unsettled::Release);
     let slots = Policy::per_minute("slots", 10).unwrap().with_holds(holds);
     let hold = service.limiter.hold("alice", &slots, 3).await.unwrap();
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::{
     Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, ThrottleLayer, http,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::SettleAnswer,
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -39,7 +39,7 @@ async fn a_database_number_is_read_from_the_url() {
     let keyspace = server.command("INFO keyspace");
     assert!(keyspace.contains("db5:keys=1") && !keyspace.contains("db0"), "{keyspace}");
     let error = at(&format!("{}/99", server.url())).check("k", &policy(), 1).await.unwrap_err();
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::StoreMisconfigured, false), "{error}");
 }
 
 /// The ACL in the documentation of `RedisStore`.
@@ -94,12 +94,12 @@ async fn the_documented_acl_for_holds_is_enough() {
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
     {
         for unsettled in [Unsettled::Charge, Unsettled::Release] {
-            let holds = Holds::new().with_ttl(Duration::from_millis(1)).with_unsettled(unsettled);
+            let holds = HoldSettings::new().with_ttl(Duration::from_millis(1)).with_unsettled(unsettled);
             let policy = Policy::per_hour(format!("{unsettled:?}"), 10).unwrap().with_algorithm(algorithm);
             let policy = policy.with_holds(holds);
             assert!(limiter.hold("k", &policy, 3).await.unwrap().is_allowed());
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let lasting = policy.with_holds(Holds::new().with_unsettled(unsettled));
+            let lasting = policy.with_holds(HoldSettings::new().with_unsettled(unsettled));
             let first = limiter.hold("k", &lasting, 1).await.unwrap().into_result().unwrap();
             let second = limiter.hold("k", &lasting, 2).await.unwrap().into_result().unwrap();
             first.renew().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_until_corre
     server.command("ACL SETUSER gate on >secret ~other:* -@all +evalsha +eval +time +getrange");
     let limiter = at(&server.url().replace("//", "//gate:secret@"));
     let error = limiter.check("k", &policy(), 1).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
     server.command(&format!("ACL SETUSER gate {MINIMAL_ACL}"));
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
     // A new password; existing connections stay logged in until the server kills them.
@@ -197,13 +197,13 @@ async fn a_wrong_login_or_a_missing_permission_is_a_misconfiguration_until_corre
     server.command("CLIENT KILL USER gate");
     let mut error = limiter.check("k", &policy(), 1).await.unwrap_err();
     for _ in 0..300 {
-        if error.kind() == ErrorKind::Misconfigured {
+        if error.kind() == ErrorKind::StoreMisconfigured {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         error = limiter.check("k", &policy(), 1).await.unwrap_err();
     }
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::StoreMisconfigured, false), "{error}");
     server.command("ACL SETUSER gate resetpass >secret");
     let start = std::time::Instant::now();
     while limiter.check("k", &policy(), 1).await.is_err() {

@@ -5,7 +5,7 @@ use std::{future::poll_fn, task::Poll, time::Duration};
 use tokio::time::sleep;
 use tollgate::{
     Limiter, ManualClock, Policy, RedisStore,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
 };
 
 use crate::support::{patient, redis_server::RedisServer};
@@ -54,7 +54,7 @@ async fn law_3_a_check_that_has_to_be_awaited_and_is_not_charges_nothing() {
 /// The hold is made after its caller has left.
 #[tokio::test]
 async fn law_15_a_hold_that_asks_a_denial_again_is_given_back_if_its_caller_leaves() {
-    let holds = Holds::new().with_unsettled(Unsettled::Release);
+    let holds = HoldSettings::new().with_unsettled(Unsettled::Release);
     let (server, policy) = (RedisServer::start(), Policy::new("p", 10, MINUTE).unwrap().with_holds(holds));
     let (limiter, other) = reset_elsewhere(&server, &policy).await;
     let mut hold = Box::pin(limiter.hold("k", &policy, 1));
@@ -69,7 +69,8 @@ async fn law_15_a_hold_that_asks_a_denial_again_is_given_back_if_its_caller_leav
 async fn a_deadline_that_never_comes_is_no_panic() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::MAX).open(&server.url()).unwrap();
-    let (limiter, policy) = (Limiter::new(store), Policy::new("p", 10, MINUTE).unwrap().with_holds(Holds::new()));
+    let (limiter, policy) =
+        (Limiter::new(store), Policy::new("p", 10, MINUTE).unwrap().with_holds(HoldSettings::new()));
     assert!(limiter.check("k", &policy, 9).await.unwrap().is_allowed());
     drop(limiter.hold("k", &policy, 1).await.unwrap());
     limiter.close().await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, decision::Source, limiter::HoldAnswer, policy::Holds,
-    redis,
+    Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, decision::Source, limiter::HoldAnswer,
+    policy::HoldSettings, redis,
 };
 
 use crate::support::{cluster::Cluster, redis_server::RedisServer};
@@ -168,7 +168,7 @@ async fn a_settlement_during_a_ban_is_charged_once_and_an_expired_hold_after_it(
     let limiter = instance(&server, &clock);
     for policy in policies(10) {
         let key = format!("{:?}", policy.algorithm());
-        let policy = policy.with_holds(Holds::new().with_ttl(2 * SECOND));
+        let policy = policy.with_holds(HoldSettings::new().with_ttl(2 * SECOND));
         let HoldAnswer::Open(settled) = limiter.hold(&*key, &policy, 3).await.unwrap() else { panic!("3 of 10 units") };
         std::mem::forget(limiter.hold(&*key, &policy, 2).await.unwrap());
         limiter.ban(&*key, &policy, 3 * SECOND).await.unwrap();

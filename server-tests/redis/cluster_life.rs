@@ -17,7 +17,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Algorithm, Check, Decision, Error, Key, Limiter, Policy, RedisStore,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{Answer, Store, Verdict},
 };
 
@@ -60,12 +60,12 @@ fn policy(kind: &'static str, scale: u32) -> Policy {
         "wide-shards" => policy(1_000_000).with_shards(3),
         "second" => Policy::per_second(kind, 10).unwrap(),
         "holds" => {
-            let holds = Holds::new().with_ttl(Duration::from_secs(5)).with_unsettled(Unsettled::Release);
+            let holds = HoldSettings::new().with_ttl(Duration::from_secs(5)).with_unsettled(Unsettled::Release);
             policy(1_000_000).with_holds(holds)
         }
         "pair" => policy(1_000_000),
         "slots" => {
-            let holds = Holds::new().with_ttl(Duration::from_secs(5));
+            let holds = HoldSettings::new().with_ttl(Duration::from_secs(5));
             Policy::concurrent(kind, SLOTS).unwrap().with_holds(holds)
         }
         _ => policy(60 * scale),

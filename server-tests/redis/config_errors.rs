@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tollgate::{
     Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
-    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList, policy::Holds,
+    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList, policy::HoldSettings,
 };
 
 fn policy() -> Policy {
@@ -13,7 +13,7 @@ fn policy() -> Policy {
 }
 
 fn holding() -> Policy {
-    policy().with_holds(Holds::new())
+    policy().with_holds(HoldSettings::new())
 }
 
 fn layer() -> RateLimitLayer<GlobalKey> {
@@ -104,8 +104,11 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             "a cost above the smallest shard",
             layer().with_policies(Policy::per_minute("p", 9).unwrap().with_shards(2)).with_cost(5).validated().err(),
         ),
-        ("holds of a policy with shards", policy().with_shards(2).with_holds(Holds::new()).validated().err()),
-        ("holds without a time-to-live", policy().with_holds(Holds::new().with_ttl(Duration::ZERO)).validated().err()),
+        ("holds of a policy with shards", policy().with_shards(2).with_holds(HoldSettings::new()).validated().err()),
+        (
+            "holds without a time-to-live",
+            policy().with_holds(HoldSettings::new().with_ttl(Duration::ZERO)).validated().err(),
+        ),
         ("a hold under a policy without holds", Check::hold("k", &policy(), 1).validated().err()),
         ("a hold of 0 units", Check::hold("k", &holding(), 0).validated().err()),
         ("a hold and a charge of one count", Check::hold("k", &holding(), 1).and("k", &holding(), 1).validated().err()),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{runtime, task::JoinSet};
-use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::Holds};
+use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
 use crate::support::{
     asserts_times, connect,
@@ -25,7 +25,7 @@ const LIMIT: u32 = 20_000;
 const KEY: &str = "hot";
 
 fn policy() -> Policy {
-    let holds = Holds::new().with_ttl(Duration::from_secs(1));
+    let holds = HoldSettings::new().with_ttl(Duration::from_secs(1));
     let policy = Policy::new("p", LIMIT, WINDOW).unwrap().with_resolution(WINDOW / 1_000);
     policy.with_holds(holds).with_lease(2_000)
 }

@@ -106,7 +106,7 @@ async fn wrong_credentials_and_missing_permissions_are_misconfigurations() {
     let with = |login: &str| Limiter::new(connect(&server.url().replace("//", login)));
     for login in ["//", "//:wrong@"] {
         let error = with(login).check("k", &policy(), 1).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
         assert!(!error.to_string().contains("wrong@"));
     }
     assert!(with("//:secret@").check("k", &policy(), 1).await.is_ok());

@@ -50,7 +50,7 @@ async fn a_refusal_of_the_server_is_returned_at_once_with_the_servers_text() {
     let closed = RedisServer::start_with(&["--requirepass", "hunter2"]);
     for (login, text) in [("//", "NOAUTH HELLO must be"), ("//:wrong@", "WRONGPASS invalid username-password pair")] {
         let error = immediate_error(&at(&closed.url().replace("//", login))).await;
-        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured);
         assert!(error.to_string().contains(text), "{error}");
     }
 }
@@ -69,7 +69,7 @@ async fn ready_reports_each_missing_permission() {
             continue;
         }
         let error = immediate_error(&limiter).await;
-        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured);
         // Redis 7.0 and older do not name a command that a script calls.
         let error_text = [&*format!("'{command}'"), "can't run this command"];
         assert!(error_text.iter().any(|text| error.to_string().contains(text)), "{error}");
@@ -133,7 +133,7 @@ async fn law_6_a_revoked_permission_leaves_no_key_without_a_ttl() {
         let _ = limiter.check("old", &policy, 1).await.unwrap();
         server.command("ACL SETUSER default -pexpire");
         let error = limiter.check("new", &policy, 1).await.unwrap_err();
-        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, true), "{error}");
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::StoreMisconfigured, true), "{error}");
         assert!(server.command("DBSIZE").starts_with(":1"), "{algorithm:?}");
         server.command("ACL SETUSER default +pexpire");
         assert_eq!(limiter.peek("old", &policy).await.unwrap().available(), Some(9), "{algorithm:?}");
@@ -165,7 +165,7 @@ async fn ready_asks_the_master_behind_sentinels() {
     let store = |name| RedisStore::builder().open_sentinel(trio.sentinels.iter().map(RedisServer::url), name).unwrap();
     Limiter::new(store("mymaster")).ready().await.unwrap();
     let error = immediate_error(&Limiter::new(store("another"))).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
 }
 
 #[tokio::test]

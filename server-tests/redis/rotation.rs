@@ -142,7 +142,7 @@ async fn a_password_is_replaced_under_load_without_a_refused_login() {
         let builder = RedisStore::builder().first_dial_deadline(Duration::from_secs(10)).login_from(login);
         let limiter = Limiter::new(builder.open(&server.url()).unwrap()).without_notices();
         let error = limiter.check("k", &policy(), 1).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
         assert!(error.to_string().contains(text) && !error.to_string().contains("secret"), "{error}");
         secret.set("new-secret");
         let start = Instant::now();
@@ -197,7 +197,7 @@ async fn client_certificates_and_roots_are_replaced_while_the_process_runs() {
     let start = Instant::now();
     loop {
         match limiter.check("k", &policy(), 1).await {
-            Err(error) if error.kind() == ErrorKind::Misconfigured => {
+            Err(error) if error.kind() == ErrorKind::StoreMisconfigured => {
                 assert!(error.to_string().contains("root_certificates"), "{error}");
                 break;
             }

@@ -54,7 +54,7 @@ fn a_runtime_without_timers_or_without_io_is_an_error_that_says_what_to_write_an
         ];
         for limiter in stores.map(Limiter::new) {
             for error in runtime.block_on(errors(&limiter)) {
-                assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false));
+                assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::StoreMisconfigured, false));
                 assert!(error.to_string().contains("build it with `enable_all()`"), "{error}");
             }
         }
@@ -100,7 +100,7 @@ fn a_panic_hook_that_checks_a_limit_does_not_deadlock() {
             ended.send(error.kind()).unwrap();
         });
         let kind = end.recv_timeout(Duration::from_secs(10)).expect("the check and the hook wait for each other");
-        assert_eq!(kind, ErrorKind::Misconfigured);
+        assert_eq!(kind, ErrorKind::StoreMisconfigured);
     }
 }
 

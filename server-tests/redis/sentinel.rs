@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{ErrorKind, Limiter, Policy, RedisStore, policy::Holds};
+use tollgate::{ErrorKind, Limiter, Policy, RedisStore, policy::HoldSettings};
 
 use super::policy;
 use crate::support::{
@@ -74,7 +74,7 @@ fn fail_over(trio: &Trio, old: &RedisServer, new: &RedisServer) {
 async fn law_1_a_store_leaves_a_master_as_soon_as_sentinels_name_another_one() {
     let trio = Trio::start(Duration::from_secs(60));
     let limiter = limiter(&trio);
-    let slot = Policy::concurrent("slot", 1).unwrap().with_holds(Holds::new().with_ttl(Duration::from_secs(4)));
+    let slot = Policy::concurrent("slot", 1).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(4)));
     recovered(&limiter, Duration::from_secs(2)).await;
     let _upload = limiter.hold("k", &slot, 1).await.unwrap().into_result().unwrap();
     for (old, new) in [(&trio.master, &trio.replica), (&trio.replica, &trio.master)] {
@@ -107,7 +107,7 @@ async fn a_name_that_no_sentinel_knows_is_a_misconfiguration_that_names_it() {
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
     let store = patient().open_sentinel(urls.iter().map(String::as_str), "mymaster2").unwrap();
     let error = Limiter::new(store).check("k", &policy(), 1).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
     assert!(error.to_string().contains("correct the name mymaster2"), "{error}");
 }
 

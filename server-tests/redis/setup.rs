@@ -39,11 +39,11 @@ fn without_a_runtime_checks_and_resets_are_errors() {
         for check in [Check::new("foo", &policy(), 1), check] {
             let mut check = task::spawn(limiter.check_all(check));
             let error = assert_ready!(check.poll()).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
         }
         let policy = policy();
         let mut reset = task::spawn(limiter.reset("foo", &policy));
-        assert_eq!(assert_ready!(reset.poll()).unwrap_err().kind(), ErrorKind::Misconfigured);
+        assert_eq!(assert_ready!(reset.poll()).unwrap_err().kind(), ErrorKind::StoreMisconfigured);
     }
 }
 

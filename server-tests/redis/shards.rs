@@ -198,5 +198,5 @@ async fn shards_that_are_spent_are_denied_from_memory() {
     // Without a future, a denial from memory suffices only if it is about both shards.
     assert!(!limiter.try_check(HOT, &policy, 1).unwrap().is_allowed());
     let other = limiter.try_check("other", &policy, 1).unwrap_err();
-    assert_eq!(other.kind(), ErrorKind::Config);
+    assert_eq!(other.kind(), ErrorKind::InvalidCall);
 }

@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Check, Policy, RedisStore,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -140,7 +140,7 @@ async fn law_1_a_policy_with_a_ban_gets_verdicts_wherever_its_keys_are_during_a_
 async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_move() {
     let cluster = Cluster::start();
     let store = connected(&cluster).await;
-    let policy = Policy::per_hour("h", 6).unwrap().with_holds(Holds::new());
+    let policy = Policy::per_hour("h", 6).unwrap().with_holds(HoldSettings::new());
     let subjects = placed(&cluster);
     let one = async |subject: &str, cost| check(&store, &Check::new(subject, &policy, cost)).await.allowed;
     let mut open: Vec<Option<OpenHold>> = Vec::new();
@@ -213,7 +213,7 @@ async fn a_hold_that_follows_the_last_expired_one_is_made_while_its_slot_moves()
     let store = connected(&cluster).await;
     let subject = &subjects(&cluster, 1)[0];
     let policies = [Unsettled::Charge, Unsettled::Release].map(|unsettled| {
-        let holds = Holds::new().with_ttl(Duration::from_millis(300)).with_unsettled(unsettled);
+        let holds = HoldSettings::new().with_ttl(Duration::from_millis(300)).with_unsettled(unsettled);
         Policy::per_hour(format!("{unsettled:?}"), 6).unwrap().with_holds(holds)
     });
     for policy in &policies {
@@ -293,7 +293,7 @@ async fn upload(store: RedisStore, policy: Policy, time: Duration, running: Arc<
 async fn law_1_no_more_than_the_limit_run_at_once_while_a_slot_moves_for_five_seconds() {
     let cluster = Cluster::start();
     let store = connected(&cluster).await;
-    let holds = Holds::new().with_ttl(Duration::from_secs(3));
+    let holds = HoldSettings::new().with_ttl(Duration::from_secs(3));
     let policy = Policy::concurrent("uploads", 2).unwrap().with_holds(holds);
     let (running, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
     let mut uploads = JoinSet::new();

@@ -145,7 +145,7 @@ async fn a_server_whose_certificate_is_not_trusted_is_a_misconfiguration() {
     let server = TlsServer::start("no");
     for builder in [RedisStore::builder(), RedisStore::builder().root_certificates(Authority::new().pem())] {
         let error = server.connect(builder).check("k", &policy(), 1).await.unwrap_err();
-        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Misconfigured, false), "{error}");
+        assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::StoreMisconfigured, false), "{error}");
     }
 }
 

@@ -28,7 +28,7 @@ async fn the_first_error_of_a_wrong_scheme_says_what_to_write_on_a_server_a_clus
         let of_server = first_error(RedisStore::builder(), |builder| builder.open(&url).unwrap()).await;
         let of_cluster = first_error(RedisStore::builder(), |builder| builder.open_cluster([&url]).unwrap()).await;
         for error in [of_server, of_cluster] {
-            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{url}: {error}");
+            assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{url}: {error}");
             assert!(error.to_string().contains(remedy), "{url}: {error}");
         }
     }
@@ -42,7 +42,7 @@ async fn the_first_error_of_a_wrong_scheme_says_what_to_write_on_a_server_a_clus
     ] {
         let connect = |builder: RedisStoreBuilder| builder.open_sentinel(&sentinels, master).unwrap();
         let error = first_error(RedisStore::builder(), connect).await;
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{sentinels:?} {master}: {error}");
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{sentinels:?} {master}: {error}");
         assert!(error.to_string().contains(remedy), "{sentinels:?} {master}: {error}");
     }
 }
@@ -54,7 +54,7 @@ async fn a_certificate_for_another_name_is_an_error_with_both_names() {
     let server = TlsServer::start_with(authority, identity, &["--tls-auth-clients", "no"]);
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     let error = first_error(builder, |builder| builder.open(&server.url()).unwrap()).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
     let text = "the server's certificate is not valid for the name 127.0.0.1; it is valid for redis.example";
     assert!(error.to_string().contains(text), "{error}");
 }
@@ -71,7 +71,7 @@ async fn a_node_whose_certificate_lacks_its_announced_address_is_an_error_that_s
     let url = server.url().replace("127.0.0.1", "localhost");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     let error = first_error(builder, |builder| builder.open_cluster([&url]).unwrap()).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
     for text in ["not valid for the name 127.0.0.1", "valid for localhost", "cluster-preferred-endpoint-type hostname"]
     {
         assert!(error.to_string().contains(text), "{text}: {error}");
@@ -87,7 +87,7 @@ async fn a_cluster_that_announces_ports_without_tls_is_an_error_that_names_its_s
     server.own_all_slots();
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
     let error = first_error(builder, |builder| builder.open_cluster([server.url()]).unwrap()).await;
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
     assert!(error.to_string().contains("set tls-cluster yes on each node"), "{error}");
 }
 
@@ -104,7 +104,7 @@ async fn a_certificate_out_of_its_time_is_an_error_with_dates() {
         let server = TlsServer::start_with(authority, identity, &["--tls-auth-clients", "no"]);
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
         let error = first_error(builder, |builder| builder.open(&server.url()).unwrap()).await;
-        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured, "{error}");
         assert!(error.to_string().contains(text), "{error}");
         assert!(error.to_string().ends_with(" GMT"), "{error}");
     }

@@ -223,7 +223,7 @@ async fn a_first_dial_that_is_refused_is_an_error_at_once() {
     let mut gone = RedisServer::start();
     gone.kill();
     let closed = RedisServer::start_with(&["--requirepass", "hunter2"]);
-    for (url, kind) in [(gone.url(), ErrorKind::Unavailable), (closed.url(), ErrorKind::Misconfigured)] {
+    for (url, kind) in [(gone.url(), ErrorKind::Unavailable), (closed.url(), ErrorKind::StoreMisconfigured)] {
         timely(DEADLINE, async || {
             let start = Instant::now();
             let error = Limiter::new(RedisStore::open(&url).unwrap()).check("k", &policy(), 1).await.unwrap_err();

@@ -7,7 +7,7 @@ use crate::{
         call_outcome::CallOutcome,
         machine::{Grant, Machine},
         notifier::Notifier,
-        settings::Breaker,
+        settings::BreakerSettings,
     },
     error::Error,
     observe::Observer,
@@ -40,7 +40,7 @@ impl Permit {
 }
 
 impl Breakers {
-    pub(crate) fn new(settings: Breaker, deadline: Duration, domains: usize) -> Self {
+    pub(crate) fn new(settings: BreakerSettings, deadline: Duration, domains: usize) -> Self {
         let notifier = Arc::<Notifier>::default();
         let machine = |_| Arc::new(Machine::new(settings, deadline, Arc::clone(&notifier)));
         Self { machines: (0..domains.max(1)).map(machine).collect(), notifier }

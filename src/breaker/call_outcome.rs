@@ -34,7 +34,7 @@ impl CallOutcome {
             ErrorKind::Unavailable => Self::Failed,
             ErrorKind::Overloaded => Self::NoEvidence,
             // A breaker that opened on these kinds would stay open: each probe gets the same reply.
-            ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured => Self::Answered,
+            ErrorKind::BadKey | ErrorKind::InvalidCall | ErrorKind::StoreMisconfigured => Self::Answered,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     breaker::{
         call_outcome::CallOutcome,
         notifier::Notifier,
-        settings::{Breaker, HOUR},
+        settings::{BreakerSettings, HOUR},
         window::FailureWindow,
     },
     error::{Error, ErrorKind, StoreEvidence},
@@ -27,7 +27,7 @@ use crate::{
 /// A closed breaker without failures costs a check a few atomic loads: outcomes are recorded only after a first
 /// failure.
 pub(super) struct Machine {
-    settings: Breaker,
+    settings: BreakerSettings,
     /// How long a probe may take before another probe replaces it. A caller may keep the probe's future without polling
     /// it.
     probe_timeout: Duration,
@@ -92,7 +92,7 @@ pub(super) struct Probe {
 const RECOVERY: Duration = Duration::from_secs(1);
 
 impl Machine {
-    pub(super) fn new(settings: Breaker, deadline: Duration, notifier: Arc<Notifier>) -> Self {
+    pub(super) fn new(settings: BreakerSettings, deadline: Duration, notifier: Arc<Notifier>) -> Self {
         // A deadline may be arbitrarily long; sums of times must not overflow.
         let deadline = deadline.min(HOUR);
         Self {

@@ -16,7 +16,7 @@ use crate::runtime::random;
 ///
 /// Only errors that a probe could heal open the breaker: [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) and
 /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline). Wrong credentials and missing permissions
-/// ([`ErrorKind::Misconfigured`](crate::ErrorKind::Misconfigured)) and unusable keys
+/// ([`ErrorKind::StoreMisconfigured`](crate::ErrorKind::StoreMisconfigured)) and unusable keys
 /// ([`ErrorKind::BadKey`](crate::ErrorKind::BadKey)) count as answers.
 /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) does not count, because the store is healthy. An error that
 /// a store returns as [`Answer::Ready`](crate::store::Answer::Ready) does not count either, because no check has waited
@@ -32,9 +32,9 @@ use crate::runtime::random;
 /// # #[cfg(feature = "redis")]
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// use std::time::Duration;
-/// use tollgate::{RedisStore, failure::Breaker};
+/// use tollgate::{RedisStore, failure::BreakerSettings};
 ///
-/// let breaker = Breaker::default()
+/// let breaker = BreakerSettings::default()
 ///     .with_consecutive_timeouts(2)
 ///     .with_probe_intervals(Duration::from_millis(50), Duration::from_millis(500));
 /// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
@@ -47,7 +47,7 @@ use crate::runtime::random;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
-pub struct Breaker {
+pub struct BreakerSettings {
     pub(super) consecutive_failures: u32,
     pub(super) consecutive_timeouts: u32,
     pub(super) failure_rate_min_samples: u32,
@@ -55,7 +55,7 @@ pub struct Breaker {
     pub(super) longest_probe_interval: Duration,
 }
 
-impl Default for Breaker {
+impl Default for BreakerSettings {
     fn default() -> Self {
         Self {
             consecutive_failures: 5,
@@ -67,7 +67,7 @@ impl Default for Breaker {
     }
 }
 
-impl Breaker {
+impl BreakerSettings {
     /// Opens after this many failures in a row. 0 switches the rule off.
     ///
     /// Defaults to 5: a restart of the store is detected at once, and a single lost connection is not an outage. A
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn intervals_double_with_jitter_up_to_the_longest_one() {
         for (round, least, most) in [(0, 100, 120), (1, 200, 240), (2, 400, 480), (3, 416, 500), (40, 416, 500)] {
-            let drawn: Vec<_> = (0..1_000).map(|_| Breaker::default().probe_interval(round)).collect();
+            let drawn: Vec<_> = (0..1_000).map(|_| BreakerSettings::default().probe_interval(round)).collect();
             let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
             assert!(drawn.iter().all(|interval| (least..=most).contains(interval)), "round {round}");
             assert!(drawn.iter().any(|interval| interval != &drawn[0]), "round {round} has no jitter");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::breaker::{call_outcome::CallOutcome, settings::Breaker};
+use crate::breaker::{call_outcome::CallOutcome, settings::BreakerSettings};
 
 /// Counts failures while the breaker is closed.
 #[derive(Debug)]
@@ -30,7 +30,13 @@ impl FailureWindow {
     }
 
     /// Records the outcome of a check that was sent in `epoch`. Returns whether the breaker has to open.
-    pub(super) fn record(&mut self, outcome: CallOutcome, epoch: u64, now: Instant, settings: &Breaker) -> bool {
+    pub(super) fn record(
+        &mut self,
+        outcome: CallOutcome,
+        epoch: u64,
+        now: Instant,
+        settings: &BreakerSettings,
+    ) -> bool {
         if epoch < self.first_epoch {
             return false;
         }

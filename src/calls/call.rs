@@ -109,7 +109,7 @@ impl<T: Send + 'static> Call<T> {
                 }
                 match &mut self.wait {
                     Some(wait) => Err(ready!(wait.as_mut().poll_late(&self.pending, cx))),
-                    None => Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)),
+                    None => Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS)),
                 }
             }
         };

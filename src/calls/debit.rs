@@ -100,5 +100,5 @@ async fn debit(calls: &Arc<Calls>, mut check: Check) -> Result<Decision, Error> 
 
 /// Whether the error says that the key or the check is unusable, and nothing about the store.
 fn concerns_only_the_key(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
+    matches!(error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall)
 }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::{
     check::{Charge, Check},
     key::Key,
-    policy::{Holds, Policy},
+    policy::{HoldSettings, Policy},
     runtime::random::FastState,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct HeldCounts {
 #[derive(Debug)]
 struct HeldCount {
     blocks: usize,
-    holds: Holds,
+    holds: HoldSettings,
     /// When the last block has certainly expired, and what was charged for it has left its window.
     until: Instant,
 }
@@ -117,7 +117,7 @@ impl HeldCounts {
 }
 
 /// How long a block counts at most from its request: until it expires, and then for a window, in which a bucket fills.
-fn lasting(policy: &Policy, holds: &Holds) -> Duration {
+fn lasting(policy: &Policy, holds: &HoldSettings) -> Duration {
     let windows = policy.capacity().div_ceil(policy.limit()).max(2);
     holds.ttl().saturating_add(policy.window().saturating_mul(windows))
 }

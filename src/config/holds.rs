@@ -7,7 +7,7 @@ use super::{
     tree::Tree,
     values::{self, shown},
 };
-use crate::policy::{Holds, Policy, Unsettled};
+use crate::policy::{HoldSettings, Policy, Unsettled};
 
 impl Draft<'_> {
     /// Reads the holds. The settings that exclude them have been read before.
@@ -43,17 +43,18 @@ impl Draft<'_> {
     }
 
     /// The holds of a table, if it has no mistake.
-    fn read_holds(&mut self, mut settings: Section) -> Option<Holds> {
+    fn read_holds(&mut self, mut settings: Section) -> Option<HoldSettings> {
         let before = self.mistakes.count();
         let mut holds = self.policy.holds().copied().unwrap_or_default();
         for (field, with) in [
-            (&fields::TTL, Holds::with_ttl as fn(Holds, _) -> Holds),
-            (&fields::TYPICAL, Holds::with_typical),
-            (&fields::LONGEST, Holds::with_longest),
+            (&fields::TTL, HoldSettings::with_ttl as fn(HoldSettings, _) -> HoldSettings),
+            (&fields::TYPICAL, HoldSettings::with_typical_duration),
+            (&fields::LONGEST, HoldSettings::with_longest),
         ] {
             let Some(duration) = settings.read(field, self.mistakes, values::duration).value() else { continue };
             // Compared alone, so that all durations are reported.
-            let alone = Policy::per_second("policy", 1).map(|plain| plain.with_holds(with(Holds::new(), duration)));
+            let alone =
+                Policy::per_second("policy", 1).map(|plain| plain.with_holds(with(HoldSettings::new(), duration)));
             if alone.is_ok_and(|alone| alone.validate().is_ok()) {
                 holds = with(holds, duration);
             } else {

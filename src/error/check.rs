@@ -152,6 +152,6 @@ impl error::Error for Error {}
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
-        Self::new(ErrorKind::Config, error.to_string()).with_evidence(StoreEvidence::Mistake)
+        Self::new(ErrorKind::InvalidCall, error.to_string()).with_evidence(StoreEvidence::Mistake)
     }
 }

@@ -97,7 +97,7 @@ impl ConfigError {
     }
 
     pub(crate) fn policy_without_holds(policy: &str) -> Self {
-        let message = format!("policy {policy:?} has no holds; call `.with_holds(Holds::new())` on it");
+        let message = format!("policy {policy:?} has no holds; call `.with_holds(HoldSettings::new())` on it");
         Self::new(message).about(policy)
     }
 

@@ -1,4 +1,4 @@
-//! What happens when the store cannot answer: the [`FailurePolicy`] and the circuit [`Breaker`].
+//! What happens when the store cannot answer: the [`FailurePolicy`] and the circuit [breaker](BreakerSettings).
 //!
 //! A shared store can be down, slow or misconfigured. A limiter that waits for it takes the service down too; a limiter
 //! that ignores the failure silently stops limiting. In tollgate, each route has its own failure policy, and the
@@ -8,10 +8,11 @@
 //!
 //! 1. A check waits for the store until the [deadline](crate::store::Store::deadline), 50 ms by default.
 //! 2. Without a verdict, the failure policy of the route or the layer decides: open, closed or local.
-//! 3. After a few failures the [`Breaker`] opens, and checks fail at once. Probes detect when the store is back.
+//! 3. After a few failures the [breaker](BreakerSettings) opens, and checks fail at once. Probes detect when the store
+//!    is back.
 //! 4. A check of an overloaded process ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)) is refused by every
 //!    failure policy, because a flood must not lift the limit that it exceeds. So is a check that is wrong
-//!    ([`ErrorKind::Config`](crate::ErrorKind::Config)), because a mistake in the program is no outage.
+//!    ([`ErrorKind::InvalidCall`](crate::ErrorKind::InvalidCall)), because a mistake in the program is no outage.
 //! 5. A check whose fate is unknown is never sent again.
 //!
 //! | policy | request | fields | choose it where |
@@ -59,4 +60,4 @@
 mod policy;
 
 pub use self::policy::FailurePolicy;
-pub use crate::breaker::settings::Breaker;
+pub use crate::breaker::settings::BreakerSettings;

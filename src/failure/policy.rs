@@ -51,8 +51,8 @@ impl FailurePolicy {
 
     /// Turns an error into a decision. A decision is returned unchanged.
     ///
-    /// Every policy refuses [`ErrorKind::Overloaded`] and [`ErrorKind::Config`]: the store is not away. A flood must
-    /// not lift the limit that it exceeds, and neither must a mistake in the program.
+    /// Every policy refuses [`ErrorKind::Overloaded`] and [`ErrorKind::InvalidCall`]: the store is not away. A flood
+    /// must not lift the limit that it exceeds, and neither must a mistake in the program.
     ///
     /// [`Local`](Self::Local) refuses here, because the check that the fallback would judge is gone. To use the
     /// fallback, call [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before the check is awaited.

@@ -247,7 +247,7 @@ impl Fallback {
 /// Whether the store has to be charged later for what is admitted after `error`. A check that may have been charged is
 /// never sent again. A check that is wrong, or whose key is unusable, would fail again.
 fn becomes_debt(error: &Error) -> bool {
-    !error.may_have_charged() && !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config)
+    !error.may_have_charged() && !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall)
 }
 
 impl fmt::Debug for Fallback {

@@ -22,24 +22,24 @@ use super::{
 ///
 /// ```
 /// use http::{HeaderMap, HeaderName, HeaderValue};
-/// use tollgate::{HeaderStyle, headers::Fields};
+/// use tollgate::{HeaderStyle, headers::HeaderFields};
 ///
 /// let remaining = HeaderName::from_static("x-ratelimit-remaining");
 /// let mut headers = HeaderMap::new();
 /// headers.insert(&remaining, HeaderValue::from_static("0"));
 ///
-/// let mut fields = Fields::new(HeaderStyle::XRateLimitDelta);
+/// let mut fields = HeaderFields::new(HeaderStyle::XRateLimitDelta);
 /// fields.push(remaining, HeaderValue::from_static("59"));
 /// fields.apply(&mut headers);
 /// assert_eq!(headers["x-ratelimit-remaining"], "0");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct HeaderFields {
     style: HeaderStyle,
     fields: SmallVec<[(HeaderName, HeaderValue); 2]>,
 }
 
-impl Fields {
+impl HeaderFields {
     /// Creates an empty set of fields in `style`.
     pub fn new(style: HeaderStyle) -> Self {
         Self { style, fields: SmallVec::new() }
@@ -136,8 +136,8 @@ fn member(dictionary: &str, key: &str) -> Option<u64> {
     value.split(';').next()?.parse().ok()
 }
 
-/// Inserts the fields of a rejection into `headers`. Has the effect of [`Fields::push_rejection`] and
-/// [`Fields::apply`], without a set of fields.
+/// Inserts the fields of a rejection into `headers`. Has the effect of [`HeaderFields::push_rejection`] and
+/// [`HeaderFields::apply`], without a set of fields.
 pub(crate) fn insert_rejection(headers: &mut HeaderMap, retry_after: Option<u64>) {
     if let Some(seconds) = retry_after {
         insert_longest(headers, RETRY_AFTER, number(seconds));
@@ -163,11 +163,11 @@ pub(crate) enum AllowedFields {
     /// One policy in the style `Draft11`, the common case. It needs no set of fields, because the style only appends.
     Draft11 { policy: HeaderValue, limit: HeaderValue },
     /// Boxed, because a set is large and the other styles are rare.
-    Set(Box<Fields>),
+    Set(Box<HeaderFields>),
 }
 
 impl AllowedFields {
-    /// Merges the fields into the headers of a response, as [`Fields::apply`] does.
+    /// Merges the fields into the headers of a response, as [`HeaderFields::apply`] does.
     #[inline]
     pub(crate) fn apply(self, headers: &mut HeaderMap) {
         match self {
@@ -181,8 +181,8 @@ impl AllowedFields {
     }
 }
 
-impl From<Fields> for AllowedFields {
-    fn from(fields: Fields) -> Self {
+impl From<HeaderFields> for AllowedFields {
+    fn from(fields: HeaderFields) -> Self {
         if fields.is_empty() { Self::None } else { Self::Set(Box::new(fields)) }
     }
 }

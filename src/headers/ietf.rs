@@ -3,16 +3,16 @@
 use http::HeaderValue;
 
 use super::{
-    fields::Fields,
+    fields::HeaderFields,
     names::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET},
     number::number,
-    quota::Quota,
+    quota::QuotaReport,
     snapshot::Snapshot,
     structured::{List, Text, bytes, parameter, string, window},
 };
 
 /// `RateLimit-Policy` of revision 11, section 3: a List with one member per policy.
-pub(super) fn draft_11_policies(quotas: &[Quota<'_>]) -> Option<HeaderValue> {
+pub(super) fn draft_11_policies(quotas: &[QuotaReport<'_>]) -> Option<HeaderValue> {
     let mut policies = List::default();
     for quota in quotas {
         policies.member(|out| {
@@ -48,7 +48,7 @@ pub(super) fn draft_11_limits(snapshot: &Snapshot<'_>, all_on_denial: bool) -> O
 
 /// `RateLimit` of revision 11 for one policy without a partition key, whose name needs no escape and has a bounded
 /// length.
-pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> HeaderValue {
+pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &QuotaReport<'_>) -> HeaderValue {
     let mut text = BoundedText::default();
     text.push(b"\"");
     text.push(quota.name.as_bytes());
@@ -67,12 +67,12 @@ pub(super) fn draft_11_limit(snapshot: &Snapshot<'_>, quota: &Quota<'_>) -> Head
 /// `q` and `w` of revision 11 state a rate and cannot state a burst above it. Earlier revisions let the two differ
 /// ("Service Limit", revision 06) and leave the difference to documentation. A client that paces itself by `q` would
 /// treat a larger `r` as an error. A client that spends all of the smaller `r` at once stays within the burst.
-fn within_quota<'a>(quota: &Quota<'a>) -> Quota<'a> {
-    Quota { remaining: quota.remaining.min(quota.limit), ..*quota }
+fn within_quota<'a>(quota: &QuotaReport<'a>) -> QuotaReport<'a> {
+    QuotaReport { remaining: quota.remaining.min(quota.limit), ..*quota }
 }
 
 /// Adds the fields of revision 07: one Dictionary for the selected policy, and all policies.
-pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
         limit.member(|out| parameter(out, "limit=", selected.capacity));
@@ -84,7 +84,7 @@ pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the fields of revision 06: one field each for the limit, the units left and the reset, and all policies.
-pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, reset)) = selected(snapshot) {
         fields.push(RATELIMIT_LIMIT, number(selected.capacity));
         fields.push(RATELIMIT_REMAINING, number(selected.remaining));
@@ -94,7 +94,7 @@ pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the fields of revision 03. In `RateLimit-Limit`, all policies follow the limit.
-pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, reset)) = selected(snapshot) {
         let mut limit = List::default();
         limit.member(|out| parameter(out, "", selected.capacity));
@@ -106,7 +106,7 @@ pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 
 /// The selected quota and its reset in seconds. Revisions 03, 06 and 07 require a reset, which equals `Retry-After` on
 /// a denial.
-fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, u64)> {
+fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a QuotaReport<'a>, u64)> {
     let selected = snapshot.selected()?;
     let reset = if snapshot.allowed { None } else { snapshot.retry_after() };
     Some((selected, reset.or_else(|| snapshot.effective_window(selected))?))
@@ -114,7 +114,7 @@ fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, u64)> {
 
 /// Adds each policy to a List: `100;w=60, 1000;w=86400`. Lists each limit once, because revisions 06 and 07 forbid two
 /// policies with one limit. Of policies with equal limits, the selected one is listed.
-fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<'_>) -> List {
+fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &QuotaReport<'_>) -> List {
     for (index, quota) in snapshot.quotas.iter().enumerate() {
         let is_selected = std::ptr::eq(quota, selected);
         let shared = snapshot.quotas[..index].iter().any(|earlier| earlier.limit == quota.limit);
@@ -133,7 +133,7 @@ fn quota_policies(mut policies: List, snapshot: &Snapshot<'_>, selected: &Quota<
     policies
 }
 
-fn partition_key(out: &mut Text, quota: &Quota<'_>) {
+fn partition_key(out: &mut Text, quota: &QuotaReport<'_>) {
     if let Some(key) = quota.partition_key {
         out.extend_from_slice(b";pk=");
         bytes(out, key);

@@ -10,7 +10,7 @@
 //! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
 //! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early.
 //! * Fields of an inner limiter are merged with the fields of this limiter, and the stricter limit is kept; see
-//!   [`Fields::apply`].
+//!   [`HeaderFields::apply`].
 //! * A decision without a verdict of a store (fail-open, fail-closed) has no RateLimit fields.
 //! * No field contains a key. [`PartitionKeys`] send a hash or a public label instead, if a policy asks for it.
 //!
@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use http::HeaderMap;
-//! use tollgate::{Limiter, MemoryStore, Policy, headers::Writer};
+//! use tollgate::{Limiter, MemoryStore, Policy, headers::HeaderWriter};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +28,7 @@
 //! let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 //!
 //! let mut headers = HeaderMap::new();
-//! Writer::default().write(&decision).apply(&mut headers);
+//! HeaderWriter::default().write(&decision).apply(&mut headers);
 //! assert_eq!(headers["ratelimit-policy"], r#""per-user";q=60;w=60"#);
 //! assert_eq!(headers["ratelimit"], r#""per-user";r=59;t=60"#);
 //! # Ok(())
@@ -40,10 +40,10 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, headers::Writer};
+//! use tollgate::{HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, headers::HeaderWriter};
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
-//! let writer = Writer::new(HeaderStyle::XRateLimitEpoch).with_jitter(Duration::from_secs(5));
+//! let writer = HeaderWriter::new(HeaderStyle::XRateLimitEpoch).with_jitter(Duration::from_secs(5));
 //! let policy = Policy::per_minute("per-client", 60)?;
 //! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new())
 //!     .with_headers(writer);
@@ -64,7 +64,7 @@ mod style;
 mod writer;
 mod x_rate_limit;
 
-pub use self::{fields::Fields, quota::Quota, style::HeaderStyle, writer::Writer};
+pub use self::{fields::HeaderFields, quota::QuotaReport, style::HeaderStyle, writer::HeaderWriter};
 pub(crate) use self::{
     fields::{AllowedFields, insert_rejection},
     number::whole_seconds,

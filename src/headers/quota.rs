@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::{decision::PolicyDecision, policy::Holds};
+use crate::{decision::PolicyDecision, policy::HoldSettings};
 
 /// The state of one quota, in the terms of the RateLimit fields.
 ///
-/// A [`Writer`](crate::headers::Writer) converts each [`PolicyDecision`] into a quota. To send the state of a quota
-/// that is counted outside tollgate, create a `Quota` and pass it to
-/// [`Writer::write_quotas`](crate::headers::Writer::write_quotas), which has an example.
+/// A [`HeaderWriter`](crate::headers::HeaderWriter) converts each [`PolicyDecision`] into a quota. To send the state of
+/// a quota that is counted outside tollgate, create a `QuotaReport` and pass it to
+/// [`HeaderWriter::write_quotas`](crate::headers::HeaderWriter::write_quotas), which has an example.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Quota<'a> {
+pub struct QuotaReport<'a> {
     pub(super) name: &'a str,
     pub(super) limit: u64,
     pub(super) capacity: u64,
@@ -28,7 +28,7 @@ pub struct Quota<'a> {
     pub(super) violated: bool,
 }
 
-impl<'a> Quota<'a> {
+impl<'a> QuotaReport<'a> {
     /// Creates the state of the policy `name`: `limit` units per window (`q`), of which `remaining` are left (`r`).
     ///
     /// The quota counts requests, has no window and no partition, and its waits are not known. It has not denied the
@@ -83,10 +83,10 @@ impl<'a> Quota<'a> {
     }
 }
 
-impl<'a> From<&'a PolicyDecision> for Quota<'a> {
+impl<'a> From<&'a PolicyDecision> for QuotaReport<'a> {
     fn from(decision: &'a PolicyDecision) -> Self {
         let PolicyDecision { policy, violated, available, retry_after, next, reset, .. } = decision;
-        let typical = policy.holds().filter(|_| policy.is_concurrent()).map(Holds::typical);
+        let typical = policy.holds().filter(|_| policy.is_concurrent()).map(HoldSettings::typical_duration);
         Self {
             name: policy.name(),
             limit: policy.limit().into(),

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::{
     number::{seconds_up, whole_seconds},
-    quota::Quota,
+    quota::QuotaReport,
 };
 
 /// The quotas at the time of a response, and the options of the writer.
 pub(super) struct Snapshot<'a> {
-    pub(super) quotas: &'a [Quota<'a>],
+    pub(super) quotas: &'a [QuotaReport<'a>],
     pub(super) allowed: bool,
     pub(super) now_us: u64,
     pub(super) capped_ratio: bool,
@@ -27,7 +27,7 @@ impl Snapshot<'_> {
     }
 
     /// `t`, the effective window: the seconds in which the client can spend at most `remaining`.
-    pub(super) fn effective_window(&self, quota: &Quota<'_>) -> Option<u64> {
+    pub(super) fn effective_window(&self, quota: &QuotaReport<'_>) -> Option<u64> {
         let next = quota.next?;
         let has_to_wait = quota.violated || self.allowed && quota.remaining == 0;
         let mut seconds = seconds_up(if has_to_wait { next.saturating_add(self.jitter) } else { next });
@@ -42,13 +42,13 @@ impl Snapshot<'_> {
 
     /// The quota that a style with a single limit sends: on a denial the violated quota with the longest wait,
     /// otherwise the quota with the fewest units left.
-    pub(super) fn selected(&self) -> Option<&Quota<'_>> {
-        let window = |quota: &Quota<'_>| quota.window.unwrap_or(Duration::MAX);
+    pub(super) fn selected(&self) -> Option<&QuotaReport<'_>> {
+        let window = |quota: &QuotaReport<'_>| quota.window.unwrap_or(Duration::MAX);
         if self.allowed {
             self.quotas.iter().min_by_key(|quota| (quota.remaining, std::cmp::Reverse(window(quota))))
         } else {
             // `rev`, because `max_by_key` returns the last of equal elements.
-            let wait = |quota: &Quota<'_>| quota.retry_after.unwrap_or(Duration::MAX);
+            let wait = |quota: &QuotaReport<'_>| quota.retry_after.unwrap_or(Duration::MAX);
             self.quotas.iter().rev().filter(|quota| quota.violated).max_by_key(|quota| wait(quota))
         }
     }

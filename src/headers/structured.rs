@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{fields::Fields, number::seconds_up};
+use super::{fields::HeaderFields, number::seconds_up};
 
 /// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;
@@ -28,12 +28,13 @@ impl List {
     }
 
     /// Returns the value of the field. `None` for an empty List, which must not be sent, and for text that no field can
-    /// contain: a [`Quota`](super::Quota) that is not made from a policy may have a name with a control character.
+    /// contain: a [`QuotaReport`](super::QuotaReport) that is not made from a policy may have a name with a control
+    /// character.
     pub(super) fn value(self) -> Option<HeaderValue> {
         (!self.0.is_empty()).then(|| HeaderValue::from_bytes(&self.0).ok())?
     }
 
-    pub(super) fn push_to(self, fields: &mut Fields, name: HeaderName) {
+    pub(super) fn push_to(self, fields: &mut HeaderFields, name: HeaderName) {
         if let Some(value) = self.value() {
             fields.push(name, value);
         }

@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::{
-    fields::{self, AllowedFields, Fields},
+    fields::{self, AllowedFields, HeaderFields},
     ietf, jitter,
     names::{RATELIMIT, RATELIMIT_POLICY},
-    quota::Quota,
+    quota::QuotaReport,
     snapshot::Snapshot,
     style::HeaderStyle,
     x_rate_limit,
@@ -32,7 +32,7 @@ use crate::{
 ///
 /// ```
 /// use http::HeaderMap;
-/// use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy, headers::Writer};
+/// use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,13 +40,13 @@ use crate::{
 /// let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 ///
 /// let mut headers = HeaderMap::new();
-/// Writer::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
+/// HeaderWriter::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
 /// assert_eq!(headers["ratelimit"], r#""per-user";r=59;t=60"#);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Writer {
+pub struct HeaderWriter {
     style: HeaderStyle,
     capped_ratio: bool,
     all_policies_on_denial: bool,
@@ -54,7 +54,7 @@ pub struct Writer {
     jitter: u32,
 }
 
-impl Default for Writer {
+impl Default for HeaderWriter {
     /// A writer of [`HeaderStyle::Draft11`].
     fn default() -> Self {
         Self::new(HeaderStyle::default())
@@ -62,13 +62,13 @@ impl Default for Writer {
 }
 
 /// A writer of one style, with the default options.
-impl From<HeaderStyle> for Writer {
+impl From<HeaderStyle> for HeaderWriter {
     fn from(style: HeaderStyle) -> Self {
         Self::new(style)
     }
 }
 
-impl Writer {
+impl HeaderWriter {
     /// Creates a writer of one style, with the default options.
     pub fn new(style: HeaderStyle) -> Self {
         Self { style, capped_ratio: true, all_policies_on_denial: false, jitter: 0 }
@@ -82,10 +82,10 @@ impl Writer {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{HeaderStyle, headers::Writer};
+    /// use tollgate::{HeaderStyle, headers::HeaderWriter};
     ///
     /// // `t` is always the time until more units become available.
-    /// let writer = Writer::new(HeaderStyle::Draft11).with_capped_ratio(false);
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_capped_ratio(false);
     /// # let _ = writer;
     /// ```
     #[must_use]
@@ -100,9 +100,9 @@ impl Writer {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{HeaderStyle, headers::Writer};
+    /// use tollgate::{HeaderStyle, headers::HeaderWriter};
     ///
-    /// let writer = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
     /// # let _ = writer;
     /// ```
     #[must_use]
@@ -125,10 +125,10 @@ impl Writer {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::Writer};
+    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(10));
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(10));
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_hour("all", 60)?, GlobalKey)
     ///     .with_headers(writer);
     /// # let _ = limit;
@@ -142,7 +142,7 @@ impl Writer {
 
     /// Writes the fields for a decision. A decision without a verdict of a store has no fields. The fields say nothing
     /// about [shadow](crate::Policy::with_shadow) policies.
-    pub fn write(&self, decision: &Decision) -> Fields {
+    pub fn write(&self, decision: &Decision) -> HeaderFields {
         self.write_with_jitter(decision, self.jitter_of(decision))
     }
 
@@ -152,7 +152,7 @@ impl Writer {
         let Some((only, now_us)) = self.one_in_draft_11(decision) else {
             return self.write_with_jitter(decision, jitter).into();
         };
-        let quota = Quota::from(only);
+        let quota = QuotaReport::from(only);
         let quotas = slice::from_ref(&quota);
         let limit = ietf::draft_11_limit(&self.snapshot(quotas, true, now_us, jitter), &quota);
         AllowedFields::Draft11 { policy: policy_field(only, quotas), limit }
@@ -163,7 +163,7 @@ impl Writer {
         let Some((only, now_us)) = self.one_in_draft_11(decision) else {
             return self.write_with_jitter(decision, jitter).apply(headers);
         };
-        let quota = Quota::from(only);
+        let quota = QuotaReport::from(only);
         let quotas = slice::from_ref(&quota);
         let snapshot = self.snapshot(quotas, false, now_us, jitter);
         headers.append(RATELIMIT_POLICY, policy_field(only, quotas));
@@ -194,16 +194,16 @@ impl Writer {
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
-    /// use tollgate::{HeaderStyle, headers::{Quota, Writer}};
+    /// use tollgate::{HeaderStyle, headers::{QuotaReport, HeaderWriter}};
     ///
-    /// let upstream = Quota::new("upstream", 100, 40)
+    /// let upstream = QuotaReport::new("upstream", 100, 40)
     ///     .with_window(Duration::from_secs(3_600))
     ///     .with_waits(Duration::from_secs(60), None);
     /// let mut headers = http::HeaderMap::new();
-    /// Writer::new(HeaderStyle::Draft11).write_quotas(&[upstream], true, SystemTime::now()).apply(&mut headers);
+    /// HeaderWriter::new(HeaderStyle::Draft11).write_quotas(&[upstream], true, SystemTime::now()).apply(&mut headers);
     /// assert_eq!(headers["ratelimit-policy"], r#""upstream";q=100;w=3600"#);
     /// ```
-    pub fn write_quotas(&self, quotas: &[Quota<'_>], allowed: bool, now: SystemTime) -> Fields {
+    pub fn write_quotas(&self, quotas: &[QuotaReport<'_>], allowed: bool, now: SystemTime) -> HeaderFields {
         let jitter = self.draw(longest_wait(quotas.iter().copied(), allowed));
         let now_us = micros(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         self.write_snapshot(|| ietf::draft_11_policies(quotas), &self.snapshot(quotas, allowed, now_us, jitter))
@@ -220,15 +220,15 @@ impl Writer {
     fn jitter_of(&self, decision: &Decision) -> Duration {
         match self.jitter {
             0 => Duration::ZERO,
-            _ => self.draw(longest_wait(decision.enforced().map(Quota::from), decision.is_allowed())),
+            _ => self.draw(longest_wait(decision.enforced().map(QuotaReport::from), decision.is_allowed())),
         }
     }
 
-    fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> Fields {
-        let Some(now_us) = decision.time_us() else { return Fields::new(self.style) };
-        let quotas: SmallVec<[Quota<'_>; 1]> = decision.enforced().map(Quota::from).collect();
+    fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> HeaderFields {
+        let Some(now_us) = decision.time_us() else { return HeaderFields::new(self.style) };
+        let quotas: SmallVec<[QuotaReport<'_>; 1]> = decision.enforced().map(QuotaReport::from).collect();
         if quotas.is_empty() {
-            return Fields::new(self.style);
+            return HeaderFields::new(self.style);
         }
         let policies = || match decision.policies() {
             [only @ PolicyDecision { partition_key: None, .. }] => Some(policy_field(only, &quotas)),
@@ -237,8 +237,8 @@ impl Writer {
         self.write_snapshot(policies, &self.snapshot(&quotas, decision.is_allowed(), now_us, jitter))
     }
 
-    fn write_snapshot(&self, policies: impl FnOnce() -> Option<HeaderValue>, snapshot: &Snapshot<'_>) -> Fields {
-        let mut fields = Fields::new(self.style);
+    fn write_snapshot(&self, policies: impl FnOnce() -> Option<HeaderValue>, snapshot: &Snapshot<'_>) -> HeaderFields {
+        let mut fields = HeaderFields::new(self.style);
         match self.style {
             HeaderStyle::Draft03 => ietf::draft_03(snapshot, &mut fields),
             HeaderStyle::Draft06 => ietf::draft_06(snapshot, &mut fields),
@@ -263,14 +263,20 @@ impl Writer {
         fields
     }
 
-    fn snapshot<'a>(&self, quotas: &'a [Quota<'a>], allowed: bool, now_us: u64, jitter: Duration) -> Snapshot<'a> {
+    fn snapshot<'a>(
+        &self,
+        quotas: &'a [QuotaReport<'a>],
+        allowed: bool,
+        now_us: u64,
+        jitter: Duration,
+    ) -> Snapshot<'a> {
         Snapshot { quotas, allowed, now_us, capped_ratio: self.capped_ratio, jitter }
     }
 }
 
 /// The longest wait that the fields of a response contain.
-fn longest_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> Option<Duration> {
-    let wait = |quota: Quota<'a>| match allowed {
+fn longest_wait<'a>(quotas: impl Iterator<Item = QuotaReport<'a>>, allowed: bool) -> Option<Duration> {
+    let wait = |quota: QuotaReport<'a>| match allowed {
         true => quota.next.filter(|_| quota.remaining == 0),
         false => quota.retry_after.filter(|_| quota.violated),
     };
@@ -278,7 +284,7 @@ fn longest_wait<'a>(quotas: impl Iterator<Item = Quota<'a>>, allowed: bool) -> O
 }
 
 /// `RateLimit-Policy` of one policy without a partition key. The policy caches the value, which never changes.
-fn policy_field(decision: &PolicyDecision, quotas: &[Quota<'_>]) -> HeaderValue {
+fn policy_field(decision: &PolicyDecision, quotas: &[QuotaReport<'_>]) -> HeaderValue {
     let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
     decision.policy.derived(write)
 }

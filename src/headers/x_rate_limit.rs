@@ -3,16 +3,16 @@
 use http::HeaderValue;
 
 use super::{
-    fields::Fields,
+    fields::HeaderFields,
     names::{X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET},
     number::number,
-    quota::Quota,
+    quota::QuotaReport,
     snapshot::Snapshot,
     structured::{List, parameter, string, window},
 };
 
 /// Adds the fields with the reset in seconds from now.
-pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let limit = number(selected.capacity);
         push_limit(fields, selected, limit, wait_us.map(|wait_us| seconds(snapshot, wait_us)));
@@ -20,7 +20,7 @@ pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the fields with the reset in seconds since the Unix epoch.
-pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let at = |wait_us| snapshot.now_us.saturating_add(wait_us).div_ceil(1_000_000);
         // On a denial the reset is in the future.
@@ -30,7 +30,7 @@ pub(super) fn epoch(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the fields of Envoy. In `X-RateLimit-Limit`, every policy follows the limit, with its name.
-pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, wait_us)) = selected(snapshot) {
         let mut limits = List::default();
         limits.member(|out| parameter(out, "", selected.capacity));
@@ -52,7 +52,7 @@ pub(super) fn envoy(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the fields of tower_governor, which have no reset.
-pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut Fields) {
+pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some(selected) = snapshot.selected() {
         push_limit(fields, selected, number(selected.capacity), None);
     }
@@ -62,7 +62,7 @@ pub(super) fn tower_governor(snapshot: &Snapshot<'_>, fields: &mut Fields) {
 }
 
 /// Adds the units left, the limit and, if known, the reset.
-fn push_limit(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, reset: Option<u64>) {
+fn push_limit(fields: &mut HeaderFields, selected: &QuotaReport<'_>, limit: HeaderValue, reset: Option<u64>) {
     fields.push(X_REMAINING, number(selected.remaining));
     fields.push(X_LIMIT, limit);
     if let Some(reset) = reset {
@@ -72,7 +72,7 @@ fn push_limit(fields: &mut Fields, selected: &Quota<'_>, limit: HeaderValue, res
 
 /// The quota to send, and the microseconds until its reset. On an allowed response, the reset is when all units are
 /// available again. On a denial, the reset is when the request passes, and `None` if no wait helps.
-fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a Quota<'a>, Option<u64>)> {
+fn selected<'a>(snapshot: &'a Snapshot<'_>) -> Option<(&'a QuotaReport<'a>, Option<u64>)> {
     let selected = snapshot.selected()?;
     let wait = match snapshot.allowed {
         true => selected.reset,

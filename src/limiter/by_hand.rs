@@ -33,9 +33,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if `duration` is shorter than 1 µs or longer than
-    /// [`Policy::MAX_WINDOW`]. An [`Error`] if the store does not answer within its deadline, or cannot
-    /// ban. Whether the key is banned is then unknown.
+    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `duration` is shorter than 1 µs or longer
+    /// than [`Policy::MAX_WINDOW`]. An [`Error`] if the store does not answer within its deadline, or cannot ban.
+    /// Whether the key is banned is then unknown.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +94,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if `units` is 0, under a policy with
+    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `units` is 0, under a policy with
     /// [shards](Policy::with_shards), and under a [concurrency limit](Policy::concurrent), whose units only a hold
     /// takes. An [`Error`] if the store does not answer within its deadline; [`Error::may_have_charged`] says whether
     /// the units may have been charged.

@@ -97,8 +97,8 @@ impl CheckFuture {
 
     /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict.
     ///
-    /// If the limiter has no fallback, the result is an error of kind [`Config`](crate::ErrorKind::Config), also while
-    /// the store is healthy, and nothing is charged.
+    /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
+    /// also while the store is healthy, and nothing is charged.
     ///
     /// # Examples
     ///

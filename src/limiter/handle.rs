@@ -52,8 +52,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Whether the [`Breaker`](crate::failure::Breaker) keeps checks from the store right now; on a cluster, from at
-    /// least one master.
+    /// Whether the [breaker](crate::failure::BreakerSettings) keeps checks from the store right now; on a cluster, from
+    /// at least one master.
     ///
     /// # Examples
     ///
@@ -73,9 +73,9 @@ impl Limiter {
     /// checks.
     ///
     /// On a `RedisStore`, `ready` connects, calls the script on each master, and tests whether it may write. It charges
-    /// nothing, does not ask the [`Breaker`](crate::failure::Breaker), and leaves the connections open for the first
-    /// checks. `ready` waits up to 5 s for slow connections and answers. A server that refuses a connection, a login or
-    /// a command is an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
+    /// nothing, does not ask the [breaker](crate::failure::BreakerSettings), and leaves the connections open for the
+    /// first checks. `ready` waits up to 5 s for slow connections and answers. A server that refuses a connection, a
+    /// login or a command is an error at once. A [`MemoryStore`](crate::MemoryStore) is ready at once.
     ///
     /// # Errors
     ///
@@ -123,10 +123,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline. A check under
-    /// [shadow policies](Policy::with_shadow) alone is then allowed instead, from the source
-    /// [`Open`](crate::decision::Source::Open). An error of kind [`Config`](crate::ErrorKind::Config) if the limiter or
-    /// the policy has a [mistake](Policy#mistakes), also under shadow policies.
+    /// The future resolves to an [`Error`] if the store gives no verdict within its deadline. A check under [shadow
+    /// policies](Policy::with_shadow) alone is then allowed instead, from the source
+    /// [`Open`](crate::decision::Source::Open). An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the
+    /// limiter or the policy has a [mistake](Policy#mistakes), also under shadow policies.
     ///
     /// # Panics
     ///
@@ -172,8 +172,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`]. An error of kind [`Config`](crate::ErrorKind::Config) if the check has holds, which need
-    /// the handle of [`hold_all`](Self::hold_all).
+    /// As [`Limiter::check`]. An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the check has holds,
+    /// which need the handle of [`hold_all`](Self::hold_all).
     ///
     /// # Panics
     ///

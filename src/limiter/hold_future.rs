@@ -35,7 +35,7 @@ impl Limiter {
     /// time-to-live ends by itself, also if this process is gone: it is charged or released, as the policy says.
     ///
     /// Retry-After of a denial that open holds cause is not exact, because a hold may end at any time: it is no longer
-    /// than a hold [typically](crate::policy::Holds::with_typical) lasts.
+    /// than a hold [typically](crate::policy::HoldSettings::with_typical_duration) lasts.
     ///
     /// # Errors
     ///
@@ -45,7 +45,8 @@ impl Limiter {
     /// [`FailurePolicy::resolve_hold`](crate::FailurePolicy::resolve_hold) turns the error into a handle that holds
     /// nothing, or into a denial.
     ///
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if the policy or the store has no holds, or the cost is 0.
+    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no holds, or the
+    /// cost is 0.
     ///
     /// # Panics
     ///
@@ -84,13 +85,13 @@ impl Limiter {
     /// A request is charged at once, and its tokens are held:
     ///
     /// ```
-    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::Holds};
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::HoldSettings};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let requests = Policy::per_minute("requests", 60)?;
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
     /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400);
     /// let hold = limiter.hold_all(check).await?.into_result()?;
     /// hold.settle(250).await?;
@@ -185,18 +186,18 @@ impl HoldFuture {
     ///
     /// The units of such a hold are held in this process. When it is settled, the store is charged for them as for
     /// everything that the fallback has admitted. If the limiter has no fallback, the result is an error of kind
-    /// [`Config`](crate::ErrorKind::Config), also while the store is healthy, and nothing is held.
+    /// [`InvalidCall`](crate::ErrorKind::InvalidCall), also while the store is healthy, and nothing is held.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds};
+    /// use tollgate::{Limiter, MemoryStore, Policy, policy::HoldSettings};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
-    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
+    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
     /// let held = limiter.hold("tenant:3", &tokens, 1_500).fail_local().await?;
     /// # assert!(held.is_allowed());
     /// # Ok(())

@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Limiter {
-    /// Creates a limiter over `store`, with the [`Breaker`](crate::failure::Breaker) that [`Store::breaker`] returns.
-    /// No I/O happens before the first check.
+    /// Creates a limiter over `store`, with the [breaker](crate::failure::BreakerSettings) that [`Store::breaker`]
+    /// returns. No I/O happens before the first check.
     ///
     /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
     pub fn new(store: impl Store) -> Self {
@@ -32,7 +32,8 @@ impl Limiter {
     /// Returns the limiter, or the first mistake in its settings.
     ///
     /// Without `validated`, every call of a limiter with a mistake returns it as an error of kind
-    /// [`Config`](crate::ErrorKind::Config), which every failure policy refuses, and so does every layer of it.
+    /// [`InvalidCall`](crate::ErrorKind::InvalidCall), which every failure policy refuses, and so does every layer of
+    /// it.
     ///
     /// # Errors
     ///
@@ -155,11 +156,11 @@ impl Limiter {
     /// is still down does not delay the charges of a master that is back.
     ///
     /// Instances detect the end of an outage within a second of each other, or within the longest [probe
-    /// interval](crate::failure::Breaker::with_probe_intervals) plus two deadlines if that is longer. During that time,
-    /// and while this instance has yet to charge units of the key, checks that fail local also need room in the
-    /// instance's share, so that no instance admits units that another instance has spent and not charged yet. The same
-    /// is true of the breaker's probes: a check that exceeds the share is refused, and the store is probed with a check
-    /// that costs nothing.
+    /// interval](crate::failure::BreakerSettings::with_probe_intervals) plus two deadlines if that is longer. During
+    /// that time, and while this instance has yet to charge units of the key, checks that fail local also need room in
+    /// the instance's share, so that no instance admits units that another instance has spent and not charged yet. The
+    /// same is true of the breaker's probes: a check that exceeds the share is refused, and the store is probed with a
+    /// check that costs nothing.
     ///
     /// Three things are not charged: checks whose fate is unknown, because they are never sent again; checks of a key
     /// whose value in Redis is unusable; and units of keys that a [full](MemoryStore::when_full) `memory` does not

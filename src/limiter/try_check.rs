@@ -23,10 +23,10 @@ impl Limiter {
     ///
     /// The store's [`Error`], which a [`FailurePolicy`](crate::FailurePolicy) turns into a decision as for `check`.
     ///
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if the store has to wait for the answer, as a `RedisStore`
-    /// nearly always does: await `check` instead. Nothing is sent or charged then, and the limiter
-    /// [reports by itself](crate::observe#what-a-limiter-reports-by-itself) that this limit is not enforced. The
-    /// [local fallback](Self::with_local) does not judge such a check, because the store may be healthy.
+    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the store has to wait for the answer, as a
+    /// `RedisStore` nearly always does: await `check` instead. Nothing is sent or charged then, and the limiter
+    /// [reports by itself](crate::observe#what-a-limiter-reports-by-itself) that this limit is not enforced. The [local
+    /// fallback](Self::with_local) does not judge such a check, because the store may be healthy.
     ///
     /// # Examples
     ///

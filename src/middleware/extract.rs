@@ -10,7 +10,7 @@ use http::{Request, StatusCode, request::Parts};
 
 use crate::{
     decision::Decision,
-    headers::Writer,
+    headers::HeaderWriter,
     rejection::{Denial, ProblemJson},
 };
 
@@ -61,6 +61,6 @@ impl IntoResponse for Denial {
     fn into_response(self) -> Response {
         // The head of the request is not known here. axum removes the content if the method is HEAD.
         let (parts, ()) = Request::new(()).into_parts();
-        self.respond(&ProblemJson::default(), &Writer::default(), &parts)
+        self.respond(&ProblemJson::default(), &HeaderWriter::default(), &parts)
     }
 }

@@ -25,8 +25,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Requests that fail
     ///
     /// If the service returns an error or panics, or the request goes away before it has a response, what its bill says
-    /// is charged. Without a cost in the bill, [`Holds::with_unsettled`](crate::policy::Holds::with_unsettled) decides:
-    /// the units are charged unless the policy says otherwise.
+    /// is charged. Without a cost in the bill,
+    /// [`HoldSettings::with_unsettled`](crate::policy::HoldSettings::with_unsettled) decides: the units are charged
+    /// unless the policy says otherwise.
     ///
     /// Work that goes on after its request, in `spawn_blocking` or in a task, keeps the holds with a
     /// [`HoldGuard`](super::HoldGuard).
@@ -40,10 +41,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Time-to-live
     ///
     /// The layer renews all holds of a request while it lives, so a response may take longer than the
-    /// [time-to-live](crate::policy::Holds::with_ttl). The holds of a process that is killed or stands still for longer
-    /// end at their time-to-live: what was held is charged, or nothing if the policy releases it. If the response or
-    /// its bill says more than that later, the rest is charged too. A [longest age](crate::policy::Holds::with_longest)
-    /// bounds how long a hold is renewed.
+    /// [time-to-live](crate::policy::HoldSettings::with_ttl). The holds of a process that is killed or stands still for
+    /// longer end at their time-to-live: what was held is charged, or nothing if the policy releases it. If the
+    /// response or its bill says more than that later, the rest is charged too. A [longest
+    /// age](crate::policy::HoldSettings::with_longest) bounds how long a hold is renewed.
     ///
     /// # Bodies
     ///
@@ -62,7 +63,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use http::{StatusCode, request, response};
-    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::Holds};
+    /// use tollgate::{
+    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::HoldSettings,
+    /// };
     ///
     /// fn estimate(request: &request::Parts) -> u32 {
     ///     let length = request.headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
@@ -70,7 +73,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
+    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
     ///     .with_cost_fn(estimate)
     ///     .with_settlement(|response: &response::Parts| match response.status {
@@ -103,7 +106,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use http::response::Parts;
-    /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::Holds};
+    /// use tollgate::{
+    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::HoldSettings,
+    /// };
     ///
     /// fn usage(response: &Parts, policy: &Policy) -> Settlement {
     ///     let field = if policy.name() == "input-tokens" { "x-tokens-in" } else { "x-tokens-out" };
@@ -113,8 +118,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [
-    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(Holds::new()),
-    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(Holds::new()),
+    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(HoldSettings::new()),
+    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(HoldSettings::new()),
     /// ];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
     ///     .with_cost_of("input-tokens", 1_000)

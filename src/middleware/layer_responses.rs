@@ -5,7 +5,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use super::layer::RateLimitLayer;
 use crate::{
     failure::FailurePolicy,
-    headers::{Writer, whole_seconds},
+    headers::{HeaderWriter, whole_seconds},
     key::MissingKey,
 };
 
@@ -164,27 +164,27 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         self.change(|config| config.missing = missing)
     }
 
-    /// Sets the RateLimit fields: a [`HeaderStyle`](crate::HeaderStyle), or a [`Writer`] with options, such as
-    /// [jitter](Writer::with_jitter). Defaults to [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11), the newest
-    /// revision.
+    /// Sets the RateLimit fields: a [`HeaderStyle`](crate::HeaderStyle), or a [`HeaderWriter`] with options, such as
+    /// [jitter](HeaderWriter::with_jitter). Defaults to [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11), the
+    /// newest revision.
     ///
     /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::Writer};
+    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
     /// let in_seconds = limit.clone().with_headers(HeaderStyle::XRateLimitDelta);
     ///
-    /// let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
     /// let with_jitter = limit.with_headers(writer);
     /// # let _ = (in_seconds, with_jitter);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_headers(self, fields: impl Into<Writer>) -> Self {
+    pub fn with_headers(self, fields: impl Into<HeaderWriter>) -> Self {
         let writer = fields.into();
         self.change_rules(|rules| rules.writer = Some(writer))
     }

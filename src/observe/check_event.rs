@@ -108,7 +108,7 @@ impl<'a> DecisionEvent<'a> {
 /// impl Observer for SetupFailures {
 ///     fn on_event(&self, event: &Event<'_>) {
 ///         if let Event::StoreFailure(failure) = event
-///             && failure.error.kind() == ErrorKind::Misconfigured
+///             && failure.error.kind() == ErrorKind::StoreMisconfigured
 ///         {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
@@ -143,9 +143,9 @@ impl<'a> StoreFailure<'a> {
     pub fn cause(&self) -> &'static str {
         match self.error.kind() {
             ErrorKind::BadKey => "bad_key",
-            ErrorKind::Config => "config",
+            ErrorKind::InvalidCall => "config",
             ErrorKind::Deadline => "deadline",
-            ErrorKind::Misconfigured => "misconfigured",
+            ErrorKind::StoreMisconfigured => "misconfigured",
             ErrorKind::Overloaded => "overloaded",
             ErrorKind::Unavailable => "unavailable",
         }

@@ -176,7 +176,7 @@ pub enum Event<'a> {
         /// | `expired` | the store had ended it before: its time-to-live had passed, or it was reset |
         /// | `released` | was settled with 0 units |
         /// | `settled` | was settled |
-        /// | `too_long` | had reached its [longest age](crate::policy::Holds::with_longest), and was settled while its request went on |
+        /// | `too_long` | had reached its [longest age](crate::policy::HoldSettings::with_longest), and was settled while its request went on |
         /// | `unanswered` | got no answer of a store within its time-to-live, or too many changes waited for one; the store ends it by itself, unless a change has reached it |
         end: &'static str,
     },

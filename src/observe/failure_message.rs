@@ -56,9 +56,9 @@ impl<'a> FailureMessage<'a> {
                 "Reset this key (cargo run --release -p tollgate-inspect -- --help), or delete its value. If another \
                  program writes it, set another key prefix."
             }
-            ErrorKind::Config => "Correct the call that the error names.",
+            ErrorKind::InvalidCall => "Correct the call that the error names.",
             ErrorKind::Deadline => "Check that the store is not slow or frozen, and the network to it.",
-            ErrorKind::Misconfigured => "Check the store's address, its login and its permissions.",
+            ErrorKind::StoreMisconfigured => "Check the store's address, its login and its permissions.",
             ErrorKind::Overloaded => {
                 "This process sends more checks than the store answers in time: use a faster store, or a cluster."
             }

@@ -11,7 +11,8 @@ pub(crate) enum HoldEnd {
     Released,
     /// It was settled.
     Settled,
-    /// It had reached its [longest age](crate::policy::Holds::with_longest), and was settled while its request went on.
+    /// It had reached its [longest age](crate::policy::HoldSettings::with_longest), and was settled while its request
+    /// went on.
     TooLong,
     /// No store has answered within the time-to-live, or too many changes waited for an answer. The store ends the hold
     /// by itself, unless a change has reached it.

@@ -48,11 +48,11 @@ impl Notices {
         let is_due = |cause: &Throttle| cause.claim(now_us, PAUSE_US).is_some();
         match error.kind() {
             ErrorKind::Overloaded if !is_due(&self.overload) => {}
-            ErrorKind::BadKey | ErrorKind::Config if !is_due(&self.single) => {}
-            ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::Config => {
+            ErrorKind::BadKey | ErrorKind::InvalidCall if !is_due(&self.single) => {}
+            ErrorKind::Overloaded | ErrorKind::BadKey | ErrorKind::InvalidCall => {
                 self.write(Topic::Store, FailureMessage::new(error, effect));
             }
-            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => {
+            ErrorKind::Deadline | ErrorKind::StoreMisconfigured | ErrorKind::Unavailable => {
                 self.in_outage(error, effect, now_us);
             }
         }

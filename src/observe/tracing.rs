@@ -101,9 +101,9 @@ impl Tracing {
     fn throttle(&self, kind: ErrorKind) -> &Throttle {
         &self.kinds[match kind {
             ErrorKind::BadKey => 0,
-            ErrorKind::Config => 1,
+            ErrorKind::InvalidCall => 1,
             ErrorKind::Deadline => 2,
-            ErrorKind::Misconfigured => 3,
+            ErrorKind::StoreMisconfigured => 3,
             ErrorKind::Overloaded => 4,
             ErrorKind::Unavailable => 5,
         }]
@@ -176,12 +176,12 @@ impl Tracing {
     fn failure(&self, failure: &StoreFailure<'_>) {
         match failure.error.kind() {
             // These failures say nothing about other checks, or are no outage of the store.
-            kind @ (ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Overloaded) => {
+            kind @ (ErrorKind::BadKey | ErrorKind::InvalidCall | ErrorKind::Overloaded) => {
                 if let Some(left_out) = self.throttle(kind).claim(self.clock.now_us(), PAUSE_US) {
                     Self::warn(failure, left_out, failure.effect.into());
                 }
             }
-            ErrorKind::Deadline | ErrorKind::Misconfigured | ErrorKind::Unavailable => self.in_outage(failure),
+            ErrorKind::Deadline | ErrorKind::StoreMisconfigured | ErrorKind::Unavailable => self.in_outage(failure),
         }
     }
 
@@ -203,7 +203,7 @@ impl Tracing {
     }
 
     fn warn(failure: &StoreFailure<'_>, left_out: u64, effects: EffectCounts) {
-        let concerns_one = matches!(failure.error.kind(), ErrorKind::BadKey | ErrorKind::Config);
+        let concerns_one = matches!(failure.error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall);
         let key = failure.charges().next().filter(|_| concerns_one);
         let key = key.map(|charge| tracing::field::display(charge.key));
         let (cause, elapsed_us, text) =

@@ -16,7 +16,7 @@ use crate::key::{KeyError, KeyFault};
 /// | `forwarded_header` | a request has a header that proxies add, but is charged to the address of its connection |
 /// | `forwarded_header_missing` | a request of a trusted proxy lacks the header with the client's address |
 /// | `guessable_keys` | keys are hashed without a secret in Redis |
-/// | `held_too_long` | a hold has reached its [longest age](crate::policy::Holds::with_longest) while its work went on |
+/// | `held_too_long` | a hold has reached its [longest age](crate::policy::HoldSettings::with_longest) while its work went on |
 /// | `instances_unknown` | Redis refuses to count the instances of the service |
 /// | `no_peer_address` | a request without a peer address passes, or shares one count |
 /// | `one_address` | all of the first 1 000 requests came from one address |
@@ -135,14 +135,14 @@ impl Warning {
         Self::new("guessable_keys", text.to_owned())
     }
 
-    /// A hold has reached its [longest age](crate::policy::Holds::with_longest) while its request or its job went on.
-    /// The hold of a request was settled, and its response ended with an error. Reported once for a limiter; observers
-    /// see [each such hold](super::Event::HoldEnd).
+    /// A hold has reached its [longest age](crate::policy::HoldSettings::with_longest) while its request or its job
+    /// went on. The hold of a request was settled, and its response ended with an error. Reported once for a limiter;
+    /// observers see [each such hold](super::Event::HoldEnd).
     pub(crate) fn held_too_long(policy: &str, longest: Duration) -> Self {
         let text = format!(
             "a hold under policy {policy:?} has reached its longest age of {longest:?}, so it was ended although \
              its work goes on: a request gets 504, or its response body fails; if such work is usual, set a longer \
-             age with `Holds::with_longest`, otherwise see whether clients read what they ask for"
+             age with `HoldSettings::with_longest`, otherwise see whether clients read what they ask for"
         );
         Self::new("held_too_long", text)
     }

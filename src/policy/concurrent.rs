@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     error::ConfigError,
     policy::{
-        holds::{Holds, Unsettled},
+        holds::{HoldSettings, Unsettled},
         limit::Policy,
     },
 };
@@ -19,13 +19,13 @@ impl Policy {
     /// and a settlement with any number of units gives it back. A plain [`check`](crate::Limiter::check) is an error,
     /// because it would give nothing back.
     ///
-    /// Clients see `qu="concurrent-requests"` and no window. Retry-After of a denial is the
-    /// [typical duration](Holds::with_typical), 1 s by default, because a slot may become free at any time.
+    /// Clients see `qu="concurrent-requests"` and no window. Retry-After of a denial is the [typical
+    /// duration](HoldSettings::with_typical_duration), 1 s by default, because a slot may become free at any time.
     ///
     /// # Time-to-live
     ///
     /// While a slot is held, its process renews it in the background, three times in each
-    /// [time-to-live](Holds::with_ttl), 60 s by default. If the process dies, its slots are free after the
+    /// [time-to-live](HoldSettings::with_ttl), 60 s by default. If the process dies, its slots are free after the
     /// time-to-live, by the store's clock, and not before. A process that is suspended for longer than that loses its
     /// slots too, although their work may go on when it wakes: others may then hold the same slots, and the process
     /// does not take them back. Set a longer time-to-live through [`with_holds`](Self::with_holds) if that must not
@@ -35,8 +35,8 @@ impl Policy {
     ///
     /// [`with_shadow`](Self::with_shadow), [`with_unit`](Self::with_unit), [`with_partition_keys`] and the durations of
     /// [`with_holds`](Self::with_holds) apply. A slot that is not settled is always released, whatever
-    /// [`with_unsettled`](Holds::with_unsettled) says. [`window`](Self::window), [`algorithm`](Self::algorithm) and
-    /// [`with_denials_counted`](Self::with_denials_counted) have no meaning.
+    /// [`with_unsettled`](HoldSettings::with_unsettled) says. [`window`](Self::window), [`algorithm`](Self::algorithm)
+    /// and [`with_denials_counted`](Self::with_denials_counted) have no meaning.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Policy {
     pub fn concurrent(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
         // Nothing is charged, so the window is never used.
         let policy = Self::new(name, limit, Duration::from_secs(1))?;
-        let holds = Some(Holds::new().with_unsettled(Unsettled::Release));
+        let holds = Some(HoldSettings::new().with_unsettled(Unsettled::Release));
         let unit = Some("concurrent-requests".into());
         Ok(policy.change(|d| (d.is_concurrent, d.holds, d.unit, d.near_limit) = (true, holds, unit, None)))
     }

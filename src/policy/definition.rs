@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::{
     error::FirstMistake,
     key::partition::PartitionKeys,
-    policy::{algorithm::Algorithm, holds::Holds},
+    policy::{algorithm::Algorithm, holds::HoldSettings},
 };
 
 /// All settings of a policy.
@@ -24,7 +24,7 @@ pub(super) struct Definition {
     /// The number of denials that lead to a ban, and the duration of the ban in microseconds.
     pub(super) ban: Option<(u32, u64)>,
     /// How holds are treated; `None` without holds.
-    pub(super) holds: Option<Holds>,
+    pub(super) holds: Option<HoldSettings>,
     /// Whether units are only ever held, so that nothing is charged.
     pub(super) is_concurrent: bool,
     /// The largest block of a lease; `None` without leases.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::policy::{
-    holds::{Holds, Unsettled},
+    holds::{HoldSettings, Unsettled},
     limit::Policy,
 };
 
@@ -19,12 +19,12 @@ impl Policy {
     ///
     /// # Examples
     ///
-    /// See [`Holds`].
+    /// See [`HoldSettings`].
     #[must_use]
-    pub fn with_holds(self, holds: Holds) -> Self {
+    pub fn with_holds(self, holds: HoldSettings) -> Self {
         let longest = holds.longest().map(|longest| ("with_longest", longest));
         for (setting, duration) in
-            [("with_ttl", holds.ttl()), ("with_typical", holds.typical())].into_iter().chain(longest)
+            [("with_ttl", holds.ttl()), ("with_typical_duration", holds.typical_duration())].into_iter().chain(longest)
         {
             if !(Duration::from_micros(1)..=Self::MAX_WINDOW).contains(&duration) {
                 return self.mistaken(format_args!(
@@ -38,7 +38,7 @@ impl Policy {
 
     /// How the policy treats holds, set by [`with_holds`](Self::with_holds). `None` without holds.
     #[inline]
-    pub fn holds(&self) -> Option<&Holds> {
+    pub fn holds(&self) -> Option<&HoldSettings> {
         self.definition().holds.as_ref()
     }
 }

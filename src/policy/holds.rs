@@ -10,20 +10,20 @@ use crate::policy::micros::micros_up;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Policy, policy::{Holds, Unsettled}};
+/// use tollgate::{Policy, policy::{HoldSettings, Unsettled}};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
+/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
 ///
 /// // A slot that is given back if the process that holds it ends.
-/// let holds = Holds::new().with_ttl(Duration::from_secs(10)).with_unsettled(Unsettled::Release);
+/// let holds = HoldSettings::new().with_ttl(Duration::from_secs(10)).with_unsettled(Unsettled::Release);
 /// let slots = Policy::per_minute("slots", 3)?.with_holds(holds);
 /// # let _ = (tokens.validated()?, slots.validated()?);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Holds {
+pub struct HoldSettings {
     ttl: Duration,
     typical: Duration,
     longest: Option<Duration>,
@@ -43,15 +43,20 @@ pub enum Unsettled {
     Release,
 }
 
-impl Holds {
+impl HoldSettings {
     /// The default time-to-live, 60 s: longer than most requests, and short enough to wait for after a crash.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
     /// The default typical duration, 1 s: the shortest Retry-After.
-    pub const DEFAULT_TYPICAL: Duration = Duration::from_secs(1);
+    pub const DEFAULT_TYPICAL_DURATION: Duration = Duration::from_secs(1);
 
     /// Creates the default settings.
     pub fn new() -> Self {
-        Self { ttl: Self::DEFAULT_TTL, typical: Self::DEFAULT_TYPICAL, longest: None, unsettled: Unsettled::default() }
+        Self {
+            ttl: Self::DEFAULT_TTL,
+            typical: Self::DEFAULT_TYPICAL_DURATION,
+            longest: None,
+            unsettled: Unsettled::default(),
+        }
     }
 
     /// Sets the time-to-live: a hold that is neither settled nor renewed for so long ends by itself, by the store's
@@ -70,10 +75,10 @@ impl Holds {
     /// Sets how long a hold typically lasts. Retry-After of a denial that open holds cause is never longer, because a
     /// hold may end at any time. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
     ///
-    /// Defaults to [1 s](Self::DEFAULT_TYPICAL), the shortest Retry-After. Clients that wait for holds then ask every
-    /// second; set a longer duration if holds usually last longer.
+    /// Defaults to [1 s](Self::DEFAULT_TYPICAL_DURATION), the shortest Retry-After. Clients that wait for holds then
+    /// ask every second; set a longer duration if holds usually last longer.
     #[must_use]
-    pub fn with_typical(self, typical: Duration) -> Self {
+    pub fn with_typical_duration(self, typical: Duration) -> Self {
         Self { typical, ..self }
     }
 
@@ -114,7 +119,7 @@ impl Holds {
     }
 
     /// How long a hold typically lasts.
-    pub fn typical(&self) -> Duration {
+    pub fn typical_duration(&self) -> Duration {
         self.typical
     }
 
@@ -139,7 +144,7 @@ impl Holds {
     }
 }
 
-impl Default for Holds {
+impl Default for HoldSettings {
     fn default() -> Self {
         Self::new()
     }

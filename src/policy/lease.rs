@@ -1,6 +1,6 @@
 //! Leases: blocks of units that a process spends by itself.
 
-use crate::policy::{holds::Holds, limit::Policy};
+use crate::policy::{holds::HoldSettings, limit::Policy};
 
 impl Policy {
     /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
@@ -40,8 +40,8 @@ impl Policy {
     /// blocks for each suspension.
     ///
     /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
-    /// [`Holds::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a block, so
-    /// such a policy takes none.
+    /// [`HoldSettings::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a
+    /// block, so such a policy takes none.
     ///
     /// It is a [mistake](Self#mistakes) if `units` is 0 or above the policy's [capacity](Self::capacity), or if the
     /// policy has a ban or shards, counts denials, or has holds that are
@@ -72,7 +72,7 @@ impl Policy {
         }
         self.change(|d| {
             d.lease = Some(units);
-            d.holds = d.holds.or(Some(Holds::new()));
+            d.holds = d.holds.or(Some(HoldSettings::new()));
         })
     }
 
@@ -105,13 +105,13 @@ mod tests {
         let error = policy().with_lease(0).validated().unwrap_err().to_string();
         assert!(error.starts_with("policy \"p\": a lease of 0 units spends nothing; use 1 or more, "), "{error}");
         let leased = policy().with_lease(100);
-        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&Holds::new())));
+        assert_eq!((leased.lease(), leased.holds()), (Some(100), Some(&HoldSettings::new())));
         assert_eq!(policy().lease(), None);
     }
 
     #[test]
     fn the_order_of_settings_does_not_matter() {
-        let holds = Holds::new().with_ttl(Duration::from_secs(5));
+        let holds = HoldSettings::new().with_ttl(Duration::from_secs(5));
         let first = policy().with_holds(holds).with_lease(10);
         let last = policy().with_lease(10).with_holds(holds);
         assert_eq!((&first, first.lease(), first.holds()), (&last, Some(10), Some(&holds)));

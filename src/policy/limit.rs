@@ -45,7 +45,7 @@ use crate::{
 /// A policy with a mistake limits nothing and lets nothing pass. It is a mistake of each
 /// [layer](crate::RateLimitLayer#mistakes), [client](crate::ThrottleLayer#mistakes) and [`Check`](crate::Check) with
 /// it, and plans with it are unusable. Each call of a [`Limiter`](crate::Limiter) with it returns an error of kind
-/// [`Config`](crate::ErrorKind::Config), and every failure policy refuses the check.
+/// [`InvalidCall`](crate::ErrorKind::InvalidCall), and every failure policy refuses the check.
 ///
 /// # Examples
 ///

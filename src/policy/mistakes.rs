@@ -158,7 +158,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Holds;
+    use crate::policy::HoldSettings;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -184,11 +184,11 @@ mod tests {
         (|p| bucket(p, 5), |p| p.with_shards(6), "6 shards are out of range; use 1 to 5, "),
         (|p| bucket(p, 5), |p| p.with_lease(6), "a lease of 6 units is out of range; use 1 to 5, "),
         (|p| p.with_shards(2), |p| p.ban_after(1, MINUTE), "each shard would count denials by itself, "),
-        (|p| p.with_shards(2), |p| p.with_holds(Holds::new()), "`with_shards` and holds exclude each other"),
-        (|p| p.ban_after(1, MINUTE), |p| p.with_holds(Holds::new()), "`ban_after` and holds exclude each other"),
+        (|p| p.with_shards(2), |p| p.with_holds(HoldSettings::new()), "`with_shards` and holds exclude each other"),
+        (|p| p.ban_after(1, MINUTE), |p| p.with_holds(HoldSettings::new()), "`ban_after` and holds exclude each other"),
         (
             |p| p.with_denials_counted(true),
-            |p| p.with_holds(Holds::new()),
+            |p| p.with_holds(HoldSettings::new()),
             "`with_denials_counted` and holds exclude each other",
         ),
         (|p| p.with_shards(2), |p| p.with_lease(9), "`with_shards` and `with_lease` exclude each other"),
@@ -208,8 +208,8 @@ mod tests {
         policy.with_burst(burst).with_algorithm(Algorithm::TokenBucket)
     }
 
-    fn released() -> Holds {
-        Holds::new().with_unsettled(Unsettled::Release)
+    fn released() -> HoldSettings {
+        HoldSettings::new().with_unsettled(Unsettled::Release)
     }
 
     fn concurrent() -> Policy {
@@ -236,7 +236,7 @@ mod tests {
         (|p| p.with_lease(0), "a lease of 0 units"),
         (|p| p.ban_after(0, MINUTE), "a ban after 0 denials"),
         (|p| p.ban_after(1, Duration::ZERO), "a ban after 1 denials for 0ns"),
-        (|p| p.with_holds(Holds::new().with_ttl(Duration::ZERO)), "`with_ttl` of its holds is 0ns"),
+        (|p| p.with_holds(HoldSettings::new().with_ttl(Duration::ZERO)), "`with_ttl` of its holds is 0ns"),
         (|p| p.with_unit("a b"), "unit \"a b\""),
         (|p| p.with_near_limit(80.0), "80 is not a share"),
     ];

@@ -34,7 +34,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{Algorithm, Policy, policy::Holds};
+//! use tollgate::{Algorithm, Policy, policy::HoldSettings};
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! // 100 requests a second on average, at most 20 at once.
@@ -48,7 +48,7 @@
 //! // Ten denials within ten minutes lock the key out for ten minutes.
 //! let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
 //! // Tokens of a model, whose number is known afterwards.
-//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(Holds::new());
+//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
 //! # for policy in [rate, upload, exports, login, tokens] {
 //! #     policy.validated()?;
 //! # }
@@ -79,7 +79,7 @@ pub(crate) mod units;
 
 pub use self::{
     algorithm::Algorithm,
-    holds::{Holds, Unsettled},
+    holds::{HoldSettings, Unsettled},
     limit::Policy,
     source::{IntoPolicies, Policies, PolicySource},
 };

@@ -47,8 +47,8 @@ pub struct Denial {
 pub enum Reason {
     /// The cost of the request can never pass, so no wait helps.
     CostAboveLimit,
-    /// A hold of the request has reached its [longest age](crate::policy::Holds::with_longest) before there was a
-    /// response. The handler has had the request.
+    /// A hold of the request has reached its [longest age](crate::policy::HoldSettings::with_longest) before there was
+    /// a response. The handler has had the request.
     HeldTooLong,
     /// The request has no usable key, or its key is a denied address. The [source](Error::source) of the denial is the
     /// [`KeyError`].
@@ -188,7 +188,7 @@ impl Denial {
 
     /// Returns the time until the request may be repeated; `None` if no wait helps.
     ///
-    /// The wait includes the [jitter](crate::headers::Writer::with_jitter); the wait of the decision does not.
+    /// The wait includes the [jitter](crate::headers::HeaderWriter::with_jitter); the wait of the decision does not.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

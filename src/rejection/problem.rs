@@ -121,7 +121,7 @@ impl ProblemJson {
     /// Returns the document for spent quotas with the names `violated`.
     ///
     /// Use the document in a custom response, or for quotas that something else counts (see
-    /// [`Writer::write_quotas`](crate::headers::Writer::write_quotas)).
+    /// [`HeaderWriter::write_quotas`](crate::headers::HeaderWriter::write_quotas)).
     ///
     /// # Examples
     ///

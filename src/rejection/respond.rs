@@ -10,7 +10,7 @@ use http::{
 use super::denial::Denial;
 use crate::{
     decision::Decision,
-    headers::{Writer, insert_rejection, whole_seconds},
+    headers::{HeaderWriter, insert_rejection, whole_seconds},
 };
 
 /// Builds the response to a refused request.
@@ -68,7 +68,7 @@ impl Denial {
     /// ```
     /// use bytes::Bytes;
     /// use http::{Request, Response};
-    /// use tollgate::{Error, HeaderStyle, Limiter, Policy, headers::Writer, rejection::PlainText};
+    /// use tollgate::{Error, HeaderStyle, Limiter, Policy, headers::HeaderWriter, rejection::PlainText};
     ///
     /// /// A handler of plain hyper.
     /// async fn export(request: Request<()>, limiter: &Limiter, daily: &Policy) -> Response<Bytes> {
@@ -77,7 +77,7 @@ impl Denial {
     ///     match checked.and_then(|decision| decision.into_result()) {
     ///         Ok(_) => Response::new(Bytes::from("a,b,c")),
     ///         Err(denial) => {
-    ///             denial.respond(&PlainText::default(), &Writer::new(HeaderStyle::XRateLimitDelta), &parts)
+    ///             denial.respond(&PlainText::default(), &HeaderWriter::new(HeaderStyle::XRateLimitDelta), &parts)
     ///         }
     ///     }
     /// }
@@ -90,7 +90,7 @@ impl Denial {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn respond<B, R>(mut self, rejection: &R, writer: &Writer, parts: &Parts) -> Response<B>
+    pub fn respond<B, R>(mut self, rejection: &R, writer: &HeaderWriter, parts: &Parts) -> Response<B>
     where
         R: Rejection<B> + ?Sized,
     {

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    breaker::settings::Breaker,
+    breaker::settings::BreakerSettings,
     check::Check,
     error::{ConfigError, Error},
     hold::{HoldChange, OpenHold, SettleAnswer},
@@ -81,7 +81,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// to pending answers.
     ///
     /// Defaults to `None`, no breaker, for stores that cannot be down.
-    fn breaker(&self) -> Option<Breaker> {
+    fn breaker(&self) -> Option<BreakerSettings> {
         self.inner().and_then(|inner| inner.breaker())
     }
 

@@ -116,7 +116,7 @@ impl fmt::Display for Throttled {
                 "the client had no room for the call within {max_wait:?}; call again later, or set a longer wait with \
                  `with_max_wait`"
             ),
-            (Cause::NoVerdict(error), _) if error.kind() == ErrorKind::Config => f.write_str(
+            (Cause::NoVerdict(error), _) if error.kind() == ErrorKind::InvalidCall => f.write_str(
                 "the limiter refuses the call, because it is wrong; correct what the source of this error names",
             ),
             (Cause::NoVerdict(_), _) => f.write_str(

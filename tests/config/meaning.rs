@@ -6,7 +6,7 @@ use axum::http::{Method, StatusCode};
 use tollgate::{
     Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
     config::LimitsConfig,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
 };
 use tower::ServiceExt;
 
@@ -53,14 +53,14 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::per_day("e", 9)
             .map(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
             .map(|e| e.with_near_limit(1.0)),
-        Policy::per_day("f", 9).map(|f| f.with_holds(Holds::new())).map(|f| f.with_lease(4)),
+        Policy::per_day("f", 9).map(|f| f.with_holds(HoldSettings::new())).map(|f| f.with_lease(4)),
         Policy::per_day("g", 9).map(|g| {
-            let holds = Holds::new().with_ttl(secs(600)).with_typical(secs(5));
+            let holds = HoldSettings::new().with_ttl(secs(600)).with_typical_duration(secs(5));
             g.with_holds(holds.with_unsettled(Unsettled::Release))
         }),
         Policy::concurrent("h", 3).map(|h| h.with_shadow(true)),
         Policy::concurrent("i", 3)
-            .map(|i| i.with_holds(Holds::new().with_ttl(secs(600))))
+            .map(|i| i.with_holds(HoldSettings::new().with_ttl(secs(600))))
             .map(|i| i.with_unit("streams")),
         Policy::per_day("j", 9).map(|j| j.with_lease(9)),
         Policy::per_day("k", 9),

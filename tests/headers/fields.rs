@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{Router, http::HeaderName};
-use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::Writer};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::HeaderWriter};
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::support::{
@@ -250,7 +250,7 @@ async fn style_none_has_no_headers() {
 
 #[tokio::test]
 async fn a_writer_sets_the_details() {
-    let strict = Writer::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
+    let strict = HeaderWriter::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
     let hourly = tollgate::Policy::per_hour("hourly", 10).unwrap();
     let limit = layer(1, GlobalKey).and(hourly, GlobalKey);
     for (limit, expected) in

@@ -8,7 +8,7 @@ use proptest::{collection::vec, option, prelude::*};
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 use tollgate::{
     HeaderStyle,
-    headers::{Quota, Writer},
+    headers::{HeaderWriter, QuotaReport},
 };
 
 use crate::support::seed;
@@ -40,8 +40,8 @@ fn quota_values() -> impl Strategy<Value = QuotaValues> {
     )
 }
 
-fn quota(given: &QuotaValues, allowed: bool) -> Quota<'_> {
-    let quota = Quota::new(&given.name, given.limit, given.remaining)
+fn quota(given: &QuotaValues, allowed: bool) -> QuotaReport<'_> {
+    let quota = QuotaReport::new(&given.name, given.limit, given.remaining)
         .with_window(given.window)
         .with_unit(given.unit.as_deref())
         .with_partition_key(given.partition_key.as_deref())
@@ -49,8 +49,8 @@ fn quota(given: &QuotaValues, allowed: bool) -> Quota<'_> {
     if !allowed && given.violated { quota.denied(given.wait) } else { quota }
 }
 
-fn written(writer: Writer, given: &[QuotaValues], allowed: bool) -> HeaderMap {
-    let quotas: Vec<Quota<'_>> = given.iter().map(|given| quota(given, allowed)).collect();
+fn written(writer: HeaderWriter, given: &[QuotaValues], allowed: bool) -> HeaderMap {
+    let quotas: Vec<QuotaReport<'_>> = given.iter().map(|given| quota(given, allowed)).collect();
     let mut headers = HeaderMap::new();
     writer.write_quotas(&quotas, allowed, UNIX_EPOCH + Duration::from_secs(1_767_225_600)).apply(&mut headers);
     headers
@@ -86,7 +86,7 @@ proptest! {
         allowed in any::<bool>(),
         jitter in 0..9_u32,
     ) {
-        let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into()));
+        let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(jitter.into()));
         let headers = written(writer, &given, allowed);
         let policies = members(&headers, "ratelimit-policy");
         prop_assert_eq!(policies.len(), given.len());
@@ -133,9 +133,9 @@ proptest! {
         seconds in 2_147_483_648_u64..,
     ) {
         let wait = Duration::from_secs(seconds);
-        let huge = Quota::new("huge", number, number).with_waits(wait, None).denied(wait);
+        let huge = QuotaReport::new("huge", number, number).with_waits(wait, None).denied(wait);
         let mut headers = HeaderMap::new();
-        let writer = Writer::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9));
+        let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(9));
         let now = UNIX_EPOCH + Duration::from_micros(u64::MAX);
         writer.write_quotas(&[huge], false, now).apply(&mut headers);
         prop_assert_eq!(integer(&members(&headers, "ratelimit-policy")[0], "q"), Some(999_999_999_999_999));
@@ -148,14 +148,14 @@ proptest! {
     #[test]
     fn the_older_drafts_are_well_formed_too(given in vec(quota_values(), 1..4), allowed in any::<bool>()) {
         prop_assume!(allowed || given.iter().any(|given| given.violated));
-        let headers = written(Writer::new(HeaderStyle::Draft07), &given, allowed);
+        let headers = written(HeaderWriter::new(HeaderStyle::Draft07), &given, allowed);
         let dictionary: sfv::Dictionary = Parser::new(&headers["ratelimit"]).parse().unwrap();
         prop_assert_eq!(dictionary.serialize().unwrap(), headers["ratelimit"].to_str().unwrap());
         let policies = members(&headers, "ratelimit-policy");
         prop_assert!(policies.iter().all(|policy| policy.bare_item.as_integer().is_some()));
-        let headers = written(Writer::new(HeaderStyle::Draft03), &given, allowed);
+        let headers = written(HeaderWriter::new(HeaderStyle::Draft03), &given, allowed);
         prop_assert_eq!(&members(&headers, "ratelimit-limit")[1..], policies);
-        let headers = written(Writer::new(HeaderStyle::EnvoyCompat), &given, allowed);
+        let headers = written(HeaderWriter::new(HeaderStyle::EnvoyCompat), &given, allowed);
         prop_assert_eq!(members(&headers, "x-ratelimit-limit").len(), given.len() + 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use tollgate::{Algorithm, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::Writer, rejection::Denial};
+use tollgate::{Algorithm, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::HeaderWriter, rejection::Denial};
 
 use crate::support::{
     app::{app, down_limiter, get_passes, limiter, limiter_and_clock},
@@ -16,8 +16,8 @@ const STYLES: [(HeaderStyle, &str); 4] = [
     (HeaderStyle::XRateLimitDelta, "x-ratelimit-reset"),
 ];
 
-fn jittered(style: HeaderStyle, most: u32) -> Writer {
-    Writer::new(style).with_jitter(Duration::from_secs(most.into()))
+fn jittered(style: HeaderStyle, most: u32) -> HeaderWriter {
+    HeaderWriter::new(style).with_jitter(Duration::from_secs(most.into()))
 }
 
 fn retry_after(reply: &Reply) -> u64 {

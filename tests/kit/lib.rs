@@ -50,7 +50,7 @@
 //! impl Store for FixedWindows {
 //!     fn check(&self, check: &Check) -> Answer<Verdict> {
 //!         if check.charges().iter().any(|charge| charge.policy.algorithm() != Algorithm::FixedWindow) {
-//!             return Answer::Ready(Err(Error::new(ErrorKind::Misconfigured, "use Algorithm::FixedWindow")));
+//!             return Answer::Ready(Err(Error::new(ErrorKind::StoreMisconfigured, "use Algorithm::FixedWindow")));
 //!         }
 //!         let mut counts = self.counts.lock().unwrap();
 //!         let now_us = self.clock.now_us();

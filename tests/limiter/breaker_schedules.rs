@@ -19,7 +19,7 @@ use std::{
 
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    failure::Breaker,
+    failure::BreakerSettings,
     observe::{BreakerState, Event, Observer},
     store::{Answer, Store, Verdict},
 };
@@ -84,8 +84,8 @@ impl Store for RandomStore {
         self.memory.reset(key, policy)
     }
 
-    fn breaker(&self) -> Option<Breaker> {
-        Some(Breaker::default())
+    fn breaker(&self) -> Option<BreakerSettings> {
+        Some(BreakerSettings::default())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
     limiter::HoldAnswer,
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, FailingStore, Store, Verdict},
 };
 
@@ -25,7 +25,7 @@ fn policy() -> Policy {
 /// Asserts that an error refuses a call with a message.
 #[track_caller]
 fn refused(error: &Error, message: &str) {
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false));
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::InvalidCall, false));
     says(error, message);
 }
 
@@ -171,7 +171,7 @@ async fn a_change_by_hand_is_reported_with_what_it_has_changed_or_its_error() {
 #[tokio::test]
 async fn holds_that_were_open_before_a_ban_are_charged_after_it() {
     let (limiter, clock) = limiter();
-    let policy = policy().with_holds(Holds::new().with_ttl(BAN));
+    let policy = policy().with_holds(HoldSettings::new().with_ttl(BAN));
     let held = limiter.hold("k", &policy, 6).await.unwrap();
     limiter.ban("k", &policy, 2 * BAN).await.unwrap();
     std::mem::forget(held);

@@ -148,9 +148,9 @@ fn a_runtime_without_timers_is_an_error_that_names_the_fix_and_not_a_panic() {
     let policy = Policy::per_minute("all", 1).unwrap();
     for _ in 0..3 {
         let error = runtime.block_on(limiter.check("key", &policy, 1)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Misconfigured);
+        assert_eq!(error.kind(), ErrorKind::StoreMisconfigured);
         assert!(error.to_string().contains("`enable_all()`"), "{error}");
-        assert_eq!(runtime.block_on(limiter.reset("key", &policy)).unwrap_err().kind(), ErrorKind::Misconfigured);
+        assert_eq!(runtime.block_on(limiter.reset("key", &policy)).unwrap_err().kind(), ErrorKind::StoreMisconfigured);
     }
     let with_timers = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     assert_eq!(with_timers.block_on(limiter.check("key", &policy, 1)).unwrap_err().kind(), ErrorKind::Deadline);

@@ -7,7 +7,7 @@ use tollgate::{
     Check, Decision, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer,
     decision::Source,
-    headers::Writer,
+    headers::HeaderWriter,
     rejection::{Denial, PlainText, Reason},
 };
 
@@ -125,7 +125,8 @@ async fn a_denial_is_rendered_with_any_rejection_and_header_style() {
     assert_eq!(denial.retry_after(), Some(Duration::from_secs(60)));
 
     let (parts, ()) = axum::http::Request::new(()).into_parts();
-    let response: Response = denial.respond(&PlainText::default(), &Writer::new(HeaderStyle::XRateLimitDelta), &parts);
+    let response: Response =
+        denial.respond(&PlainText::default(), &HeaderWriter::new(HeaderStyle::XRateLimitDelta), &parts);
     assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
     assert_eq!(response.headers()["retry-after"], "60");
     assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");

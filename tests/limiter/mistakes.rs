@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use tollgate::{
     Check, ConfigError, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, Limiter, MemoryStore, Policy,
-    RateLimitLayer, ThrottleLayer, policy::Holds, rejection::Denial,
+    RateLimitLayer, ThrottleLayer, policy::HoldSettings, rejection::Denial,
 };
 
 use crate::support::{DownStore, app::assert_mistaken, http, per_minute, recorder::Recorder, says};
@@ -13,7 +13,7 @@ use crate::support::{DownStore, app::assert_mistaken, http, per_minute, recorder
 const SECOND: Duration = Duration::from_secs(1);
 
 fn tokens() -> Policy {
-    per_minute("tokens", 10).with_holds(Holds::new())
+    per_minute("tokens", 10).with_holds(HoldSettings::new())
 }
 
 /// A check of the key `k` whose charges go on in `and`.
@@ -35,7 +35,7 @@ const WRONG: [Wrong<Check>; 4] = [
 /// Asserts that an error is the mistake, and that every failure policy refuses it.
 #[track_caller]
 pub(super) fn is_refused(error: &Error, message: &str) {
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false), "{error}");
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::InvalidCall, false), "{error}");
     says(error, message);
     for policy in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {
         assert!(!policy.resolve(Err(error.clone())).is_allowed(), "{policy} lets it pass: {error}");

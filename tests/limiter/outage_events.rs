@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use tollgate::{
     Key, Limiter, ManualClock, MemoryStore, Policy,
-    failure::Breaker,
+    failure::BreakerSettings,
     observe::{BreakerState, Event, Observer},
 };
 
@@ -43,7 +43,7 @@ impl Observer for SlowRecorder {
 async fn an_unavailable_failure_domain_does_not_affect_the_other() {
     let domains = [UnhealthyStore::new(Health::Healthy), UnhealthyStore::new(UNAVAILABLE)];
     let domain_of = |key: &Key| usize::from(*key == Key::from("b"));
-    let store = TwoDomainStore { domains: domains.clone(), breaker: Some(Breaker::default()), domain_of };
+    let store = TwoDomainStore { domains: domains.clone(), breaker: Some(BreakerSettings::default()), domain_of };
     let recorder = Recorder::default();
     let limiter = Limiter::new(store).with_observer(recorder.clone());
     for _ in 0..20 {

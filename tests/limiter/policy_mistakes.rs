@@ -7,7 +7,7 @@ use http::request::Parts;
 use tollgate::{
     Algorithm, Check, ErrorKind, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route, ThrottleLayer,
     plans::Plans,
-    policy::{Holds, IntoPolicies, Policies, PolicySource},
+    policy::{HoldSettings, IntoPolicies, Policies, PolicySource},
 };
 
 use super::mistakes::is_refused;
@@ -35,7 +35,10 @@ const WRONG: [Wrong; 6] = [
         "4 shards are out of range; ",
     ),
     (|policy| policy.with_shards(2).ban_after(1, SECOND), "each shard would count denials by itself, "),
-    (|policy| policy.with_holds(Holds::new()).with_denials_counted(true), "`with_denials_counted` and holds exclude "),
+    (
+        |policy| policy.with_holds(HoldSettings::new()).with_denials_counted(true),
+        "`with_denials_counted` and holds exclude ",
+    ),
 ];
 
 fn limiters() -> [Limiter; 2] {
@@ -78,7 +81,7 @@ async fn a_check_has_the_mistake_of_each_of_its_policies_and_charges_none() {
     let limiter = Limiter::new(MemoryStore::new());
     for (wrong, message) in WRONG {
         let (right, wrong) = (per_minute("right", 10), wrong(per_minute("p", 10)));
-        let held = per_minute("held", 10).with_holds(Holds::new());
+        let held = per_minute("held", 10).with_holds(HoldSettings::new());
         for check in [
             Check::new("k", &wrong, 1).and("k", &right, 1),
             Check::new("k", &right, 1).and("k", &wrong, 1),
@@ -188,6 +191,6 @@ async fn a_plan_with_a_mistake_never_applies() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let error = limiter.check("k", &per_minute("p", 1).with_unit("a b"), 1).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.kind(), ErrorKind::InvalidCall);
     says(&recorder.take().debug, r#"unit \"a b\" is not usable in a header"#);
 }

@@ -11,8 +11,13 @@ use tracing::Level;
 
 use crate::support::{DownStore, FlakyStore, PendingStore, SilentStore, log::Log, per_minute, recorder::Recorder};
 
-const KINDS: [ErrorKind; 5] =
-    [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Overloaded, ErrorKind::Unavailable];
+const KINDS: [ErrorKind; 5] = [
+    ErrorKind::BadKey,
+    ErrorKind::Deadline,
+    ErrorKind::StoreMisconfigured,
+    ErrorKind::Overloaded,
+    ErrorKind::Unavailable,
+];
 
 fn memory() -> (MemoryStore, ManualClock) {
     let clock = ManualClock::default();

@@ -61,11 +61,11 @@ fn a_store_that_has_to_wait_is_an_error_that_charges_nothing() {
     let store = CountingStore::new(PendingStore(memory.clone()));
     let limiter = Limiter::new(store.clone()).with_observer(recorder.clone());
     let error = limiter.try_check("k", &per_minute("p", 1), 1).unwrap_err();
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false));
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::InvalidCall, false));
     assert!(error.to_string().contains("`.check(..).await`"), "{error}");
     assert_eq!((store.sent(), memory.len()), (0, 0));
     let seen = recorder.take();
-    assert_eq!(seen.failures, [(ErrorKind::Config, vec!["p".to_owned()])]);
+    assert_eq!(seen.failures, [(ErrorKind::InvalidCall, vec!["p".to_owned()])]);
     assert!(seen.decisions.is_empty() && seen.abandoned.is_empty());
 }
 
@@ -96,7 +96,7 @@ async fn a_store_that_was_not_asked_opens_no_breaker() {
     let store = UnhealthyStore::new(UNAVAILABLE);
     let limiter = Limiter::new(store.clone());
     for _ in 0..20 {
-        assert_eq!(limiter.try_check("k", &per_minute("p", 1), 1).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(limiter.try_check("k", &per_minute("p", 1), 1).unwrap_err().kind(), ErrorKind::InvalidCall);
     }
     assert!(!limiter.is_breaker_open() && store.sent() == 0);
 }
@@ -140,5 +140,5 @@ fn a_store_that_waits_for_some_checks_answers_the_others() {
     assert!(Limiter::new(memory.clone()).try_check("k", &policy, 1).unwrap().is_allowed());
     let limiter = Limiter::new(RemembersDenials(memory));
     assert!(!limiter.try_check("k", &policy, 1).unwrap().is_allowed());
-    assert_eq!(limiter.try_check("other", &policy, 1).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(limiter.try_check("other", &policy, 1).unwrap_err().kind(), ErrorKind::InvalidCall);
 }

@@ -2,7 +2,7 @@
 
 use tollgate::{
     Check, Key, Policy,
-    failure::Breaker,
+    failure::BreakerSettings,
     store::{Answer, Store, Verdict},
 };
 
@@ -12,7 +12,7 @@ use crate::support::unhealthy_store::UnhealthyStore;
 #[derive(Clone, Debug)]
 pub(crate) struct TwoDomainStore {
     pub(crate) domains: [UnhealthyStore; 2],
-    pub(crate) breaker: Option<Breaker>,
+    pub(crate) breaker: Option<BreakerSettings>,
     pub(crate) domain_of: fn(&Key) -> usize,
 }
 
@@ -25,7 +25,7 @@ impl Store for TwoDomainStore {
         self.domains[self.failure_domain_of(key)].reset(key, policy)
     }
 
-    fn breaker(&self) -> Option<Breaker> {
+    fn breaker(&self) -> Option<BreakerSettings> {
         self.breaker
     }
 

@@ -35,8 +35,13 @@ impl Store for ErrorStore {
     }
 }
 
-const KINDS: [ErrorKind; 5] =
-    [ErrorKind::BadKey, ErrorKind::Config, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable];
+const KINDS: [ErrorKind; 5] = [
+    ErrorKind::BadKey,
+    ErrorKind::InvalidCall,
+    ErrorKind::Deadline,
+    ErrorKind::StoreMisconfigured,
+    ErrorKind::Unavailable,
+];
 
 fn limit(limiter: Limiter) -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(limiter, per_minute(1), GlobalKey)
@@ -82,7 +87,7 @@ async fn the_retry_after_of_an_outage_can_be_set() {
 
 #[tokio::test]
 async fn every_kind_of_failure_of_a_store_follows_the_policy() {
-    for kind in KINDS.into_iter().filter(|kind| *kind != ErrorKind::Config) {
+    for kind in KINDS.into_iter().filter(|kind| *kind != ErrorKind::InvalidCall) {
         for pending in [false, true] {
             let limit = limit(Limiter::new(ErrorStore { kind, pending }));
             assert_eq!(get(&app(limit.clone()), "/").await.status, 200, "{kind:?}");
@@ -95,7 +100,7 @@ async fn every_kind_of_failure_of_a_store_follows_the_policy() {
 #[tokio::test]
 async fn law_14_an_error_of_configuration_is_refused_by_every_failure_policy() {
     for pending in [false, true] {
-        let wrong = || Limiter::new(ErrorStore { kind: ErrorKind::Config, pending }).without_notices();
+        let wrong = || Limiter::new(ErrorStore { kind: ErrorKind::InvalidCall, pending }).without_notices();
         let local = wrong().with_local(MemoryStore::new(), 1);
         let layers = [limit(wrong()).fail_open(), limit(wrong()).fail_closed(), limit(local.clone()).fail_local()];
         for layer in layers {
@@ -103,9 +108,13 @@ async fn law_14_an_error_of_configuration_is_refused_by_every_failure_policy() {
         }
         let policy = per_minute(1);
         let checked = local.check("k", &policy, 1).fail_local().await;
-        assert_eq!(checked.unwrap_err().kind(), ErrorKind::Config, "the share does not judge a check that is wrong");
+        assert_eq!(
+            checked.unwrap_err().kind(),
+            ErrorKind::InvalidCall,
+            "the share does not judge a check that is wrong"
+        );
     }
-    let error = Error::new(ErrorKind::Config, "wrong");
+    let error = Error::new(ErrorKind::InvalidCall, "wrong");
     for policy in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {
         assert!(!policy.resolve(Err(error.clone())).is_allowed());
         assert!(!policy.resolve_hold(Err(error.clone())).is_allowed());

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::{Router, routing::get};
 use tollgate::{
-    ClientIp, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, middleware::Settlement, policy::Holds,
+    ClientIp, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, middleware::Settlement,
+    policy::HoldSettings,
 };
 
 use crate::support::{
@@ -70,7 +71,7 @@ fn the_order_of_two_settings_that_depend_on_each_other_does_not_matter() {
 
 #[test]
 fn holds_and_a_local_fallback_may_be_set_in_any_order() {
-    let tokens = || policy("tokens", 50).with_holds(Holds::new());
+    let tokens = || policy("tokens", 50).with_holds(HoldSettings::new());
     let at_end = |_: &::http::response::Parts| Settlement::AtEnd;
     assert!(limit().with_settlement(at_end).and(tokens(), GlobalKey).validated().is_ok());
     says(limit().with_settlement(at_end).validated().unwrap_err(), r#"policy "p" has no holds; "#);

@@ -49,7 +49,7 @@ async fn a_failing_store_also_fails_resets_and_uses_the_given_clock() {
     let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
     let limiter = Limiter::new(store.clone());
     let policy = per_minute(1);
-    for kind in [ErrorKind::Unavailable, ErrorKind::Misconfigured] {
+    for kind in [ErrorKind::Unavailable, ErrorKind::StoreMisconfigured] {
         store.fail(kind);
         assert_eq!(limiter.reset("key", &policy).await.unwrap_err().kind(), kind);
         assert_eq!(limiter.check("key", &policy, 1).await.unwrap_err().kind(), kind);

@@ -7,7 +7,7 @@ use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
     observe::{BreakerState, Event, Fingerprint, Observer, Tracing},
-    policy::Holds,
+    policy::HoldSettings,
 };
 use tracing::Level;
 
@@ -76,7 +76,7 @@ async fn each_cause_has_its_own_warning_and_only_a_bad_key_has_a_fingerprint() {
     let clock = ManualClock::default();
     let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone()).with_observer(Tracing::new().with_clock(clock));
-    for kind in [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::Misconfigured, ErrorKind::Unavailable] {
+    for kind in [ErrorKind::BadKey, ErrorKind::Deadline, ErrorKind::StoreMisconfigured, ErrorKind::Unavailable] {
         flaky.fail(Some(Error::new(kind, "a reason")));
         for _ in 0..10 {
             limiter.check("alice", &per_minute("p", 1), 1).await.unwrap_err();
@@ -294,7 +294,7 @@ async fn abandoned_checks_resets_and_warnings_are_logged() {
 #[tokio::test]
 async fn ends_of_holds_are_logged_without_the_key() {
     let (log, _guard) = Log::start(Level::DEBUG);
-    let policy = per_minute("p", 10).with_holds(Holds::new());
+    let policy = per_minute("p", 10).with_holds(HoldSettings::new());
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
     limiter.hold("alice", &policy, 3).await.unwrap().into_result().unwrap().settle(2).await.unwrap();
     let key = Fingerprint::of(&Key::from("alice"));

@@ -7,7 +7,7 @@ use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
     observe::{BreakerState, Event, Metrics, Observer},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 use super::fill_a_store;
@@ -147,7 +147,7 @@ async fn ends_of_holds_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
-    let policy = per_minute("p", 10).with_holds(Holds::new());
+    let policy = per_minute("p", 10).with_holds(HoldSettings::new());
     let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap();
     hold().await.settle(1).await.unwrap();
     hold().await.release().await.unwrap();

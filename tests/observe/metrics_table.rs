@@ -17,7 +17,7 @@ use tollgate::{
     decision::Source,
     observe::{BreakerState, Metrics},
     plans::Plans,
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, Store, Verdict},
 };
 
@@ -136,7 +136,7 @@ async fn cause_every_event() {
     }
     limiter.reset("k", &policy).await.unwrap();
     limiter.record("recorded", &policy, 1).await.unwrap();
-    drop(limiter.hold("k", &policy.clone().with_holds(Holds::new()), 1).await.unwrap());
+    drop(limiter.hold("k", &policy.clone().with_holds(HoldSettings::new()), 1).await.unwrap());
     let _ = observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
 
     let silent = observed(Limiter::new(SilentStore));

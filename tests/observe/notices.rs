@@ -140,7 +140,7 @@ async fn law_13_a_new_cause_of_an_outage_is_reported_at_once_with_its_remedy_and
     let flaky = FlakyStore::default();
     let limiter = Limiter::new(flaky.clone());
     let slow = || Error::new(ErrorKind::Deadline, "no answer within 50ms");
-    let wrong = || Error::new(ErrorKind::Misconfigured, "WRONGPASS invalid username-password pair");
+    let wrong = || Error::new(ErrorKind::StoreMisconfigured, "WRONGPASS invalid username-password pair");
     let refused = || Error::new(ErrorKind::Unavailable, "Connection refused");
     for cause in [slow(), wrong(), slow(), refused(), wrong(), refused()] {
         flaky.fail(Some(cause));
@@ -180,7 +180,7 @@ async fn law_13_each_mistake_of_certificates_has_a_remedy_of_its_own() {
         let (log, _guard) = Log::start(Level::WARN);
         let flaky = FlakyStore::default();
         let limiter = Limiter::new(flaky.clone());
-        flaky.fail(Some(Error::new(ErrorKind::Misconfigured, format!("the server's certificate {cause}"))));
+        flaky.fail(Some(Error::new(ErrorKind::StoreMisconfigured, format!("the server's certificate {cause}"))));
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
         let lines = log.take();
         assert!(lines.len() == 1 && lines[0].contains(cause) && lines[0].contains(remedy), "{cause}: {lines:#?}");

@@ -7,7 +7,7 @@ use tollgate::{
     Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
     clock::TokioClock,
     observe::{Event, Observer},
-    policy::Holds,
+    policy::HoldSettings,
 };
 use tracing::Level;
 
@@ -27,7 +27,7 @@ impl Observer for Panics {
 }
 
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new())
+    Policy::per_minute("tokens", 10).unwrap().with_holds(HoldSettings::new())
 }
 
 /// What a limiter answers to checks, holds, a settlement and a reset.

@@ -66,7 +66,7 @@ async fn a_check_of_plans_with_a_mistake_is_its_error() {
         let plans = wrong(plans());
         says(PolicySource::validate(&plans).unwrap_err(), message);
         let error = limiter().check_all(plans.check("k", 1)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
         says(&error, message);
         assert!(!FailurePolicy::Open.resolve(Err(error)).is_allowed());
     }

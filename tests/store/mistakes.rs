@@ -24,7 +24,7 @@ async fn a_store_refuses_a_check_with_a_mistake() {
     let redis = RedisStore::open("redis://127.0.0.1:1").unwrap();
     for store in [Box::new(MemoryStore::new()) as Box<dyn Store>, Box::new(redis)] {
         let error = answer(store.check(&check)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
         says(error, r#"two policies of one check are called "p" "#);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Key, Limiter, MemoryStore, Policy, RedisStore,
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, Check, Store, Verdict},
 };
 
@@ -28,7 +28,7 @@ impl<S: Store> Store for Wrapper<S> {
 #[tokio::test]
 async fn a_wrapper_has_the_holds_and_the_changes_by_hand_of_its_inner_store() {
     let limiter = Limiter::new(Wrapper(Wrapper(MemoryStore::new())));
-    let policy = Policy::per_minute("p", 10).unwrap().with_holds(Holds::new());
+    let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
     let available = async || limiter.peek("k", &policy).await.unwrap().available();
     let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
     assert_eq!(available().await, Some(6));

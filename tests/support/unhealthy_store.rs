@@ -10,7 +10,7 @@ use std::{
 
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    failure::Breaker,
+    failure::BreakerSettings,
     store::{Answer, Store, Verdict},
 };
 
@@ -19,7 +19,7 @@ use tollgate::{
 pub(crate) struct UnhealthyStore {
     health: Arc<Mutex<Health>>,
     sent: Arc<AtomicUsize>,
-    breaker: Option<Breaker>,
+    breaker: Option<BreakerSettings>,
     deadline: Duration,
     memory: MemoryStore,
 }
@@ -39,10 +39,10 @@ pub(crate) const UNAVAILABLE: Health = Health::Fails(ErrorKind::Unavailable);
 impl UnhealthyStore {
     /// A store with the default settings of the breaker.
     pub(crate) fn new(health: Health) -> Self {
-        Self::with_breaker(health, Some(Breaker::default()))
+        Self::with_breaker(health, Some(BreakerSettings::default()))
     }
 
-    pub(crate) fn with_breaker(health: Health, breaker: Option<Breaker>) -> Self {
+    pub(crate) fn with_breaker(health: Health, breaker: Option<BreakerSettings>) -> Self {
         let health = Arc::new(Mutex::new(health));
         let memory = MemoryStore::new();
         Self { health, sent: Arc::default(), breaker, deadline: memory.deadline(), memory }
@@ -93,7 +93,7 @@ impl Store for UnhealthyStore {
         self.memory.reset(key, policy)
     }
 
-    fn breaker(&self) -> Option<Breaker> {
+    fn breaker(&self) -> Option<BreakerSettings> {
         self.breaker
     }
 

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{
     ConfigError, ErrorKind, Limiter, Policy, ThrottleLayer,
-    policy::Holds,
+    policy::HoldSettings,
     store::FailingStore,
     throttle::{Throttled, ThrottledBody},
 };
@@ -135,7 +135,7 @@ async fn law_14_a_concurrency_limit_makes_no_call_unless_the_layer_holds_until_t
 #[tokio::test(start_paused = true)]
 async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy() {
     let store = FailingStore::over(memory());
-    store.fail(ErrorKind::Config);
+    store.fail(ErrorKind::InvalidCall);
     let limiter = Limiter::new(store).without_notices();
     let upstream = Upstream::default();
     let policy = Policy::per_minute("p", 10).unwrap();
@@ -148,7 +148,7 @@ async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy
 #[tokio::test(start_paused = true)]
 async fn what_a_call_holds_is_charged_when_its_response_has_ended() {
     let limiter = limiter();
-    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new());
+    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(HoldSettings::new());
     let throttle = ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream");
     let (client, _) = client(throttle, false);
     let response = send(&client).await.unwrap();

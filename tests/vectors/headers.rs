@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tollgate::{
     HeaderStyle, Policy,
-    headers::{Fields, Quota, Writer},
+    headers::{HeaderFields, HeaderWriter, QuotaReport},
     http,
 };
 
@@ -35,7 +35,7 @@ fn render(case: &Value) -> Outcome {
     }
     let states = case["state"].as_array().unwrap();
     let keys: Vec<Option<Vec<u8>>> = policies.iter().map(partition_key).collect();
-    let quotas: Vec<Quota<'_>> = policies
+    let quotas: Vec<QuotaReport<'_>> = policies
         .iter()
         .zip(states)
         .zip(&keys)
@@ -67,11 +67,11 @@ fn partition_key(policy: &Value) -> Option<Vec<u8>> {
     })
 }
 
-fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) -> Quota<'a> {
+fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) -> QuotaReport<'a> {
     let millis = |value: &Value| value.as_f64().map(|millis| Duration::from_nanos((millis * 1e6).round() as u64));
     // A quota has no negative count; stores clamp the count to 0.
     let remaining = u64::try_from(state["remaining"].as_f64().unwrap().floor().max(0.0) as i64).unwrap();
-    let quota = Quota::new(policy["name"].as_str().unwrap(), policy["q"].as_u64().unwrap(), remaining)
+    let quota = QuotaReport::new(policy["name"].as_str().unwrap(), policy["q"].as_u64().unwrap(), remaining)
         .with_window(millis(&policy["window_ms"]))
         .with_unit(policy["unit"].as_str().filter(|unit| *unit != "requests"))
         .with_partition_key(partition_key)
@@ -79,9 +79,9 @@ fn quota<'a>(policy: &'a Value, state: &Value, partition_key: Option<&'a [u8]>) 
     if state["violated"].as_bool().unwrap() { quota.denied(millis(&state["retry_after_ms"])) } else { quota }
 }
 
-fn written(case: &Value, style: HeaderStyle, quotas: &[Quota<'_>]) -> BTreeMap<String, String> {
+fn written(case: &Value, style: HeaderStyle, quotas: &[QuotaReport<'_>]) -> BTreeMap<String, String> {
     let options = &case["options"];
-    let writer = Writer::new(style)
+    let writer = HeaderWriter::new(style)
         .with_capped_ratio(options["cap_ratio"].as_bool().unwrap_or(true))
         .with_all_policies_on_denial(options["on_deny"] == "all");
     let now = UNIX_EPOCH + Duration::from_millis(case["now_unix_ms"].as_u64().unwrap());
@@ -106,7 +106,7 @@ fn combine(case: &Value) -> Outcome {
             headers.append(header_name(name), HeaderValue::from_str(line.as_str().unwrap()).unwrap());
         }
     }
-    let mut fields = Fields::new(style);
+    let mut fields = HeaderFields::new(style);
     for (name, value) in strings(&case["ours"]) {
         fields.push(header_name(&name), HeaderValue::from_str(&value).unwrap());
     }

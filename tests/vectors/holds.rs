@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use serde_json::Value;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store},
 };
 
@@ -53,7 +53,7 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
         other => return Err(Outcome::Skipped(format!("on_expiry `{other}` is not supported"))),
     };
     let time = |name: &str| Duration::from_micros(case[name].as_u64().unwrap());
-    let holds = Holds::new().with_ttl(time("hold_ttl_us")).with_unsettled(unsettled);
+    let holds = HoldSettings::new().with_ttl(time("hold_ttl_us")).with_unsettled(unsettled);
     let policy = match case["algorithm"].as_str() {
         Some("concurrency") => Policy::concurrent("p", number(&case["limit"])),
         _ => Policy::new("p", number(&case["limit"]), time("window_us")),

@@ -1,6 +1,6 @@
 //! Holds beside a count whose policy was given without holds.
 
-use tollgate::{ConfigError, Error, ErrorKind, Policy, policy::Holds, store::OpenHolds};
+use tollgate::{ConfigError, Error, ErrorKind, Policy, policy::HoldSettings, store::OpenHolds};
 
 use crate::{Failure, commands::Client, number::number, same_count::count_alone};
 
@@ -29,7 +29,7 @@ impl Beside {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::BadKey => return Ok(Some(Self::Unreadable(other, error))),
                 // A service without holds needs no permission to read them.
-                Err(error) if error.kind() == ErrorKind::Misconfigured => return Ok(Some(Self::Unknown(error))),
+                Err(error) if error.kind() == ErrorKind::StoreMisconfigured => return Ok(Some(Self::Unknown(error))),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -75,7 +75,7 @@ impl Beside {
 
 /// The policy with holds that has the same count, and the concurrency limit of the same name.
 fn holding(policy: &Policy) -> Result<(Policy, Policy), ConfigError> {
-    let holding = count_alone(policy).with_holds(Holds::new());
+    let holding = count_alone(policy).with_holds(HoldSettings::new());
     Ok((holding, Policy::concurrent(policy.name(), policy.limit())?))
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tollgate::{
     ConfigError, Policy,
     config::{LimitsError, LimitsFile},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 /// Reads `60/min,algorithm=counter`, `100000/min,holds` or `concurrent:4`. Apart from holds, slots and leases, the
@@ -56,7 +56,7 @@ struct Holding {
 impl Holding {
     fn apply(self, mut policy: Policy) -> Result<Policy, ConfigError> {
         if self.holds {
-            policy = policy.with_holds(Holds::new());
+            policy = policy.with_holds(HoldSettings::new());
         }
         if let Some(units) = self.lease {
             policy = policy.with_lease(units);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(policy("near=60/min,near-limit=0.75"), Ok(near));
         let shared = Policy::new("shared", 100, Duration::from_secs(90)).unwrap().with_shards(8);
         assert_eq!(policy("shared=100/90s,shards=8"), Ok(shared));
-        let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(Holds::new());
+        let tokens = Policy::per_minute("tokens", 100_000).unwrap().with_holds(HoldSettings::new());
         assert_eq!(policy("tokens=100000/min,holds"), Ok(tokens.clone()));
         let leased = tokens.with_lease(20_000);
         assert_eq!(policy("tokens=100000/min,lease=20000"), Ok(leased.clone()));

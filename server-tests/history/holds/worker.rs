@@ -11,7 +11,9 @@ use std::{
 };
 
 use tokio::task::LocalSet;
-use tollgate::{Check, Error, Limiter, Policy, RedisStore, limiter::HoldAnswer, policy::Holds, store::SettleAnswer};
+use tollgate::{
+    Check, Error, Limiter, Policy, RedisStore, limiter::HoldAnswer, policy::HoldSettings, store::SettleAnswer,
+};
 
 use super::record::{Kind, Record};
 use crate::support::random::Random;
@@ -27,12 +29,12 @@ const MAX_COST: u64 = 10;
 
 /// The limit that is contended.
 fn contended() -> Policy {
-    Policy::new("contended", LIMIT, WINDOW).unwrap().with_holds(Holds::new().with_ttl(TTL))
+    Policy::new("contended", LIMIT, WINDOW).unwrap().with_holds(HoldSettings::new().with_ttl(TTL))
 }
 
 /// Counts all units of the run beside it.
 pub(super) fn ledger() -> Policy {
-    Policy::per_hour("ledger", u32::MAX).unwrap().with_holds(Holds::new().with_ttl(TTL))
+    Policy::per_hour("ledger", u32::MAX).unwrap().with_holds(HoldSettings::new().with_ttl(TTL))
 }
 
 pub(super) fn spawn(url: &str, number: usize, output: &str) -> Child {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, ManualClock, MemoryStore, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{HoldChange, OpenHold, Store},
 };
 
@@ -26,8 +26,10 @@ fn policies(random: &mut Random) -> Vec<Policy> {
         for ttl_us in [7, 90, 1_100] {
             let limit = [10, 37, u32::MAX][random.below(3) as usize];
             let typical = Duration::from_micros(1 + random.below(200));
-            let holds =
-                Holds::new().with_ttl(Duration::from_micros(ttl_us)).with_typical(typical).with_unsettled(unsettled);
+            let holds = HoldSettings::new()
+                .with_ttl(Duration::from_micros(ttl_us))
+                .with_typical_duration(typical)
+                .with_unsettled(unsettled);
             let policy = |algorithm| {
                 let name = format!("p{}", policies.len());
                 let policy = Policy::new(&name, limit, Duration::from_micros(100)).unwrap();

@@ -21,7 +21,7 @@ use tollgate::{
     Limiter, Policy,
     limiter::Hold,
     observe::{Event, Observer},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 use super::builder;
@@ -34,7 +34,7 @@ use crate::support::{
 };
 
 fn slots(limit: u32, ttl: Duration) -> Policy {
-    Policy::concurrent("slots", limit).unwrap().with_holds(Holds::new().with_ttl(ttl))
+    Policy::concurrent("slots", limit).unwrap().with_holds(HoldSettings::new().with_ttl(ttl))
 }
 
 async fn taken(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::{
     Algorithm, Check, Policy, RedisStore,
-    policy::Holds,
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer, Store},
 };
 
@@ -28,7 +28,7 @@ async fn connected(cluster: &Cluster) -> RedisStore {
 /// A policy with a window long enough that none ends during the test.
 fn policy(name: &str, limit: u32, algorithm: Algorithm) -> Policy {
     let policy = Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap().with_algorithm(algorithm);
-    policy.with_holds(Holds::new().with_ttl(Duration::from_secs(3_600)))
+    policy.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(3_600)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

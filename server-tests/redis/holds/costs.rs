@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tollgate::{
     Algorithm, Check, Limiter, ManualClock, Policy,
-    policy::Holds,
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer},
 };
 
@@ -45,7 +45,7 @@ async fn a_plain_policy_has_the_commands_and_keys_that_it_had_before() {
         let _ = limiter.check("a", &plain, 1).await.unwrap();
         assert_eq!(commands(&server), expected(&[("evalsha", 1), ("getrange", 1), ("setrange", 1)]), "{algorithm:?}");
         // Open holds of a policy with the same count change nothing for it.
-        let with_holds = plain.clone().with_holds(Holds::new());
+        let with_holds = plain.clone().with_holds(HoldSettings::new());
         let held = limiter.hold("a", &with_holds, 7).await.unwrap();
         clock.advance(Duration::from_millis(1));
         commands(&server);
@@ -63,7 +63,7 @@ async fn a_check_beside_no_open_holds_reads_one_number_more_than_a_plain_one() {
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
     {
         let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm);
-        for policy in [policy.clone().with_holds(Holds::new()), policy.with_lease(5)] {
+        for policy in [policy.clone().with_holds(HoldSettings::new()), policy.with_lease(5)] {
             check(&store, &Check::new("a", &policy, 1)).await;
             clock.advance(Duration::from_millis(1));
             commands(&server);
@@ -79,7 +79,7 @@ async fn a_check_beside_many_open_holds_costs_as_much_as_beside_one() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = with_clock(&server, &clock);
     let policy = Policy::per_minute("p", 100_000).unwrap();
-    let policy = policy.with_holds(Holds::new().with_ttl(Duration::from_secs(600)));
+    let policy = policy.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(600)));
     check(&store, &Check::new("a", &policy, 1)).await;
     let mut costs = Vec::new();
     for holds in [1, 1_000] {

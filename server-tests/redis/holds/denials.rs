@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Check, ManualClock, Policy,
     decision::Source,
-    policy::Holds,
+    policy::HoldSettings,
     store::{HoldChange, Store},
 };
 
@@ -13,7 +13,7 @@ use super::{change, check, hold, with_clock};
 use crate::{redis::calls, support::redis_server::RedisServer};
 
 fn policy(limit: u32) -> Policy {
-    Policy::per_minute("p", limit).unwrap().with_holds(Holds::new().with_ttl(Duration::from_secs(600)))
+    Policy::per_minute("p", limit).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(600)))
 }
 
 async fn source(store: &dyn Store, owed: &Check) -> (bool, Source) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::runtime;
-use tollgate::{Limiter, Policy, limiter::HoldAnswer, policy::Holds};
+use tollgate::{Limiter, Policy, limiter::HoldAnswer, policy::HoldSettings};
 
 use super::builder;
 use crate::support::redis_server::RedisServer;
@@ -19,7 +19,8 @@ fn law_15_a_hold_whose_runtime_has_ended_is_free_for_the_next_check_of_another_o
     let server = RedisServer::start();
     let limiter = Limiter::new(builder().open(&server.url()).unwrap());
     let slot = Policy::concurrent("slot", 1).unwrap();
-    let tokens = Policy::per_day("tokens", 100).unwrap().with_holds(Holds::new().with_ttl(Duration::from_secs(600)));
+    let tokens =
+        Policy::per_day("tokens", 100).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(600)));
     for (policy, cost) in [(slot, 1), (tokens, 90)] {
         for number in 0..10 {
             let held = hold(&limiter, &policy, cost);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, ErrorKind, ManualClock, Policy, RedisStore,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     redis,
     store::{HoldChange, OpenHolds, Store},
 };
@@ -31,7 +31,7 @@ async fn open_holds_are_counted_until_they_are_settled_and_overdue_ones_are_told
     let (server, clock) = (RedisServer::start(), ManualClock::at_us(1_700_000_000_000_000));
     let store = with_clock(&server, &clock);
     let plain = Policy::per_minute("tokens", 1_000).unwrap();
-    let tokens = plain.clone().with_holds(Holds::new().with_ttl(10 * SECOND));
+    let tokens = plain.clone().with_holds(HoldSettings::new().with_ttl(10 * SECOND));
     assert_eq!(held(&store, &tokens).await, (0, 0, 0, 0));
 
     let first = hold(&store, "alice", &tokens, 300).await.unwrap();
@@ -55,7 +55,7 @@ async fn open_holds_are_counted_until_they_are_settled_and_overdue_ones_are_told
 async fn thousands_of_open_holds_are_counted_in_short_commands_on_both_protocols() {
     let server = RedisServer::start();
     let resp2 = format!("{}?protocol=resp2", server.url());
-    let slots = Holds::new().with_unsettled(Unsettled::Release);
+    let slots = HoldSettings::new().with_unsettled(Unsettled::Release);
     let policy = Policy::per_minute("slots", 10_000).unwrap().with_holds(slots);
     for (url, holds) in [(server.url(), 1_500), (resp2, 2_500)] {
         let store = builder().open(&url).unwrap();

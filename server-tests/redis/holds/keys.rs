@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, ErrorKind, ManualClock, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     redis,
     store::{HoldChange, SettleAnswer, Store},
 };
@@ -14,7 +14,7 @@ use crate::support::{ALGORITHMS, redis_server::RedisServer};
 
 fn tokens(algorithm: Algorithm) -> Policy {
     let policy = Policy::per_minute("tokens", 100).unwrap().with_algorithm(algorithm);
-    policy.with_holds(Holds::new().with_ttl(Duration::from_secs(30)))
+    policy.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(30)))
 }
 
 fn keys(server: &RedisServer) -> Vec<String> {
@@ -51,7 +51,7 @@ async fn law_6_holds_that_have_ended_are_kept_while_their_charges_would_count() 
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = with_clock(&server, &clock);
     for (algorithm, hours) in ALGORITHMS.into_iter().zip([1, 2, 1, 2]) {
-        let policy = Policy::per_hour("tokens", 100).unwrap().with_algorithm(algorithm).with_holds(Holds::new());
+        let policy = Policy::per_hour("tokens", 100).unwrap().with_algorithm(algorithm).with_holds(HoldSettings::new());
         hold(&store, "a", &policy, 100).await.unwrap();
         let key = keys(&server).pop().unwrap();
         assert!(ttl(&server, &key) > hours * 3_600_000, "{algorithm:?}, {key}");
@@ -197,7 +197,7 @@ async fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
     for (unsettled, algorithm) in
         [Unsettled::Charge, Unsettled::Release].into_iter().flat_map(|kind| ALGORITHMS.map(|one| (kind, one)))
     {
-        let holds = Holds::new().with_ttl(Duration::from_secs(30)).with_unsettled(unsettled);
+        let holds = HoldSettings::new().with_ttl(Duration::from_secs(30)).with_unsettled(unsettled);
         let policy = Policy::per_minute(format!("{unsettled:?}"), 10_000).unwrap().with_algorithm(algorithm);
         let policy = policy.with_holds(holds);
         hold_many(&store, &policy, 1_000, 10).await;
@@ -217,7 +217,7 @@ async fn law_6_a_check_ends_a_bounded_number_of_holds() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let store = with_clock(&server, &clock);
     let policy = Policy::per_minute("many", 10_000).unwrap();
-    let policy = policy.with_holds(Holds::new().with_ttl(Duration::from_secs(30)));
+    let policy = policy.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(30)));
     hold_many(&store, &policy, 1_100, 1).await;
     clock.advance(Duration::from_secs(91));
     assert_eq!(available(&store, "a", &policy).await, 9_924);
@@ -237,7 +237,7 @@ async fn a_huge_settlement_leaves_other_checks_of_its_call_alone() {
     let store = with_clock(&server, &clock);
     for algorithm in ALGORITHMS {
         let policy = Policy::new("huge", 1_000, Policy::MAX_WINDOW).unwrap().with_algorithm(algorithm);
-        let policy = policy.with_holds(Holds::new());
+        let policy = policy.with_holds(HoldSettings::new());
         for _ in 0..4 {
             let mut open = Vec::new();
             for key in 0..30 {

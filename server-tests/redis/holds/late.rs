@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::{
     Limiter, ManualClock, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::SettleAnswer,
 };
 
@@ -31,7 +31,7 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         ALGORITHMS.into_iter().flat_map(|one| CASES.map(|case| (one, case))).enumerate()
     {
         let (key, case) = (format!("k{number}"), format!("{algorithm:?}, {unsettled:?}, {actual}"));
-        let holds = Holds::new().with_ttl(TTL).with_unsettled(unsettled);
+        let holds = HoldSettings::new().with_ttl(TTL).with_unsettled(unsettled);
         let policy = Policy::per_hour("tokens", 20).unwrap().with_algorithm(algorithm).with_holds(holds);
         let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, Policy,
-    policy::Holds,
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer},
 };
 
@@ -49,7 +49,7 @@ fn law_11_every_unit_of_every_process_is_charged_once() {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow] {
         // A window that does not end during the test.
         let policy = Policy::new("p", LIMIT, Duration::from_secs(86_400 * 365)).unwrap().with_algorithm(algorithm);
-        let policy = policy.with_holds(Holds::new());
+        let policy = policy.with_holds(HoldSettings::new());
         let url = server.url();
         let charged: u32 = std::thread::scope(|scope| {
             let processes: Vec<_> = (0..3)

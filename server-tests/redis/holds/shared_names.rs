@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, MemoryStore, Policy,
     clock::Clock,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{HoldChange, OpenHold, Store},
 };
 
@@ -26,7 +26,8 @@ fn policies(algorithm: Algorithm, mixed: bool) -> Vec<Policy> {
     let mut policies = vec![plain(10)];
     for (limit, ttl) in [(20, 7), (10, 90), (37, 40), (u32::MAX, 300)] {
         let unsettled = if mixed && ttl == 40 { Unsettled::Release } else { Unsettled::Charge };
-        let holds = Holds::new().with_ttl(Duration::from_micros(ttl)).with_typical(Duration::from_micros(55));
+        let holds =
+            HoldSettings::new().with_ttl(Duration::from_micros(ttl)).with_typical_duration(Duration::from_micros(55));
         policies.push(plain(limit).with_holds(holds.with_unsettled(unsettled)));
     }
     policies
@@ -113,7 +114,7 @@ async fn law_12_a_reset_without_holds_leaves_those_of_other_policies() {
 async fn law_12_the_next_unit_of_an_overdrawn_log_is_exact_beside_holds() {
     let (server, clock) = (RedisServer::start(), ManualClock::at_us(START_US));
     let (redis, memory) = (with_clock(&server, &clock), MemoryStore::new().with_clock(clock.clone()));
-    let holds = Holds::new().with_typical(Duration::from_secs(600));
+    let holds = HoldSettings::new().with_typical_duration(Duration::from_secs(600));
     let policy = Policy::per_minute("log", 10).unwrap().with_holds(holds);
     let mut open = Vec::new();
     for store in [&redis as &dyn Store, &memory] {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tollgate::{Limiter, Policy, policy::Holds, store::SettleAnswer};
+use tollgate::{Limiter, Policy, policy::HoldSettings, store::SettleAnswer};
 
 use super::builder;
 use crate::support::redis_server::{RedisServer, calls};
@@ -12,7 +12,7 @@ use crate::support::redis_server::{RedisServer, calls};
 async fn the_slots_of_a_process_are_renewed_together_in_few_calls() {
     let server = RedisServer::start();
     let limiter = Limiter::new(builder().open(&server.url()).unwrap());
-    let holds = Holds::new().with_ttl(Duration::from_millis(1_500));
+    let holds = HoldSettings::new().with_ttl(Duration::from_millis(1_500));
     let policy = Policy::concurrent("jobs", 20).unwrap().with_holds(holds);
     let mut slots = Vec::new();
     for number in 0..200 {

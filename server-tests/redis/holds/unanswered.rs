@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Policy,
-    policy::Holds,
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer, Store},
 };
 
@@ -20,7 +20,7 @@ async fn a_settlement_whose_answer_is_lost_is_made_once_however_often_it_is_sent
     let proxy = Proxy::to(server.port());
     let store = builder().deadline(Duration::from_millis(300)).open(&proxy.url()).unwrap();
     let direct = builder().open(&server.url()).unwrap();
-    let policy = Policy::per_hour("p", 100).unwrap().with_holds(Holds::new());
+    let policy = Policy::per_hour("p", 100).unwrap().with_holds(HoldSettings::new());
     for (round, fault) in [(0, Fault::Mute), (1, Fault::HalfClose), (2, Fault::Reset)] {
         let key = format!("k{round}");
         let open = hold(&store, &key, &policy, 50).await.unwrap();

@@ -13,7 +13,7 @@ use std::{
 
 use tollgate::{
     Algorithm, Check, Limiter, Policy, RedisStore,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
 };
 
 use super::holds::check;
@@ -107,7 +107,7 @@ impl Kind {
         let policy = Policy::per_second("p", LIMIT).unwrap().with_algorithm(self.algorithm());
         match self {
             Self::Checks(_) | Self::Acquire(_) => policy,
-            Self::Holds(_) => policy.with_holds(Holds::new().with_ttl(SECOND)),
+            Self::Holds(_) => policy.with_holds(HoldSettings::new().with_ttl(SECOND)),
             Self::Lease(_) => policy.with_lease(5),
             Self::Ban(_) => policy.ban_after(3, SECOND),
         }
@@ -191,7 +191,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     let store = builder.open(&stepped.server.url()).unwrap();
     let (limiter, case) = (Limiter::new(store.clone()).without_notices(), format!("steps of {steps:?} s"));
     limiter.ready().await.unwrap();
-    let slots = Holds::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
+    let slots = HoldSettings::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
     let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots);
     let living = limiter.hold("living", &slots, 1).await.unwrap().into_result().unwrap();
 

@@ -110,7 +110,7 @@ impl Forecast {
     /// Whether a denial with this wait is certain, because charges cause it and no holds: a wait for holds is at most
     /// as long as they typically last.
     fn is_caused_by_charges(&self, wait: Duration) -> bool {
-        !self.policy.is_sharded() && self.policy.holds().is_none_or(|holds| wait > holds.typical())
+        !self.policy.is_sharded() && self.policy.holds().is_none_or(|holds| wait > holds.typical_duration())
     }
 
     /// The earliest time at which checks of `units` in all can have passed, one after the other.

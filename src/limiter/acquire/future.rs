@@ -50,8 +50,8 @@ impl Acquire {
     ///
     /// The future resolves to an [`Error`](crate::Error) if the store gave no verdict until `max_wait` had passed, or
     /// if the check may have been charged without a verdict. Errors of the setup end the wait at once: kind
-    /// [`Misconfigured`](crate::ErrorKind::Misconfigured), also for a runtime without timers, kind
-    /// [`BadKey`](crate::ErrorKind::BadKey), and kind [`Config`](crate::ErrorKind::Config) for
+    /// [`StoreMisconfigured`](crate::ErrorKind::StoreMisconfigured), also for a runtime without timers, kind
+    /// [`BadKey`](crate::ErrorKind::BadKey), and kind [`InvalidCall`](crate::ErrorKind::InvalidCall) for
     /// [`fail_local`](Self::fail_local) without a fallback.
     ///
     /// # Cancel safety
@@ -91,7 +91,7 @@ impl Acquire {
                 false => Delivery::of(core.ask(check, purpose).await),
             }
         } else if !Driver::Timers.is_there() {
-            Delivery::of(Err(Error::new(ErrorKind::Misconfigured, NO_TIMERS)))
+            Delivery::of(Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS)))
         } else if !holds
             && !shares_pauses
             && let Some(decision) = core.charge_at_once(&check, purpose)

@@ -164,8 +164,8 @@ impl Acquire {
     /// the first policy, and for a further one when the caller is the first in the queue. Units that are charged for a
     /// caller that is gone do not go to a waiter with further policies.
     ///
-    /// A mistake, such as two policies of one name, is an error of kind [`Config`](crate::ErrorKind::Config) of the
-    /// future.
+    /// A mistake, such as two policies of one name, is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall)
+    /// of the future.
     ///
     /// # Examples
     ///
@@ -191,8 +191,8 @@ impl Acquire {
     /// Lets the limiter's [local fallback](Limiter::with_local) judge while the store gives no verdict. Waiters then
     /// wait for this instance's share of the limit.
     ///
-    /// If the limiter has no fallback, the result is an error of kind [`Config`](crate::ErrorKind::Config), and nothing
-    /// is charged.
+    /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
+    /// and nothing is charged.
     ///
     /// # Examples
     ///

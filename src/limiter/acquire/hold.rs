@@ -35,7 +35,8 @@ impl Limiter {
     ///
     /// Callers wait in the queue of [`acquire`](Self::acquire), first come, first served. The first of them asks again
     /// as soon as a hold of this process ends. The end of a hold of another process is noticed when it asks next, at
-    /// the latest after the [typical duration](crate::policy::Holds::with_typical) of a hold, 1 s by default.
+    /// the latest after the [typical duration](crate::policy::HoldSettings::with_typical_duration) of a hold, 1 s by
+    /// default.
     ///
     /// A hold may end at any time, so a caller is denied before its time is over only if units that are charged, and
     /// not those that are held, keep it back for longer.
@@ -91,7 +92,8 @@ impl AcquireHold {
     /// # Errors
     ///
     /// As [`Acquire::within`]. If the store may have made a hold without an answer, it is released in the background.
-    /// An error of kind [`Config`](crate::ErrorKind::Config) if the policy or the store has no holds, or the cost is 0.
+    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no holds, or the
+    /// cost is 0.
     ///
     /// # Cancel safety
     ///

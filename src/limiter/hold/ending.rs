@@ -36,7 +36,7 @@ impl Ending {
     pub(super) fn is_ended_by(&self, answer: &Result<SettleAnswer, Error>) -> bool {
         match answer {
             Ok(settlement) => !self.is_uncertain || *settlement == SettleAnswer::Settled,
-            Err(error) => matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config),
+            Err(error) => matches!(error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall),
         }
     }
 

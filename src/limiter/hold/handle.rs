@@ -27,12 +27,12 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer, policy::Holds};
+/// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer, policy::HoldSettings};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
 /// match limiter.hold("tenant:3", &tokens, 400).await? {
 ///     HoldAnswer::Open(hold) => drop(hold.settle(250).await?),
 ///     HoldAnswer::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
@@ -69,14 +69,14 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 
 /// Units that are held until their cost is known.
 ///
-/// A handle that is dropped ends its holds as their policies say ([`Holds::with_unsettled`]): by default all units are
-/// charged at that instant. The drop never blocks; a store that has to wait is asked in the background.
+/// A handle that is dropped ends its holds as their policies say ([`HoldSettings::with_unsettled`]): by default all
+/// units are charged at that instant. The drop never blocks; a store that has to wait is asked in the background.
 ///
 /// A handle may hold nothing: the failure policy has let the request pass without the store, or all of its holds are
 /// under [shadow](Policy::with_shadow) policies and did not fit. Its changes are then answered with
 /// [`SettleAnswer::NotHeld`].
 ///
-/// [`Holds::with_unsettled`]: crate::policy::Holds::with_unsettled
+/// [`HoldSettings::with_unsettled`]: crate::policy::HoldSettings::with_unsettled
 ///
 /// # When the store gives no answer
 ///
@@ -89,12 +89,12 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, policy::Holds, store::SettleAnswer};
+/// use tollgate::{Limiter, MemoryStore, Policy, policy::HoldSettings, store::SettleAnswer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
 /// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_result()?;
 /// assert_eq!(hold.decision().available(), Some(600));
 /// // The work is done here.
@@ -177,13 +177,13 @@ impl Hold {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::Holds};
+    /// use tollgate::{Check, Limiter, MemoryStore, Policy, policy::HoldSettings};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
-    /// let cents = Policy::per_day("cents", 500)?.with_holds(Holds::new());
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+    /// let cents = Policy::per_day("cents", 500)?.with_holds(HoldSettings::new());
     /// let check = Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
     /// let hold = limiter.hold_all(check).await?.into_result()?;
     /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;

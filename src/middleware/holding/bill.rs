@@ -38,7 +38,7 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 /// use tollgate::{
 ///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
 ///     middleware::{Bill, Settlement},
-///     policy::Holds,
+///     policy::HoldSettings,
 /// };
 ///
 /// async fn generate(Extension(bill): Extension<Bill>) -> &'static str {
@@ -48,7 +48,7 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 /// }
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
 /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, GlobalKey)
 ///     .with_cost(100)
 ///     .with_settlement(|_: &http::response::Parts| Settlement::AtEnd)

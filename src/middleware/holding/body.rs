@@ -24,8 +24,8 @@ pin_project! {
     /// the holds of a large response do not end long before its client has got it.
     ///
     /// Errors of the body of the service are boxed. If a hold of the request reaches its [longest
-    /// age](crate::policy::Holds::with_longest), the body fails with a [`HeldTooLong`](super::HeldTooLong), so that the
-    /// server cuts the response off.
+    /// age](crate::policy::HoldSettings::with_longest), the body fails with a [`HeldTooLong`](super::HeldTooLong), so
+    /// that the server cuts the response off.
     ///
     /// # Examples
     ///
@@ -40,7 +40,7 @@ pin_project! {
     /// use tollgate::{
     ///     GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
     ///     middleware::{HeldBody, Settlement},
-    ///     policy::Holds,
+    ///     policy::HoldSettings,
     /// };
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
@@ -51,7 +51,7 @@ pin_project! {
     /// }
     ///
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(Holds::new());
+    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
     ///     .with_cost(100)
     ///     .with_settlement(|_: &Parts| Settlement::Units(7))

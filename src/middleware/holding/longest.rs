@@ -16,7 +16,8 @@ use crate::{
     policy::Policy,
 };
 
-/// A hold of a request has reached its [longest age](crate::policy::Holds::with_longest), so the request has ended.
+/// A hold of a request has reached its [longest age](crate::policy::HoldSettings::with_longest), so the request has
+/// ended.
 ///
 /// The error of a [`HeldBody`](super::HeldBody) whose client has not got all of its response by then, as a boxed error.
 /// Its message names the policy and the longest age.

@@ -9,7 +9,7 @@ use crate::{
     cost::Cost,
     error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
-    headers::Writer,
+    headers::HeaderWriter,
     key::path::matched_path,
     limiter::Limiter,
     middleware::route::{Route, RouteTable, Settings},
@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     pub(in crate::middleware) settles: bool,
     /// Whether the layer refuses nothing.
     pub(in crate::middleware) shadow: Option<bool>,
-    pub(in crate::middleware) writer: Option<Writer>,
+    pub(in crate::middleware) writer: Option<HeaderWriter>,
     /// Whether the warning that these rules refuse nothing is due. Clones share it.
     pub(in crate::middleware) only_shadow: Arc<Once>,
     /// Whether the warning that requests run without a slot is due. Clones share it.
@@ -72,7 +72,7 @@ impl Rules {
         self.shadow.unwrap_or_default()
     }
 
-    pub(in crate::middleware) fn writer(&self) -> Writer {
+    pub(in crate::middleware) fn writer(&self) -> HeaderWriter {
         self.writer.unwrap_or_default()
     }
 

@@ -13,7 +13,7 @@ use super::{
     },
 };
 use crate::{
-    breaker::settings::Breaker, clock::Clock, error::FirstMistake, key::secret::Secret,
+    breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::secret::Secret,
     store::contract::DEFAULT_DEADLINE,
 };
 
@@ -45,7 +45,7 @@ pub struct RedisStoreBuilder {
     pub(super) batching: bool,
     pub(super) cluster_hash_tags: Option<u16>,
     pub(super) deny_cache: bool,
-    pub(super) breaker: Option<Breaker>,
+    pub(super) breaker: Option<BreakerSettings>,
     pub(super) key_hash: KeyHash,
     pub(super) security: Security,
     pub(super) mistake: FirstMistake,
@@ -62,7 +62,7 @@ impl Default for RedisStoreBuilder {
             batching: true,
             cluster_hash_tags: Some(HashTags::DEFAULT_COUNT),
             deny_cache: true,
-            breaker: Some(Breaker::default()),
+            breaker: Some(BreakerSettings::default()),
             key_hash: KeyHash::default(),
             security: Security::default(),
             mistake: FirstMistake::default(),
@@ -218,21 +218,21 @@ impl RedisStoreBuilder {
         Self { deny_cache, ..self }
     }
 
-    /// Sets the circuit breaker; `None` switches it off. Defaults to [`Breaker::default`], because without a breaker
-    /// each request waits for the deadline during an outage.
+    /// Sets the circuit breaker; `None` switches it off. Defaults to [`BreakerSettings::default`], because without a
+    /// breaker each request waits for the deadline during an outage.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{RedisStore, failure::Breaker};
+    /// use tollgate::{RedisStore, failure::BreakerSettings};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let breaker = Breaker::default().with_consecutive_timeouts(2);
+    /// let breaker = BreakerSettings::default().with_consecutive_timeouts(2);
     /// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn breaker(self, breaker: impl Into<Option<Breaker>>) -> Self {
+    pub fn breaker(self, breaker: impl Into<Option<BreakerSettings>>) -> Self {
         Self { breaker: breaker.into(), ..self }
     }
 

@@ -138,7 +138,7 @@ impl Instances {
     /// Warns once of a server that refuses to count: without a number, failure policy `local` refuses checks in an
     /// outage.
     fn refused(&self, client: &Client, key: String, error: &Error) {
-        if !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Misconfigured) {
+        if !matches!(error.kind(), ErrorKind::BadKey | ErrorKind::StoreMisconfigured) {
             return;
         }
         // Each attempt is a line in the server's log, so the pauses become longer.

@@ -48,7 +48,7 @@ impl RedisStore {
     /// [`Error`] if Redis does not answer each command within the deadline, or refuses one. The commands are `TIME`,
     /// and `ZRANGE`, one of the last for each 1 000 holds and one more. Breaker and failure policy do not apply. An
     /// error of kind [`BadKey`](ErrorKind::BadKey) if the holds are no value of tollgate; then checks get no verdict.
-    /// An error of kind [`Config`](ErrorKind::Config) if `policy` has a [mistake](Policy#mistakes).
+    /// An error of kind [`InvalidCall`](ErrorKind::InvalidCall) if `policy` has a [mistake](Policy#mistakes).
     ///
     /// # Cancel safety
     ///

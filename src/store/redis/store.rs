@@ -26,7 +26,7 @@ use super::{
     ready,
 };
 use crate::{
-    breaker::settings::Breaker,
+    breaker::settings::BreakerSettings,
     check::Check,
     error::{Error, ErrorKind},
     hold::{HoldChange, OpenHold, SettleAnswer},
@@ -61,15 +61,15 @@ use crate::{
 /// ([`first_dial_deadline`](crate::store::RedisStoreBuilder::first_dial_deadline)). A check that is late because this
 /// process sends more than Redis can answer in time is [`Overloaded`](crate::ErrorKind::Overloaded).
 /// A check that was sent and not answered is **never sent again**: it may have been charged once, never twice. After a
-/// few failures in a row a [`Breaker`] answers at once, and probes now and then whether Redis is back.
+/// few failures in a row a [breaker](BreakerSettings) answers at once, and probes now and then whether Redis is back.
 ///
 /// A connection that breaks, or whose server reports that it is not a master, is replaced at once. Each dial looks the
 /// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
 /// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. While
 /// a server is slow with its handshakes of TLS, dials go on, and the pause before a further one grows to 25.6 s; a
 /// handshake that the network has lost is noticed, and then there is no such pause. A wrong password, a missing
-/// permission, a wrong scheme or an untrusted certificate is [`Misconfigured`](crate::ErrorKind::Misconfigured); checks
-/// succeed as soon as it is corrected.
+/// permission, a wrong scheme or an untrusted certificate is
+/// [`StoreMisconfigured`](crate::ErrorKind::StoreMisconfigured); checks succeed as soon as it is corrected.
 ///
 /// # Addresses
 ///
@@ -158,7 +158,7 @@ pub struct RedisStore {
 pub(super) struct Inner {
     pub(super) client: Arc<Client>,
     pub(super) key_hash: KeyHash,
-    pub(super) breaker: Option<Breaker>,
+    pub(super) breaker: Option<BreakerSettings>,
     pub(super) instances: Arc<Instances>,
     pub(super) eviction: Arc<EvictionCheck>,
 }
@@ -358,7 +358,7 @@ impl Store for RedisStore {
         eviction.observer_changed(observer.is_some());
     }
 
-    fn breaker(&self) -> Option<Breaker> {
+    fn breaker(&self) -> Option<BreakerSettings> {
         self.inner.breaker
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Policy,
     clock::Clock,
-    policy::Holds,
+    policy::HoldSettings,
     store::{
         CountChange::{Ban, Credit, Record, Unban},
         HoldChange, SettleAnswer,
@@ -220,7 +220,7 @@ pub(super) async fn open_holds_stay_during_a_ban_and_are_settled(store: TestedSt
     store.requires(Feature::CountChanges)?;
     store.requires_holds()?;
     for policy in policies(&store, 10)? {
-        let (key, policy) = (format!("{:?}", policy.algorithm()), policy.with_holds(Holds::new()));
+        let (key, policy) = (format!("{:?}", policy.algorithm()), policy.with_holds(HoldSettings::new()));
         start_of_window(&store);
         let (settled, renewed) = (store.hold(&*key, &policy, 4).await?, store.hold(&*key, &policy, 2).await?);
         store.change_count(&key, &policy, Ban(BAN)).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{HoldChange, SettleAnswer},
 };
 
@@ -18,7 +18,7 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Ten units a minute, with holds that live for half a minute.
 fn policy(algorithm: Algorithm, unsettled: Unsettled) -> Result<Policy, NotPassed> {
-    let holds = Holds::new().with_ttl(TTL).with_unsettled(unsettled);
+    let holds = HoldSettings::new().with_ttl(TTL).with_unsettled(unsettled);
     Ok(Policy::per_minute("held", 10)?.with_algorithm(algorithm).with_holds(holds))
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn law_3_a_denied_check_holds_nothing(store: TestedStore) -> Te
 
 pub(super) async fn slots_are_held_at_once_and_never_charged(store: TestedStore) -> Tested {
     store.requires_holds()?;
-    let slots = Policy::concurrent("slots", 3)?.with_holds(Holds::new().with_ttl(TTL));
+    let slots = Policy::concurrent("slots", 3)?.with_holds(HoldSettings::new().with_ttl(TTL));
     for round in 0..20 {
         let mut held = Vec::new();
         for _ in 0..3 {

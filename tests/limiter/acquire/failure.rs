@@ -1,6 +1,6 @@
 //! Waiting while the store fails: bounded by the caller's time, and nothing is sent twice.
 
-use tollgate::{ErrorKind, FailurePolicy, decision::Source, failure::Breaker, store::FailingStore};
+use tollgate::{ErrorKind, FailurePolicy, decision::Source, failure::BreakerSettings, store::FailingStore};
 
 use super::*;
 use crate::support::{
@@ -45,7 +45,7 @@ const SLACK: Duration = Duration::from_millis(250);
 
 #[tokio::test(start_paused = true)]
 async fn law_8_no_caller_waits_much_longer_than_it_can_for_a_silent_store() {
-    for breaker in [None, Some(Breaker::default())] {
+    for breaker in [None, Some(BreakerSettings::default())] {
         let limiter = Limiter::new(UnhealthyStore::with_breaker(Health::Silent, breaker)).without_notices();
         let (ended, start) = (Ended::default(), Instant::now());
         for waiter in 0..200 {
@@ -90,12 +90,12 @@ async fn law_9_a_check_whose_fate_is_unknown_is_not_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_wrong_setup_is_an_error_at_once() {
     let store = FailingStore::new();
-    store.fail(ErrorKind::Misconfigured);
+    store.fail(ErrorKind::StoreMisconfigured);
     let limiter = Limiter::new(store).without_notices();
     let error = limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured);
     let error = limiter.acquire(KEY, &bucket(1), 1).fail_local().within(60 * SECOND).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config, "no fallback");
+    assert_eq!(error.kind(), ErrorKind::InvalidCall, "no fallback");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,5 +150,5 @@ fn a_runtime_without_timers_is_an_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let limiter = Limiter::new(MemoryStore::new()).without_notices();
     let error = runtime.block_on(limiter.acquire(KEY, &bucket(1), 1).within(SECOND)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert_eq!(error.kind(), ErrorKind::StoreMisconfigured);
 }

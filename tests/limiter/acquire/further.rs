@@ -65,7 +65,7 @@ async fn waiters_share_a_check_as_far_as_both_limits_have_room() {
 async fn two_further_limits_of_one_name_are_an_error_of_the_call() {
     let limiter = limiter();
     let acquired = limiter.acquire(KEY, &tokens(), 1).and(&requests(2), 1).and(&requests(3), 1);
-    assert_eq!(acquired.within(SECOND).await.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(acquired.within(SECOND).await.unwrap_err().kind(), ErrorKind::InvalidCall);
     assert_eq!(limiter.peek(KEY, &requests(2)).await.unwrap().available(), Some(2));
 }
 

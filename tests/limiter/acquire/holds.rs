@@ -3,7 +3,7 @@
 use tollgate::{
     Check, ErrorKind, Key,
     limiter::HoldAnswer,
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -11,7 +11,7 @@ use super::*;
 
 /// Ten units a minute, which can be held.
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 10).unwrap().with_holds(Holds::new())
+    Policy::per_minute("tokens", 10).unwrap().with_holds(HoldSettings::new())
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,10 +143,10 @@ async fn a_caller_that_cannot_have_a_hold_gets_an_error_or_a_denial() {
     let plain = Policy::per_minute("plain", 1).unwrap();
     for (policy, cost) in [(&plain, 1), (&slots(1), 0)] {
         let error = limiter.acquire_hold(KEY, policy, cost).within(SECOND).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
     }
     let local = limiter.acquire_hold(KEY, &slots(1), 1).fail_local().within(SECOND).await;
-    assert_eq!(local.unwrap_err().kind(), ErrorKind::Config, "no fallback");
+    assert_eq!(local.unwrap_err().kind(), ErrorKind::InvalidCall, "no fallback");
     let never = limiter.acquire_hold(KEY, &slots(1), 2).within(SECOND).await.unwrap();
     assert!(never.decision().policies()[0].never_fits());
     let first = slot(&limiter, Duration::ZERO).await;

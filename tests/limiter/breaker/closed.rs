@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ErrorKind, Limiter, failure::Breaker};
+use tollgate::{ErrorKind, Limiter, failure::BreakerSettings};
 
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened};
 use crate::support::{
@@ -102,7 +102,7 @@ async fn closed_stays_closed_when_fewer_than_half_fail_or_over_a_longer_time() {
 /// A breaker that opened on these errors would never close: each probe gets the same error.
 #[tokio::test(start_paused = true)]
 async fn errors_that_a_pause_cannot_fix_neither_open_the_breaker_nor_keep_it_open() {
-    for kind in [ErrorKind::BadKey, ErrorKind::Config, ErrorKind::Misconfigured] {
+    for kind in [ErrorKind::BadKey, ErrorKind::InvalidCall, ErrorKind::StoreMisconfigured] {
         let store = UnhealthyStore::new(Health::Fails(kind));
         let limiter = Limiter::new(store.clone());
         checks(&limiter, 100).await;
@@ -122,7 +122,7 @@ async fn without_a_breaker_every_check_is_sent() {
     for breaker in [
         None,
         Some(
-            Breaker::default()
+            BreakerSettings::default()
                 .with_consecutive_failures(0)
                 .with_consecutive_timeouts(0)
                 .with_failure_rate_min_samples(0),

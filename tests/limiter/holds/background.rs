@@ -9,7 +9,7 @@ use tokio::{
 use tollgate::{
     ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
     limiter::Hold,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{HoldChange, SettleAnswer},
 };
 
@@ -93,7 +93,7 @@ async fn a_renewal_may_be_dropped_and_is_not_sent_again() {
 async fn a_dropped_handle_is_ended_in_the_background() {
     for (unsettled, units) in [(Unsettled::Charge, 4), (Unsettled::Release, 0)] {
         let (limiter, store) = remote();
-        let policy = with_holds(10, Holds::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
         drop(hold(&limiter, &policy).await);
         store.receives(1).await;
         assert_eq!(store.received(), [HoldChange::Settle(units)]);
@@ -151,7 +151,7 @@ fn what_a_runtime_leaves_unsent_another_one_sends() {
 async fn a_settlement_is_given_up_after_the_time_to_live() {
     let (recorder, (limiter, store)) = (Recorder::default(), remote());
     let limiter = limiter.with_observer(recorder.clone());
-    let policy = tokens().with_holds(Holds::new().with_ttl(Duration::from_millis(100)));
+    let policy = tokens().with_holds(HoldSettings::new().with_ttl(Duration::from_millis(100)));
     let hold = hold(&limiter, &policy).await;
     store.is(Network::Down);
     hold.settle(1).await.unwrap_err();
@@ -177,7 +177,7 @@ async fn a_settlement_is_given_up_after_the_time_to_live() {
 async fn settle_many(network: Network, ended: usize) -> (RecordedEvents, RemoteStore) {
     let (recorder, (limiter, store)) = (Recorder::default(), remote());
     let limiter = limiter.with_observer(recorder.clone());
-    let policy = with_holds(100_000, Holds::new().with_ttl(Duration::from_secs(3_600)));
+    let policy = with_holds(100_000, HoldSettings::new().with_ttl(Duration::from_secs(3_600)));
     let mut holds = Vec::new();
     for _ in 0..10_007 {
         holds.push(limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap());

@@ -144,7 +144,7 @@ async fn a_settlement_whose_answer_was_lost_is_counted_in_the_fallback() {
     let memory = MemoryStore::new();
     let store = DistantStore::over(memory.clone());
     let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1);
-    let tokens = super::with_holds(1_000, tollgate::policy::Holds::new());
+    let tokens = super::with_holds(1_000, tollgate::policy::HoldSettings::new());
     let hold = limiter.hold("k", &tokens, 900).await.unwrap().into_result().unwrap();
     let settled = hold.settle(10);
     // The store has made the change, and its answer is on the way.

@@ -6,7 +6,7 @@ use tollgate::{
     Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
     decision::Source,
     limiter::Hold,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{FailingStore, SettleAnswer, WhenFull},
 };
 
@@ -23,7 +23,7 @@ fn stage() -> (Limiter, FailingStore, MemoryStore, ManualClock) {
 }
 
 fn policy() -> Policy {
-    with_holds(20, Holds::new())
+    with_holds(20, HoldSettings::new())
 }
 
 async fn hold(limiter: &Limiter, cost: u32) -> Option<Hold> {
@@ -113,7 +113,7 @@ async fn holds_of_the_share_expire_as_others_do() {
 #[tokio::test]
 async fn without_a_fallback_a_hold_that_asks_for_it_is_an_error() {
     let error: Error = Limiter::new(MemoryStore::new()).hold("k", &policy(), 1).fail_local().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.kind(), ErrorKind::InvalidCall);
 }
 
 /// Each hold ends unsettled in the store, so no settlement reaches the share either.
@@ -121,7 +121,7 @@ async fn without_a_fallback_a_hold_that_asks_for_it_is_an_error() {
 async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     let (limiter, store, _, clock) = stage();
     store.recover();
-    let policy = with_holds(20, Holds::new().with_unsettled(Unsettled::Release));
+    let policy = with_holds(20, HoldSettings::new().with_unsettled(Unsettled::Release));
     for _ in 0..300 {
         let late = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);

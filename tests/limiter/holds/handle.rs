@@ -6,7 +6,7 @@ use tollgate::{
     Check, ErrorKind, FailurePolicy, Limiter, Policy,
     decision::Source,
     limiter::HoldAnswer,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{FailingStore, SettleAnswer},
 };
 
@@ -37,7 +37,11 @@ async fn a_denied_hold_holds_nothing() {
     let _hold = limiter.hold("k", &tokens(), 10).await.unwrap();
     let held = limiter.hold("k", &tokens(), 1).await.unwrap();
     assert!(!held.is_allowed());
-    assert_eq!(held.decision().retry_after(), Some(Holds::DEFAULT_TYPICAL), "a hold may end at any time");
+    assert_eq!(
+        held.decision().retry_after(),
+        Some(HoldSettings::DEFAULT_TYPICAL_DURATION),
+        "a hold may end at any time"
+    );
     assert!(held.into_result().is_err());
 }
 
@@ -45,7 +49,7 @@ async fn a_denied_hold_holds_nothing() {
 async fn a_handle_that_is_dropped_ends_as_its_policy_says() {
     for (unsettled, left) in [(Unsettled::Charge, 6), (Unsettled::Release, 10)] {
         let (limiter, clock) = limiter();
-        let policy = with_holds(10, Holds::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
         drop(limiter.hold("k", &policy, 4).await.unwrap());
         assert_eq!(available(&limiter, &policy).await, left, "at once, not when its time has passed");
         clock.advance(Duration::from_secs(60));
@@ -58,7 +62,7 @@ async fn a_handle_that_is_dropped_ends_as_its_policy_says() {
 async fn a_hold_whose_handle_is_lost_ends_at_its_time_to_live() {
     for (unsettled, left) in [(Unsettled::Charge, 6), (Unsettled::Release, 10)] {
         let (limiter, clock) = limiter();
-        let policy = with_holds(10, Holds::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
         std::mem::forget(limiter.hold("k", &policy, 4).await.unwrap());
         clock.advance(TTL - Duration::from_micros(1));
         assert_eq!(available(&limiter, &policy).await, 6);
@@ -86,7 +90,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     let (limiter, _) = limiter();
     let (requests, cents) = (Policy::per_minute("requests", 2).unwrap(), tokens());
     let check = |cost| {
-        let tokens = Policy::per_minute("more", 100).unwrap().with_holds(Holds::new());
+        let tokens = Policy::per_minute("more", 100).unwrap().with_holds(HoldSettings::new());
         Check::new("k", &requests, 1).and_hold("k", &cents, cost).and_hold("k", &tokens, 50)
     };
     assert!(!limiter.hold_all(check(11)).await.unwrap().is_allowed());
@@ -127,11 +131,13 @@ async fn a_wrong_hold_is_an_error_that_says_what_to_write() {
     let (limiter, _) = limiter();
     let plain = Policy::per_minute("p", 10).unwrap();
     let counting = tokens().with_denials_counted(true);
-    for (policy, cost, advice) in
-        [(&plain, 1, ".with_holds(Holds::new())"), (&counting, 1, "with_denials_counted"), (&tokens(), 0, "1 or more")]
-    {
+    for (policy, cost, advice) in [
+        (&plain, 1, ".with_holds(HoldSettings::new())"),
+        (&counting, 1, "with_denials_counted"),
+        (&tokens(), 0, "1 or more"),
+    ] {
         let error = limiter.hold("k", policy, cost).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
         assert!(error.to_string().contains(advice), "{error}");
     }
     let check = Check::hold("k", &tokens(), 1);
@@ -151,14 +157,14 @@ fn holds_exclude_bans_shards_and_counted_rejections() {
     for excluded in
         [policy.clone().ban_after(3, ban), policy.clone().with_shards(2), policy.clone().with_denials_counted(true)]
     {
-        assert!(excluded.with_holds(Holds::new()).validated().is_err());
+        assert!(excluded.with_holds(HoldSettings::new()).validated().is_err());
     }
     assert!(tokens().ban_after(3, ban).validated().is_err());
     assert!(tokens().with_shards(2).validated().is_err());
     assert!(tokens().with_denials_counted(true).validated().is_err());
     assert_eq!(tokens().with_denials_counted(false), tokens());
     for wrong in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
-        for holds in [Holds::new().with_ttl(wrong), Holds::new().with_typical(wrong)] {
+        for holds in [HoldSettings::new().with_ttl(wrong), HoldSettings::new().with_typical_duration(wrong)] {
             let error = policy.clone().with_holds(holds).validated().unwrap_err();
             assert!(error.to_string().contains(&format!("{wrong:?}")), "{error}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -30,7 +30,7 @@ const CASES: [(Unsettled, u32, u32); 6] = [
 ];
 
 fn policy(unsettled: Unsettled) -> Policy {
-    with_holds(20, Holds::new().with_unsettled(unsettled))
+    with_holds(20, HoldSettings::new().with_unsettled(unsettled))
 }
 
 #[tokio::test]

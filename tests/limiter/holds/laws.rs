@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{Answer, HoldChange, SettleAnswer, Store},
 };
 
@@ -16,7 +16,7 @@ use crate::support::{ALGORITHMS, random::Random};
 async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
     const LIMIT: u32 = 50;
     let (limiter, clock) = limiter();
-    let policy = with_holds(LIMIT, Holds::new().with_unsettled(Unsettled::Release));
+    let policy = with_holds(LIMIT, HoldSettings::new().with_unsettled(Unsettled::Release));
     let mut random = Random(7);
     // What was charged, when, and how much of it no hold has covered.
     let (mut charged, mut open): (Vec<(u64, u32, u32)>, Vec<_>) = (Vec::new(), Vec::new());
@@ -84,14 +84,14 @@ async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
         let (limiter, clock) = limiter();
         let policy = Policy::new("tokens", u32::MAX, Policy::MAX_WINDOW / 2)
             .unwrap()
-            .with_holds(Holds::new().with_ttl(TTL))
+            .with_holds(HoldSettings::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         let first = limiter.hold("k", &policy, u32::MAX).await.unwrap().into_result().unwrap();
         assert!(!limiter.hold("k", &policy, u32::MAX).await.unwrap().is_allowed());
         first.settle(u32::MAX).await.unwrap();
         let slow = Policy::new("slow", 1, Policy::MAX_WINDOW)
             .unwrap()
-            .with_holds(Holds::new().with_ttl(TTL))
+            .with_holds(HoldSettings::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         for _ in 0..3 {
             if let Ok(hold) = limiter.hold("k", &slow, 1).await.unwrap().into_result() {
@@ -113,7 +113,7 @@ fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
     {
         let clock = ManualClock::default();
         let store = MemoryStore::new().with_clock(clock.clone());
-        let policy = with_holds(10_000, Holds::new().with_unsettled(unsettled)).with_algorithm(algorithm);
+        let policy = with_holds(10_000, HoldSettings::new().with_unsettled(unsettled)).with_algorithm(algorithm);
         for _ in 0..1_000 {
             judge(&store, &Check::hold("k", &policy, 10));
         }
@@ -130,7 +130,7 @@ fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
 fn law_6_a_check_ends_a_bounded_number_of_holds() {
     let clock = ManualClock::default();
     let store = MemoryStore::new().with_clock(clock.clone());
-    let charged = with_holds(10_000, Holds::new());
+    let charged = with_holds(10_000, HoldSettings::new());
     for _ in 0..1_100 {
         judge(&store, &Check::hold("k", &charged, 1));
     }
@@ -139,7 +139,7 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     assert_eq!([peek(&charged), peek(&charged)], [9_924, 10_000]);
 
     let released = Policy::per_minute("released", 10_000).unwrap();
-    let released = released.with_holds(Holds::new().with_ttl(TTL).with_unsettled(Unsettled::Release));
+    let released = released.with_holds(HoldSettings::new().with_ttl(TTL).with_unsettled(Unsettled::Release));
     for _ in 0..4_100 {
         judge(&store, &Check::hold("k", &released, 1));
     }
@@ -158,7 +158,7 @@ fn judge(store: &MemoryStore, check: &Check) -> u32 {
 fn a_settlement_after_the_end_changes_nothing_however_many_holds_have_ended() {
     let clock = ManualClock::default();
     let store = MemoryStore::new().with_clock(clock.clone());
-    let policy = with_holds(1_000, Holds::new());
+    let policy = with_holds(1_000, HoldSettings::new());
     let checks: Vec<Check> = (0..100).map(|_| Check::hold("k", &policy, 1)).collect();
     for check in &checks {
         clock.advance(Duration::from_micros(1));

@@ -14,22 +14,22 @@ mod traces;
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, policy::Holds};
+use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, policy::HoldSettings};
 
 const TTL: Duration = Duration::from_secs(30);
 
 /// Ten units a minute, with holds of 30 s that are charged if they are not settled.
 fn tokens() -> Policy {
-    with_holds(10, Holds::new())
+    with_holds(10, HoldSettings::new())
 }
 
 /// A policy of `limit` units a minute whose holds last 30 s.
-fn with_holds(limit: u32, holds: Holds) -> Policy {
+fn with_holds(limit: u32, holds: HoldSettings) -> Policy {
     Policy::per_minute("tokens", limit).unwrap().with_holds(holds.with_ttl(TTL))
 }
 
 fn of(algorithm: Algorithm, limit: u32) -> Policy {
-    with_holds(limit, Holds::new()).with_algorithm(algorithm)
+    with_holds(limit, HoldSettings::new()).with_algorithm(algorithm)
 }
 
 /// A limiter over a memory store with the clock.

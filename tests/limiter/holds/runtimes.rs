@@ -10,7 +10,7 @@ use tokio::{
     runtime::{Builder, Runtime},
     time::sleep,
 };
-use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::Holds};
+use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::HoldSettings};
 
 use super::distant_store::DistantStore;
 
@@ -19,7 +19,7 @@ fn current_thread() -> Runtime {
 }
 
 fn policy(ttl: Duration) -> Policy {
-    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_ttl(ttl))
+    Policy::concurrent("one", 1).unwrap().with_holds(HoldSettings::new().with_ttl(ttl))
 }
 
 async fn slot(limiter: &Limiter, key: &str, policy: &Policy) -> Option<Hold> {

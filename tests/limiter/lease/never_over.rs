@@ -8,7 +8,7 @@ use std::{
 use tollgate::{
     MemoryStore,
     clock::{Clock, TokioClock},
-    policy::Holds,
+    policy::HoldSettings,
 };
 
 use super::*;
@@ -113,7 +113,7 @@ async fn law_1_no_window_sees_more_than_the_limit_with_four_processes() {
 #[test]
 fn law_1_a_block_is_not_spent_when_its_hold_may_have_expired() {
     let limiter = Limiter::new(MemoryStore::new());
-    let holds = Holds::new().with_ttl(SECOND);
+    let holds = HoldSettings::new().with_ttl(SECOND);
     let policy = Policy::per_minute("p", 100_000).unwrap().with_holds(holds).with_lease(1_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(runtime.block_on(load(&limiter, &policy, 20, 20)).from_blocks > 0);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, decision::Source, policy::Holds, store::WhenFull};
+use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, decision::Source, policy::HoldSettings, store::WhenFull};
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
 use crate::support::{
@@ -273,7 +273,7 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
-    let policy = per_minute(80).with_holds(Holds::new());
+    let policy = per_minute(80).with_holds(HoldSettings::new());
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();
     assert_eq!(admitted(&limiter, &policy).await, 10);
@@ -301,7 +301,7 @@ async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone()).with_deadline(Duration::from_secs(10));
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
-    let policy = per_minute(80).with_holds(Holds::new());
+    let policy = per_minute(80).with_holds(HoldSettings::new());
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();
     assert_eq!(admitted(&limiter, &policy).await, 10);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{Key, Limiter, ManualClock, MemoryStore, Policy, failure::Breaker, store::Store};
+use tollgate::{Key, Limiter, ManualClock, MemoryStore, Policy, failure::BreakerSettings, store::Store};
 
 use crate::limiter::two_domain_store::TwoDomainStore;
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
@@ -23,7 +23,7 @@ fn domain_of(key: &Key) -> usize {
 }
 
 /// An instance with a debt of one unit for each key, its store, and the memory store of each failure domain.
-async fn in_debt(breaker: Option<Breaker>) -> (Limiter, TwoDomainStore, [MemoryStore; 2]) {
+async fn in_debt(breaker: Option<BreakerSettings>) -> (Limiter, TwoDomainStore, [MemoryStore; 2]) {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = [memory(), memory()];
@@ -59,7 +59,7 @@ async fn traffic(limiter: &Limiter, seconds: u32) {
 #[tokio::test(start_paused = true)]
 async fn debts_of_an_unavailable_domain_do_not_delay_those_of_a_recovered_domain() {
     for health in [UNAVAILABLE, Health::Silent] {
-        let (limiter, store, counts) = in_debt(Some(Breaker::default())).await;
+        let (limiter, store, counts) = in_debt(Some(BreakerSettings::default())).await;
         store.domains[1].set_health(health);
         store.domains[0].set_health(Health::Healthy);
         traffic(&limiter, 3).await;

@@ -67,7 +67,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
     says(layer.route("/search", route).validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     // A check reports the error before the first outage, and charges nothing.
     let error = limiter.check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.kind(), ErrorKind::InvalidCall);
     assert!(error.to_string().contains("Limiter::with_local"), "{error}");
     assert_eq!(limiter.peek("k", &per_minute(9)).await.unwrap().available(), Some(9));
     let decision = FailurePolicy::Local.resolve(Err(error));

@@ -24,7 +24,7 @@ use tollgate::{
     clock::TokioClock,
     decision::Source,
     limiter::{Hold, HoldAnswer},
-    policy::Holds,
+    policy::HoldSettings,
     world::World,
 };
 
@@ -84,7 +84,7 @@ async fn run(kind: Kind, plan: &Plan, seed: u64) -> Judged {
     let policy = match kind.mode {
         Mode::Plain => policy,
         Mode::Leases => policy.with_lease(kind.limit / 10),
-        Mode::Holds => policy.with_holds(Holds::new().with_ttl(ms(5_000))),
+        Mode::Holds => policy.with_holds(HoldSettings::new().with_ttl(ms(5_000))),
     };
     let history = Arc::new(Mutex::new(Vec::new()));
     let answers = Arc::<AtomicU64>::default();

@@ -8,7 +8,7 @@ use std::{
 use tokio::{sync::Notify, sync::oneshot, time::sleep};
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    failure::Breaker,
+    failure::BreakerSettings,
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -167,8 +167,8 @@ impl Store for Link {
         self.0.memory.reset(key, policy)
     }
 
-    fn breaker(&self) -> Option<Breaker> {
-        Some(Breaker::default())
+    fn breaker(&self) -> Option<BreakerSettings> {
+        Some(BreakerSettings::default())
     }
 
     fn has_holds(&self) -> bool {

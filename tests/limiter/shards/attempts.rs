@@ -230,7 +230,7 @@ fn without_a_future_a_shard_that_has_to_be_awaited_is_an_error_that_charges_noth
     let store = CountingStore::new(PendingStore(memory.clone()));
     let limiter = Limiter::new(store.clone());
     let error = limiter.try_check("k", &policy(4, 4), 1).unwrap_err();
-    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Config, false));
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::InvalidCall, false));
     assert_eq!((store.sent(), memory.len()), (0, 0));
 }
 

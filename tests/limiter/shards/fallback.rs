@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, decision::Source, failure::Breaker};
+use tollgate::{Limiter, ManualClock, MemoryStore, Policy, decision::Source, failure::BreakerSettings};
 
 use super::{WINDOW, policy};
 use crate::{
@@ -136,7 +136,7 @@ async fn law_1_right_after_an_outage_of_a_shard_its_checks_also_need_room_in_the
     let domains = [Health::Healthy, UNAVAILABLE];
     let domains = domains.map(|health| UnhealthyStore::with_breaker(health, None).counting_in(memory()));
     let domain_of = |key: &tollgate::Key| usize::from(key.encoded().ends_with(b"|1|)"));
-    let store = TwoDomainStore { domains, breaker: Some(Breaker::default()), domain_of };
+    let store = TwoDomainStore { domains, breaker: Some(BreakerSettings::default()), domain_of };
     let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
     let policy = policy(400, 2);
     let check = async || limiter.check("k", &policy, 1).fail_local().await.unwrap();

@@ -10,7 +10,7 @@ use tollgate::{
     Check, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     clock::TokioClock,
     middleware::Bill,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::SettleAnswer::{Expired, Settled},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -79,7 +79,7 @@ async fn styles_with_a_reset_show_the_typical_duration() {
 
 #[tokio::test]
 async fn retry_after_is_the_typical_duration() {
-    let policy = uploads().with_holds(Holds::new().with_typical(Duration::from_millis(4_200)));
+    let policy = uploads().with_holds(HoldSettings::new().with_typical_duration(Duration::from_millis(4_200)));
     let app = app(Ledger::default().limiter(), policy);
     let _open = [get_from(&app).await, get_from(&app).await, get_from(&app).await];
     assert_eq!(get_from(&app).await.headers()["retry-after"], "5");
@@ -102,7 +102,7 @@ async fn a_body_that_is_complete_gives_its_slot_back_when_it_is_read() {
 #[tokio::test]
 async fn a_bill_and_the_policy_of_unsettled_holds_charge_no_slot() {
     let ledger = Ledger::default();
-    let policy = uploads().with_holds(Holds::new().with_unsettled(Unsettled::Charge));
+    let policy = uploads().with_holds(HoldSettings::new().with_unsettled(Unsettled::Charge));
     let limit = RateLimitLayer::new(ledger.limiter(), policy.clone(), one_client());
     let handler = |bill: axum::Extension<Bill>| async move { bill.set_cost(3) };
     let fails = || async {
@@ -207,7 +207,7 @@ async fn a_plain_check_of_a_concurrency_limit_is_an_error_that_names_the_remedy(
         limiter.acquire("user", &uploads(), 1).within(Duration::ZERO).await.unwrap_err(),
     ];
     for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
         assert!(error.to_string().contains("Limiter::hold"), "{error}");
     }
     assert!(limiter.peek("user", &uploads()).await.unwrap().is_allowed());

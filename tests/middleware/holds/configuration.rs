@@ -4,7 +4,7 @@ use http::request::Parts;
 use tollgate::{
     Key, Policy, RateLimitLayer, Route,
     middleware::Settlement,
-    policy::{Algorithm, Holds},
+    policy::{Algorithm, HoldSettings},
 };
 
 use super::{Ledger, at_end, one_client, tokens, uploads};
@@ -16,7 +16,7 @@ fn a_layer_that_settles_needs_a_policy_with_holds() {
     let plain = || Policy::per_minute("plain", 10).unwrap();
     let error =
         RateLimitLayer::new(limiter.clone(), plain(), one_client()).with_settlement(at_end).validated().unwrap_err();
-    says(error, r#"policy "plain" has no holds; call `.with_holds(Holds::new())` on it"#);
+    says(error, r#"policy "plain" has no holds; call `.with_holds(HoldSettings::new())` on it"#);
 
     for policies in [vec![plain(), tokens()], vec![uploads()]] {
         assert!(
@@ -48,7 +48,7 @@ fn a_concurrency_limit_has_holds_that_are_released() {
     assert!(policy.is_concurrent() && !tokens().is_concurrent());
     assert_eq!((policy.limit(), policy.capacity(), policy.unit()), (3, 3, Some("concurrent-requests")));
     assert_eq!(policy.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
-    let kept = policy.clone().with_holds(Holds::new()).with_denials_counted(true);
+    let kept = policy.clone().with_holds(HoldSettings::new()).with_denials_counted(true);
     let kept = kept.with_algorithm(Algorithm::FixedWindow).with_shadow(true);
     assert_eq!(kept.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
     assert!(kept.is_concurrent() && !kept.denials_counted());

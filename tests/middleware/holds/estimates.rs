@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use http::{Request, Response, request};
-use tollgate::{Policy, RateLimitLayer, Route, middleware::Bill, policy::Holds, store::SettleAnswer::Settled};
+use tollgate::{Policy, RateLimitLayer, Route, middleware::Bill, policy::HoldSettings, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt};
 
 use super::{Frames, Ledger, at_end, left, one_client, tokens, uploads};
@@ -42,7 +42,7 @@ async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
 #[tokio::test]
 async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() {
     let ledger = Ledger::default();
-    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new());
+    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(HoldSettings::new());
     let limit = RateLimitLayer::new(ledger.limiter(), [tokens(), per_day.clone(), uploads()], one_client())
         .with_cost_of_fn("tokens", max_tokens)
         .with_cost_of_fn("uploads", max_tokens)

@@ -21,7 +21,7 @@ use tollgate::{
     Limiter, MemoryStore, Policy, RateLimitLayer, Route,
     clock::TokioClock,
     middleware::{Bill, HoldGuard},
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -138,7 +138,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
         [(Unsettled::Release, true, 100), (Unsettled::Release, false, 0), (Unsettled::Charge, false, 100)]
     {
         let ledger = Ledger::default();
-        let policy = tokens().with_holds(Holds::new().with_unsettled(unsettled));
+        let policy = tokens().with_holds(HoldSettings::new().with_unsettled(unsettled));
         let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100);
         let (sender, guards) = mpsc::channel();
         let handler = service_fn(move |request: Request| {

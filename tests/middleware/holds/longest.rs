@@ -11,7 +11,7 @@ use tollgate::{
     clock::TokioClock,
     middleware::{Bill, HeldTooLong, HoldGuard},
     observe::{Event, Observer, Warning},
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     rejection::{Denial, Reason},
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -59,11 +59,11 @@ fn stage() -> (Limiter, Seen) {
 }
 
 fn one_slot() -> Policy {
-    Policy::concurrent("one", 1).unwrap().with_holds(Holds::new().with_longest(LONGEST))
+    Policy::concurrent("one", 1).unwrap().with_holds(HoldSettings::new().with_longest(LONGEST))
 }
 
 fn aging_tokens(unsettled: Unsettled) -> Policy {
-    tokens().with_holds(Holds::new().with_longest(LONGEST).with_unsettled(unsettled))
+    tokens().with_holds(HoldSettings::new().with_longest(LONGEST).with_unsettled(unsettled))
 }
 
 /// As `/`, but its handler never answers.
@@ -263,7 +263,7 @@ async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
     let slot = limiter.hold(CLIENT, &one_slot(), 1).await.unwrap().into_result().unwrap();
     sleep(LONGEST).await;
     assert_eq!(left(&limiter, &one_slot()).await, 0);
-    sleep(Holds::DEFAULT_TTL).await;
+    sleep(HoldSettings::DEFAULT_TTL).await;
     assert_eq!(left(&limiter, &one_slot()).await, 1);
     assert_eq!(slot.release().await.unwrap(), SettleAnswer::Expired);
     assert_eq!(seen.too_long(), 1);
@@ -272,7 +272,7 @@ async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
 #[test]
 fn a_longest_age_out_of_range_is_an_error_that_names_the_setting() {
     for longest in [Duration::ZERO, Policy::MAX_WINDOW + Duration::from_micros(1)] {
-        let error = uploads().with_holds(Holds::new().with_longest(longest)).validated().unwrap_err();
+        let error = uploads().with_holds(HoldSettings::new().with_longest(longest)).validated().unwrap_err();
         assert!(error.to_string().contains("`with_longest`"), "{error}");
     }
 }

@@ -35,7 +35,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
     middleware::{Settlement, WrappedBody},
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -123,7 +123,7 @@ impl Store for Ledger {
 
 /// 1 000 units a minute, with holds.
 fn tokens() -> Policy {
-    Policy::per_minute("tokens", 1_000).unwrap().with_holds(Holds::new())
+    Policy::per_minute("tokens", 1_000).unwrap().with_holds(HoldSettings::new())
 }
 
 /// Three at once.

@@ -16,7 +16,7 @@ use tollgate::{
     Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     middleware::Bill,
     observe::{Event, Observer},
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -186,7 +186,7 @@ fn law_15_a_hold_whose_runtime_stands_still_gets_no_older_than_the_longest_age()
 
 fn grows_no_older(has_ended: bool) {
     let ends = Ends::default();
-    let holds = Holds::new().with_longest(Duration::from_millis(300));
+    let holds = HoldSettings::new().with_longest(Duration::from_millis(300));
     let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds));
     let limiter = Limiter::new(Remote { memory: memory.clone(), ..Remote::default() }).with_observer(ends.clone());
     let answers = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]).then_stays_open())) };

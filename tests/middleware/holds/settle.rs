@@ -7,7 +7,7 @@ use http::{Request, Response, StatusCode, response::Parts};
 use tollgate::{
     Policy, RateLimitLayer, Route,
     middleware::{Bill, Settlement},
-    policy::Holds,
+    policy::HoldSettings,
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -38,7 +38,7 @@ async fn only_failed_logins_count() {
         StatusCode::UNAUTHORIZED => Settlement::Held,
         _ => Settlement::Nothing,
     };
-    let logins = Policy::per_minute("logins", 2).unwrap().with_holds(Holds::new());
+    let logins = Policy::per_minute("logins", 2).unwrap().with_holds(HoldSettings::new());
     let limit = RateLimitLayer::new(ledger.limiter(), logins, one_client()).with_settlement(failed);
     let login = service_fn(|request: Request<Body>| async move {
         let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };

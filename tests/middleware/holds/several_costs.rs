@@ -12,7 +12,7 @@ use tollgate::{
     Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
     observe::Warning,
-    policy::Holds,
+    policy::HoldSettings,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -20,11 +20,11 @@ use super::{Frames, Ledger, OneClient, at_end, left, one_client, request, upload
 use crate::support::recorder::{Recorder, assert_warnings};
 
 fn tokens_in() -> Policy {
-    Policy::per_minute("input-tokens", 1_000).unwrap().with_holds(Holds::new())
+    Policy::per_minute("input-tokens", 1_000).unwrap().with_holds(HoldSettings::new())
 }
 
 fn tokens_out() -> Policy {
-    Policy::per_minute("output-tokens", 500).unwrap().with_holds(Holds::new())
+    Policy::per_minute("output-tokens", 500).unwrap().with_holds(HoldSettings::new())
 }
 
 /// Holds 100 tokens in and 200 out, and a slot.

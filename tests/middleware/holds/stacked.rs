@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use tollgate::{
     Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
-    policy::Holds,
+    policy::HoldSettings,
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -16,7 +16,7 @@ use super::{Frames, Ledger, at_end, left, one_client, request, tokens, uploads};
 #[tokio::test]
 async fn layers_share_the_bill_of_a_request() {
     let ledger = Ledger::default();
-    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(Holds::new());
+    let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(HoldSettings::new());
     let limit = |policy: Policy, cost: u32| {
         RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(cost).with_settlement(at_end)
     };

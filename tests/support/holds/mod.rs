@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
     clock::Clock,
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
     store::{Answer, HoldChange, OpenHold, Store},
 };
 
@@ -60,9 +60,9 @@ fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
             } else if algorithm == Algorithm::TokenBucket && number == 1 {
                 policy = policy.with_burst(limit.div_ceil(2));
             }
-            let holds = Holds::new()
+            let holds = HoldSettings::new()
                 .with_ttl(Duration::from_micros(1 + random.below(300_000)))
-                .with_typical(Duration::from_micros(random.pick(&[1, 5_000, 100_000, 10_000_000])))
+                .with_typical_duration(Duration::from_micros(random.pick(&[1, 5_000, 100_000, 10_000_000])))
                 .with_unsettled(random.pick(&[Unsettled::Charge, Unsettled::Release]));
             policies.push(policy.with_holds(holds).with_shadow(random.one_in(6)));
         }

@@ -120,7 +120,7 @@ impl HoldOracle {
             return for_charges;
         }
         let holds = policy.holds().unwrap();
-        let mut for_holds = micros(holds.typical());
+        let mut for_holds = micros(holds.typical_duration());
         if held + u64::from(cost) <= u64::from(policy.capacity()) {
             let beside_them = u32::try_from(held).unwrap() + cost;
             for_holds = for_holds.min(micros(self.charged.wait(policy, now_us, beside_them)));

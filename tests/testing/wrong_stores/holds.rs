@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check,
-    policy::Holds,
+    policy::HoldSettings,
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Verdict},
 };
 use tollgate_testing::Fixture;
@@ -91,7 +91,7 @@ async fn a_store_that_keeps_holds_beyond_their_time_to_live() {
             if let [charge] = check.charges()
                 && charge.hold.is_some()
             {
-                let holds = Holds::new().with_ttl(Duration::from_secs(3_600));
+                let holds = HoldSettings::new().with_ttl(Duration::from_secs(3_600));
                 let policy = charge.policy.clone().with_holds(holds);
                 long = Check::hold(charge.key.clone(), &policy, charge.cost);
             }

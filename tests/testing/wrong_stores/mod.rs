@@ -99,7 +99,7 @@ impl Store for Wrong {
         match self.change_count {
             Some(change_count) => Answer::Ready(Ok(change_count(self, key, policy, change))),
             None => Answer::Ready(Err(Error::new(
-                ErrorKind::Config,
+                ErrorKind::InvalidCall,
                 "the store cannot ban a key or change its units by hand",
             ))),
         }

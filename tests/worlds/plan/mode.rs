@@ -1,6 +1,6 @@
 //! Modes: what callers ask of the crate.
 
-use tollgate::{Algorithm, Policy, policy::Holds};
+use tollgate::{Algorithm, Policy, policy::HoldSettings};
 
 use crate::time::ms;
 
@@ -161,7 +161,9 @@ impl Mode {
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease => policy.with_lease(LIMIT / 2),
-            _ if self.is_holds() || self == Self::LeaseBesideHolds => policy.with_holds(Holds::new().with_ttl(ms(TTL))),
+            _ if self.is_holds() || self == Self::LeaseBesideHolds => {
+                policy.with_holds(HoldSettings::new().with_ttl(ms(TTL)))
+            }
             _ => policy,
         }
     }

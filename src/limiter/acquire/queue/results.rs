@@ -149,7 +149,8 @@ impl Queue {
     fn failed(&mut self, group: Group, error: Error, now: Instant) -> Vec<Reply> {
         // Nothing is known about the count, and a check whose fate is unknown is never sent again.
         self.forecast = None;
-        let is_final = matches!(error.kind(), ErrorKind::BadKey | ErrorKind::Config | ErrorKind::Misconfigured);
+        let is_final =
+            matches!(error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall | ErrorKind::StoreMisconfigured);
         if error.may_have_charged() || is_final {
             let reply = |(_, waiter): (u64, Waiter)| Reply { waiter, outcome: Err(error.clone()) };
             return group.waiters.into_iter().map(reply).collect();

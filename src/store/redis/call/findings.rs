@@ -95,5 +95,5 @@ pub(crate) fn given_up() -> Error {
 
 /// The error of a check without charges.
 pub(crate) fn no_charge() -> Error {
-    Error::new(ErrorKind::Config, "the check has no charge")
+    Error::new(ErrorKind::InvalidCall, "the check has no charge")
 }

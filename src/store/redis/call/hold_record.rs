@@ -4,7 +4,7 @@ use super::step::{Alone, AloneHold, Step};
 use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},
-    policy::{Holds, Unsettled},
+    policy::{HoldSettings, Unsettled},
 };
 
 /// What the script does with the holds of a charge.
@@ -25,7 +25,7 @@ const RELEASE: u32 = 1;
 
 /// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge and
 /// a change of a count concern none either, because the holds do not change.
-pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
+pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&HoldSettings> {
     match step {
         Step::ByHand(_) => None,
         Step::Refund(_) if charge.hold.is_none() => None,
@@ -35,7 +35,7 @@ pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&Holds> {
 
 /// The usage and the fields of the holds: whether an unsettled hold is released, the time-to-live, the name of a hold
 /// (zeros for none), and the units to charge.
-pub(super) fn record(charge: &Charge, holds: &Holds, step: Step) -> (u8, u32, u64, [u8; 8], u32) {
+pub(super) fn record(charge: &Charge, holds: &HoldSettings, step: Step) -> (u8, u32, u64, [u8; 8], u32) {
     let (usage, actual) = match step {
         Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual),
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),

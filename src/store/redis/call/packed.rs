@@ -139,7 +139,7 @@ fn length_of(length: f64) -> Result<usize, Error> {
 
 /// The error of a reply in another format. The script ran, so it may have charged.
 pub(super) fn unknown_format() -> Error {
-    Error::new(ErrorKind::Misconfigured, "the reply of the script has an unknown format").charge_unknown()
+    Error::new(ErrorKind::StoreMisconfigured, "the reply of the script has an unknown format").charge_unknown()
 }
 
 /// The error of a check whose numbers no count can have. The script ran, so it may have charged.

@@ -103,7 +103,7 @@ impl Drop for Watch {
 /// The error of a check outside of a tokio runtime with timers and I/O.
 pub(crate) fn no_runtime() -> Error {
     Error::new(
-        ErrorKind::Misconfigured,
+        ErrorKind::StoreMisconfigured,
         "a check on Redis needs a tokio runtime with timers and I/O; build it with `enable_all()`",
     )
 }

@@ -133,7 +133,7 @@ mod tests {
     use crate::{
         check::Check,
         key::Key,
-        policy::{Algorithm, Holds, Policy, Unsettled},
+        policy::{Algorithm, HoldSettings, Policy, Unsettled},
         store::redis::call::{outgoing::Outgoing, progress::Progress},
     };
 
@@ -260,9 +260,9 @@ mod tests {
             .iter()
             .flat_map(|policy| algorithms.map(|algorithm| policy.clone().with_algorithm(algorithm)))
             .flat_map(|policy| {
-                let release = Holds::new().with_unsettled(Unsettled::Release);
+                let release = HoldSettings::new().with_unsettled(Unsettled::Release);
                 let with_holds = |holds| policy.clone().with_holds(holds);
-                [with_holds(Holds::new()), with_holds(release), policy]
+                [with_holds(HoldSettings::new()), with_holds(release), policy]
             })
             .chain([Policy::per_minute("q", 5).unwrap().ban_after(3, Duration::from_secs(60))])
             .collect();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     check::Charge,
-    policy::{Algorithm, Holds, Policy, micros_up},
+    policy::{Algorithm, HoldSettings, Policy, micros_up},
     store::{CountChange, ban::PolicyCost},
 };
 
@@ -129,7 +129,7 @@ impl Runs {
     }
 
     /// Adds the holds of the charge that was added last.
-    pub(super) fn add_holds(&mut self, charge: &Charge, holds: &Holds, step: Step) {
+    pub(super) fn add_holds(&mut self, charge: &Charge, holds: &HoldSettings, step: Step) {
         self.uses(uses::HOLDS);
         let (usage, unsettled, ttl_us, id, actual) = hold_record::record(charge, holds, step);
         self.packed.extend_from_slice(&[algorithm::HOLDS, usage]);

@@ -115,7 +115,7 @@ impl ManageConnection for Dialer {
                 Next::Connected(wire) => return Ok(self.succeeded(wire).await),
                 Next::Failed(error) => {
                     match self.publish(&error) {
-                        ErrorKind::Misconfigured => self.backoff().was_refused(),
+                        ErrorKind::StoreMisconfigured => self.backoff().was_refused(),
                         _ => self.backoff().failed(),
                     }
                     error

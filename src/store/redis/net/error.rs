@@ -41,37 +41,37 @@ const fn class(kind: ErrorKind, socket: Socket, charged: Charged) -> Class {
 #[rustfmt::skip]
 const CODES: &[(&str, ErrorKind, Socket)] = &[
     // The server cannot serve now. The connection works again when the server can.
-    ("BUSY",         ErrorKind::Unavailable,   Keep),    // another client's script still runs
-    ("CLUSTERDOWN",  ErrorKind::Unavailable,   Keep),    // slots without a master
-    ("INPROG",       ErrorKind::Unavailable,   Keep),    // a failover is under way
-    ("IOERR",        ErrorKind::Unavailable,   Keep),    // a slot is moving, and its target is unavailable
-    ("LOADING",      ErrorKind::Unavailable,   Keep),    // reading the data set from disk
-    ("MISCONF",      ErrorKind::Unavailable,   Keep),    // no writes while snapshots fail
-    ("NOREPLICAS",   ErrorKind::Unavailable,   Keep),    // no writes without enough replicas
-    ("OOM",          ErrorKind::Unavailable,   Keep),    // no writes above maxmemory
-    (TRY_AGAIN,      ErrorKind::Unavailable,   Keep),    // the slot of the keys is moving to another node
-    ("UNKILLABLE",   ErrorKind::Unavailable,   Keep),    // BUSY, and the script has written already
+    ("BUSY",         ErrorKind::Unavailable,        Keep),    // another client's script still runs
+    ("CLUSTERDOWN",  ErrorKind::Unavailable,        Keep),    // slots without a master
+    ("INPROG",       ErrorKind::Unavailable,        Keep),    // a failover is under way
+    ("IOERR",        ErrorKind::Unavailable,        Keep),    // a slot is moving, and its target is unavailable
+    ("LOADING",      ErrorKind::Unavailable,        Keep),    // reading the data set from disk
+    ("MISCONF",      ErrorKind::Unavailable,        Keep),    // no writes while snapshots fail
+    ("NOREPLICAS",   ErrorKind::Unavailable,        Keep),    // no writes without enough replicas
+    ("OOM",          ErrorKind::Unavailable,        Keep),    // no writes above maxmemory
+    (TRY_AGAIN,      ErrorKind::Unavailable,        Keep),    // the slot of the keys is moving to another node
+    ("UNKILLABLE",   ErrorKind::Unavailable,        Keep),    // BUSY, and the script has written already
     // The role of the server has changed; its name may lead to another server by now.
-    ("MASTERDOWN",   ErrorKind::Unavailable,   Replace), // a replica that has lost its master
-    ("NOMASTERLINK", ErrorKind::Unavailable,   Replace), // the same, reported by a sentinel
-    ("READONLY",     ErrorKind::Unavailable,   Replace), // a replica
-    ("REDIRECT",     ErrorKind::Unavailable,   Replace), // Valkey: the role has just changed
+    ("MASTERDOWN",   ErrorKind::Unavailable,        Replace), // a replica that has lost its master
+    ("NOMASTERLINK", ErrorKind::Unavailable,        Replace), // the same, reported by a sentinel
+    ("READONLY",     ErrorKind::Unavailable,        Replace), // a replica
+    ("REDIRECT",     ErrorKind::Unavailable,        Replace), // Valkey: the role has just changed
     // The connection is not logged in; a new connection logs in again.
-    ("DENIED",       ErrorKind::Misconfigured, Replace), // protected mode
-    ("NOAUTH",       ErrorKind::Misconfigured, Replace), // a password is needed
-    ("WRONGPASS",    ErrorKind::Misconfigured, Replace), // the password is wrong
+    ("DENIED",       ErrorKind::StoreMisconfigured, Replace), // protected mode
+    ("NOAUTH",       ErrorKind::StoreMisconfigured, Replace), // a password is needed
+    ("WRONGPASS",    ErrorKind::StoreMisconfigured, Replace), // the password is wrong
     // The error is permanent until the setup is corrected.
-    ("ASK",          ErrorKind::Misconfigured, Keep),    // a cluster, connected to as a single server
-    ("CROSSSLOT",    ErrorKind::Misconfigured, Keep),    // a cluster behind a proxy
-    ("ERR",          ErrorKind::Misconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
-    ("EXECABORT",    ErrorKind::Misconfigured, Keep),
-    ("MOVED",        ErrorKind::Misconfigured, Keep),    // a cluster, connected to as a single server
-    ("NOPERM",       ErrorKind::Misconfigured, Keep),    // the ACL lacks a command or a key
-    ("NOPROTO",      ErrorKind::Misconfigured, Keep),
-    ("NOSCRIPT",     ErrorKind::Misconfigured, Keep),    // after EVAL has sent the script: a proxy that mixes servers
+    ("ASK",          ErrorKind::StoreMisconfigured, Keep),    // a cluster, connected to as a single server
+    ("CROSSSLOT",    ErrorKind::StoreMisconfigured, Keep),    // a cluster behind a proxy
+    ("ERR",          ErrorKind::StoreMisconfigured, Keep),    // unknown commands, forbidden ones, a script that fails
+    ("EXECABORT",    ErrorKind::StoreMisconfigured, Keep),
+    ("MOVED",        ErrorKind::StoreMisconfigured, Keep),    // a cluster, connected to as a single server
+    ("NOPERM",       ErrorKind::StoreMisconfigured, Keep),    // the ACL lacks a command or a key
+    ("NOPROTO",      ErrorKind::StoreMisconfigured, Keep),
+    ("NOSCRIPT",     ErrorKind::StoreMisconfigured, Keep),    // after EVAL has sent the script: a proxy that mixes servers
     // Only this key is affected.
-    ("NOTACOUNT",    ErrorKind::BadKey,        Keep),    // the script: a value that no algorithm has written
-    ("WRONGTYPE",    ErrorKind::BadKey,        Keep),    // a value of another application
+    ("NOTACOUNT",    ErrorKind::BadKey,             Keep),    // the script: a value that no algorithm has written
+    ("WRONGTYPE",    ErrorKind::BadKey,             Keep),    // a value of another application
 ];
 
 const TRY_AGAIN: &str = "TRYAGAIN";
@@ -87,7 +87,7 @@ const NO_WRITES: [&str; 3] = ["MISCONF", "NOREPLICAS", "OOM"];
 fn class_of_code(code: &str) -> Class {
     match CODES.iter().find(|(known, ..)| *known == code) {
         Some(&(_, kind, socket)) => class(kind, socket, No),
-        None => class(ErrorKind::Misconfigured, Keep, No),
+        None => class(ErrorKind::StoreMisconfigured, Keep, No),
     }
 }
 
@@ -96,18 +96,18 @@ fn class_of(error: &RedisError) -> Class {
     match error.kind() {
         _ if error.is_timeout() => class(ErrorKind::Deadline, Keep, Perhaps),
         RedisErrorKind::Io if error.is_connection_refusal() => class(ErrorKind::Unavailable, Replace, No),
-        RedisErrorKind::Io if is_invalid_data(error) => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        RedisErrorKind::Io if is_invalid_data(error) => class(ErrorKind::StoreMisconfigured, Replace, Perhaps),
         RedisErrorKind::Io => class(ErrorKind::Unavailable, Replace, Perhaps),
         // A reply that cannot be parsed: the replies behind it cannot be trusted either.
         RedisErrorKind::Parse => class(ErrorKind::Unavailable, Replace, Perhaps),
-        RedisErrorKind::AuthenticationFailed => class(ErrorKind::Misconfigured, Replace, No),
+        RedisErrorKind::AuthenticationFailed => class(ErrorKind::StoreMisconfigured, Replace, No),
         // The name has no address.
         RedisErrorKind::InvalidClientConfig => class(ErrorKind::Unavailable, Replace, No),
-        RedisErrorKind::MasterNameNotFoundBySentinel => class(ErrorKind::Misconfigured, Replace, No),
+        RedisErrorKind::MasterNameNotFoundBySentinel => class(ErrorKind::StoreMisconfigured, Replace, No),
         // A slot has moved to a node that cannot be reached; the node that has redirected is healthy.
         RedisErrorKind::ClusterConnectionNotFound => class(ErrorKind::Unavailable, Keep, No),
         // The server is not Redis, or is too old.
-        RedisErrorKind::UnexpectedReturnType => class(ErrorKind::Misconfigured, Replace, Perhaps),
+        RedisErrorKind::UnexpectedReturnType => class(ErrorKind::StoreMisconfigured, Replace, Perhaps),
         _ => match error.code() {
             // Redis 6.2 and older put the error that a script met into the text.
             Some("ERR") => match error.detail().map(nested_code) {
@@ -170,7 +170,7 @@ pub(crate) fn convert_reported(message: &str, passwords: &Passwords) -> (Error, 
     let text = without_arguments(message, passwords);
     if matches!(code, "" | "ERR" | "NOPERM") {
         // The script failed, or lacks permission for a command. Earlier commands have run.
-        return (finish(class(ErrorKind::Misconfigured, Keep, Perhaps), text), false);
+        return (finish(class(ErrorKind::StoreMisconfigured, Keep, Perhaps), text), false);
     }
     let class = class_of_code(code);
     let error = finish(class, text);
@@ -228,8 +228,8 @@ mod tests {
             ("@user_script: 42: -WRONGTYPE Operation against a key", ErrorKind::BadKey),
             ("OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Unavailable),
             ("@user_script: 9: READONLY You can't write against a read only replica.", ErrorKind::Unavailable),
-            ("user_script:9: attempt to index a nil value", ErrorKind::Misconfigured),
-            ("NOPERM this user has no permissions to run the 'hset' command", ErrorKind::Misconfigured),
+            ("user_script:9: attempt to index a nil value", ErrorKind::StoreMisconfigured),
+            ("NOPERM this user has no permissions to run the 'hset' command", ErrorKind::StoreMisconfigured),
         ] {
             assert_eq!(convert_reported(message).0.kind(), kind, "{message}");
         }
@@ -283,7 +283,7 @@ mod tests {
             let old = reply(&format!("ERR Error running script (call to f_12ab): @user_script:9: -{code} some text"));
             assert_eq!((convert(&old).kind(), breaks_connection(&old)), (kind, socket == Replace), "{code}");
         }
-        assert_eq!(convert(&reply("NEWCODE something")).kind(), ErrorKind::Misconfigured);
+        assert_eq!(convert(&reply("NEWCODE something")).kind(), ErrorKind::StoreMisconfigured);
     }
 
     #[test]
@@ -318,14 +318,14 @@ mod tests {
             (io(io::ErrorKind::ConnectionReset), Unavailable, Replace, Perhaps),
             (io(io::ErrorKind::BrokenPipe), Unavailable, Replace, Perhaps),
             (io(io::ErrorKind::UnexpectedEof), Unavailable, Replace, Perhaps),
-            (io(io::ErrorKind::InvalidData), Misconfigured, Replace, Perhaps),
+            (io(io::ErrorKind::InvalidData), StoreMisconfigured, Replace, Perhaps),
             (redis::parse_redis_value(b"?!").unwrap_err(), Unavailable, Replace, Perhaps),
-            (client(RedisErrorKind::AuthenticationFailed), Misconfigured, Replace, No),
+            (client(RedisErrorKind::AuthenticationFailed), StoreMisconfigured, Replace, No),
             (client(RedisErrorKind::InvalidClientConfig), Unavailable, Replace, No),
-            (client(RedisErrorKind::MasterNameNotFoundBySentinel), Misconfigured, Replace, No),
+            (client(RedisErrorKind::MasterNameNotFoundBySentinel), StoreMisconfigured, Replace, No),
             (client(RedisErrorKind::ClusterConnectionNotFound), Unavailable, Keep, No),
-            (client(RedisErrorKind::UnexpectedReturnType), Misconfigured, Replace, Perhaps),
-            (client(RedisErrorKind::RESP3NotSupported), Misconfigured, Keep, No),
+            (client(RedisErrorKind::UnexpectedReturnType), StoreMisconfigured, Replace, Perhaps),
+            (client(RedisErrorKind::RESP3NotSupported), StoreMisconfigured, Keep, No),
         ] {
             assert_eq!(class_of(&error), class(kind, socket, charged), "{error}");
         }

@@ -277,7 +277,7 @@ async fn refresh(refresh: Refresh) {
         Err(error) => {
             let mut state = nodes.state();
             match error.kind() {
-                ErrorKind::Misconfigured => state.backoff.was_refused(),
+                ErrorKind::StoreMisconfigured => state.backoff.was_refused(),
                 _ if progress.is_in_handshake() => state.backoff.was_slow(),
                 _ => state.backoff.failed(),
             }

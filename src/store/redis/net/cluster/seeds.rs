@@ -60,13 +60,13 @@ impl Seeds {
                 layout(&mut connection, seed.host(), &seed.passwords()).await
             });
         }
-        use ErrorKind::Misconfigured;
+        use ErrorKind::StoreMisconfigured;
         let mut failure = None;
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(layout)) => return Ok(layout),
                 // What is wrong with the setup says more than a node that does not answer.
-                Ok(Err(error)) if failure.as_ref().is_none_or(|known: &Error| known.kind() != Misconfigured) => {
+                Ok(Err(error)) if failure.as_ref().is_none_or(|known: &Error| known.kind() != StoreMisconfigured) => {
                     failure = Some(error);
                 }
                 Ok(Err(_)) => {}
