@@ -292,3 +292,46 @@ fn place_of(shard: &[Lease], id: &LeaseId) -> Option<usize> {
 fn lock(shard: &Mutex<Vec<Lease>>) -> MutexGuard<'_, Vec<Lease>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+    use crate::{
+        hold::{self, OpenHold},
+        verdict::Outcome,
+    };
+
+    /// A check that finds the block used up is judged by the local fallback during an outage. The fallback must know
+    /// all units of the block by then.
+    #[test]
+    fn law_1_a_check_finds_a_block_used_up_only_after_all_of_its_units_were_counted() {
+        let policy = Policy::per_minute("p", 100).unwrap().with_lease(10);
+        let charge = Charge::new(Key::from("k"), policy.clone(), 1);
+        let (leases, now) = (Leases::default(), Instant::now());
+        let outcome = Outcome { fits: true, available: 50, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
+        let learn = || leases.learn(&charge, Standing::new(outcome, 1, now), Some(Duration::from_millis(50)), now);
+        let (id, _) = (0..100).find_map(|_| learn()).unwrap();
+        let block = OpenHold::new(charge.key.clone(), id.block_policy.clone(), hold::random_id());
+        let asked = Asked { hold: block, units: 1, sent: now };
+        drop(leases.receive(&id, asked, Ok(Verdict::of_one(outcome, &policy, 1)), now));
+
+        let (is_spent, spent) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let last = leases.spend(&charge, false, now, || {
+                    is_spent.send("spent").unwrap();
+                    // Time for the other check, which must wait.
+                    thread::sleep(Duration::from_millis(50));
+                    is_spent.send("counted").unwrap();
+                });
+                assert!(matches!(last, Spent::Now(_)));
+            });
+            assert_eq!(spent.recv().unwrap(), "spent");
+            let next = leases.spend(&charge, false, now, || panic!("the block had one unit"));
+            assert!(matches!(next, Spent::Not));
+            assert_eq!(spent.try_recv(), Ok("counted"));
+        });
+    }
+}
