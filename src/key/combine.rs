@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::ConfigError;
 
-/// The return types of a closure that is a [`KeyExtractor`]. Not exported, because nobody implements it.
+/// The return types of a closure that is a [`KeyExtractor`]. Not exported: only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "this closure has to return a `Key`, a `String`, an `Option` of either, or a `Result<_, KeyError>` of \

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{error::ConfigError, key::Key, policy::Policy};
 
 /// Finds the key of an outbound request: a [`Key`] for all requests, or a closure `Fn(&Req) -> Key`. Not exported,
-/// because nobody implements it.
+/// because only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the key of a request of type `{Req}`",
     label = "expected a `Key`, or a closure `|request: &{Req}| Key::from(..)`"
@@ -28,7 +28,7 @@ impl<Req, F: Fn(&Req) -> Key> ThrottleKey<Req> for F {
 }
 
 /// Finds the cost of an outbound request in units: a `u32` for all requests, a closure `Fn(&Req) -> u32`, or these and
-/// a closure for a further limit. Not exported, because nobody implements it.
+/// a closure for a further limit. Not exported, because only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the cost of a request of type `{Req}`",
     label = "expected a number, or a closure `|request: &{Req}| 1_u32`"

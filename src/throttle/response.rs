@@ -6,7 +6,7 @@ use http_body::Body;
 use super::body::{HeldCall, ThrottledBody};
 
 /// Finds the status and the header fields of a response: `()`, a closure `Fn(&Res) -> (StatusCode, &HeaderMap)`, or
-/// [`HttpBody`]. Not exported, because nobody implements it.
+/// [`HttpBody`]. Not exported: only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the status and the fields of a response of type `{Res}`",
     note = "for responses other than `http::Response`, such as those of reqwest, call \

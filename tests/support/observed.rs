@@ -1,4 +1,4 @@
-//! What observers are told, as values that a test compares.
+//! The events of an observer, as values that a test compares.
 
 use std::time::Duration;
 

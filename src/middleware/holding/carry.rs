@@ -8,7 +8,7 @@ use http_body::Body;
 use super::{body::HeldBody, tab::Tab};
 
 /// How the responses of a layer carry the holds of their requests: `()` or [`WrappedBody`], the last parameter of
-/// [`RateLimitLayer`](crate::RateLimitLayer). Not exported, because nobody implements or calls it.
+/// [`RateLimitLayer`](crate::RateLimitLayer). Not exported: only this crate implements and calls it.
 pub trait CarryHolds<B>: sealed::Sealed {
     /// The body of the layer's responses around a service with bodies of type `B`.
     type Body;

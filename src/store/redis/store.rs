@@ -67,8 +67,8 @@ use crate::{
 /// name up and asks the sentinels again. While no server can be reached, dials are repeated every 50 to 400 ms until
 /// one succeeds, and checks get their error at once. After some seconds of refused logins the pause grows to 5 s. While
 /// a server is slow with its handshakes of TLS, dials go on, and the pause before a further one grows to 25.6 s; a
-/// handshake that the network has lost is noticed, and then there is no such pause. A wrong password, a missing
-/// permission, a wrong scheme or an untrusted certificate is
+/// handshake that the network has lost after the first connection is noticed, and then there is no such pause. A wrong
+/// password, a missing permission, a wrong scheme or an untrusted certificate is
 /// [`StoreMisconfigured`](crate::ErrorKind::StoreMisconfigured); checks succeed as soon as it is corrected.
 ///
 /// # Addresses

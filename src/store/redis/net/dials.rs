@@ -62,6 +62,7 @@ impl<C> Dials<C> {
     {
         // A panic under the lock leaves a valid backoff.
         let lock = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two statements: the lock of the first one must have ended.
         let pause = lock().pause();
         let may_find_loss = lock().may_find_loss();
         let newest = self.0.last().filter(|_| may_find_loss).map(|dial| dial.progress.clone());

@@ -20,8 +20,8 @@ const ANSWERS: u32 = 2;
 /// No handshake of TLS begins like this.
 const BYTES: &[u8] = b"PING\r\n";
 
-/// Knocks at the server of a dial until the dial must be lost. Never ends for a dial whose connection nobody has
-/// accepted.
+/// Knocks at the server of a dial until its answers show that the dial is lost. Never ends if no server has accepted
+/// the connection of the dial.
 pub(super) async fn until_lost(dial: DialProgress) {
     match dial.server() {
         Some((host, port)) => until_answered(|| knock(host, *port)).await,
