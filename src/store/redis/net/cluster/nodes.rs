@@ -278,7 +278,7 @@ async fn refresh(refresh: Refresh) {
             let mut state = nodes.state();
             match error.kind() {
                 ErrorKind::StoreMisconfigured => state.backoff.was_refused(),
-                _ if progress.is_in_handshake() => state.backoff.was_slow(),
+                _ if progress.is_in_handshake() && error.is_late() => state.backoff.was_slow(),
                 _ => state.backoff.failed(),
             }
             state.failure = Some(error);

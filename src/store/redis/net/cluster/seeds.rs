@@ -60,13 +60,11 @@ impl Seeds {
                 layout(&mut connection, seed.host(), &seed.passwords()).await
             });
         }
-        use ErrorKind::StoreMisconfigured;
         let mut failure = None;
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(layout)) => return Ok(layout),
-                // What is wrong with the setup says more than a node that does not answer.
-                Ok(Err(error)) if failure.as_ref().is_none_or(|known: &Error| known.kind() != StoreMisconfigured) => {
+                Ok(Err(error)) if failure.as_ref().is_none_or(|known| weight(&error) >= weight(known)) => {
                     failure = Some(error);
                 }
                 Ok(Err(_)) => {}
@@ -91,6 +89,16 @@ impl Seeds {
 impl fmt::Debug for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|seed| seed.info.addr().to_string())).finish()
+    }
+}
+
+/// How much an error says. What is wrong with the setup says more than another answer, and a node that does not answer
+/// says least.
+fn weight(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::StoreMisconfigured => 2,
+        _ if error.is_late() => 0,
+        _ => 1,
     }
 }
 
