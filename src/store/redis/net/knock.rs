@@ -2,7 +2,10 @@
 //!
 //! A knock is a connection with a few bytes that are no TLS. A server with TLS closes it at once, and computes nothing.
 
-use std::future::{Future, pending};
+use std::{
+    future::{Future, pending},
+    net::SocketAddr,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +27,7 @@ const BYTES: &[u8] = b"PING\r\n";
 /// the connection of the dial.
 pub(super) async fn until_lost(dial: DialProgress) {
     match dial.server() {
-        Some((host, port)) => until_answered(|| knock(host, *port)).await,
+        Some(address) => until_answered(|| knock(address)).await,
         None => pending().await,
     }
 }
@@ -44,8 +47,8 @@ pub(super) async fn until_answered<F: Future<Output = bool>>(knock: impl Fn() ->
 }
 
 /// Whether the server answers. That it closes the connection is an answer.
-async fn knock(host: &str, port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect((host, port)).await else { return false };
+async fn knock(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address).await else { return false };
     if stream.write_all(BYTES).await.is_ok() {
         let _ = stream.read_u8().await;
     }

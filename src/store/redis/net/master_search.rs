@@ -44,7 +44,7 @@ struct Search<'a> {
 pub(super) async fn dial_master(sentinels: &Sentinels, progress: &DialProgress) -> RedisResult<Wire> {
     let mut steps = JoinSet::new();
     for sentinel in sentinels.sentinels.clone() {
-        let (name, progress) = (sentinels.name().to_owned(), progress.clone());
+        let (name, progress) = (sentinels.name().to_owned(), progress.of_sentinel());
         steps.spawn(async move {
             let mut wire = Wire::dial(&sentinel, &progress).await?;
             let (host, port) = named_by(&mut wire.connection, &name).await?;
@@ -76,6 +76,7 @@ impl Search<'_> {
     fn take(&mut self, step: RedisResult<Step>) {
         match step {
             Ok(Step::Named(host, port)) => {
+                self.progress.is_named();
                 let (master, progress) = (self.sentinels.master_at(host, port), self.progress.clone());
                 let address = master.info.addr().to_string();
                 match self.candidate(&address) {

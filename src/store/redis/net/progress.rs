@@ -1,29 +1,51 @@
 //! How far a dial has come.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-/// The host and port of a server with TLS that has accepted the connection of a dial, so that only the handshake is
-/// missing.
+/// The address of a server with TLS that has accepted the connection of a dial, so that only the handshake is missing.
 ///
 /// A server computes handshakes one after the other, so it may be late without a packet being lost. The progress of a
 /// dial without TLS is not recorded: its handshake costs the server nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DialProgress(Arc<OnceLock<(String, u16)>>);
+pub(crate) struct DialProgress {
+    server: Arc<OnceLock<SocketAddr>>,
+    /// A sentinel that has accepted a connection.
+    sentinel: Arc<OnceLock<SocketAddr>>,
+    /// Whether a sentinel has answered.
+    is_named: Arc<AtomicBool>,
+}
 
 impl DialProgress {
-    /// Records that `host` has accepted the connection on `port`.
+    /// The progress of the part of this dial that asks a sentinel for the server.
+    pub(crate) fn of_sentinel(&self) -> Self {
+        Self { server: Arc::clone(&self.sentinel), ..Self::default() }
+    }
+
+    /// Records that the server at `address` has accepted the connection.
     #[cfg(feature = "tls")]
-    pub(crate) fn is_accepted(&self, host: &str, port: u16) {
+    pub(crate) fn is_accepted(&self, address: SocketAddr) {
         // A dial that is repeated without RESP3 has recorded it before.
-        let _ = self.0.set((host.to_owned(), port));
+        let _ = self.server.set(address);
+    }
+
+    /// Records that a sentinel has named the server.
+    pub(crate) fn is_named(&self) {
+        self.is_named.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_in_handshake(&self) -> bool {
-        self.0.get().is_some()
+        self.server().is_some()
     }
 
-    /// The server whose part of the handshake is missing.
-    pub(crate) fn server(&self) -> Option<&(String, u16)> {
-        self.0.get()
+    /// The server whose part of the handshake is missing: a sentinel, until one has named the master.
+    pub(crate) fn server(&self) -> Option<SocketAddr> {
+        let sentinel = || self.sentinel.get().filter(|_| !self.is_named.load(Ordering::Relaxed));
+        self.server.get().or_else(sentinel).copied()
     }
 }

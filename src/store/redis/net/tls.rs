@@ -72,7 +72,7 @@ impl Tls {
         Ok(Self { certificates: certificates.clone(), system, latest: Mutex::new((pem, connector)) })
     }
 
-    /// Connects to a server and shakes hands. `progress` learns that the server's host has accepted the connection.
+    /// Connects to a server and shakes hands. `progress` learns that the server has accepted the connection.
     /// `naming_advice` belongs to the error of a certificate for another name.
     pub(crate) async fn connect(
         &self,
@@ -88,7 +88,7 @@ impl Tls {
         let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.plain()))?;
         let stream = connect_tcp(host, *port).await?;
         configure(&stream, info.tcp_settings())?;
-        progress.is_accepted(host, *port);
+        progress.is_accepted(stream.peer_addr()?);
         connector.connect(name, stream).await.map_err(|error| certificate_error::explained(error, naming_advice))
     }
 
