@@ -4,11 +4,13 @@
 
 use std::{
     fmt,
-    future::pending,
+    future::{Future, pending, poll_fn},
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
 };
 
 use bb8_redis::bb8::ManageConnection;
@@ -82,13 +84,21 @@ impl Dialer {
         connection
     }
 
-    /// Ends when a dial must be lost. Never for the first connection: while a fleet starts, its knocks would take the
-    /// server more time than they save.
+    /// Ends when a dial must be lost, or leads to a former master. Does not knock for the first connection: while a
+    /// fleet starts, its knocks would take the server more time than they save.
     async fn until_lost(&self, dial: DialProgress) {
-        match self.has_connected.load(Ordering::Relaxed) {
-            true => knock::until_lost(dial).await,
-            false => pending().await,
-        }
+        let mut overtaken = pin!(dial.is_overtaken());
+        let mut lost = pin!(async {
+            match self.has_connected.load(Ordering::Relaxed) {
+                true => knock::until_lost(dial.clone()).await,
+                false => pending().await,
+            }
+        });
+        poll_fn(|cx| match overtaken.as_mut().poll(cx) {
+            Poll::Pending => lost.as_mut().poll(cx),
+            ready => ready,
+        })
+        .await;
     }
 
     /// Publishes why there is no connection. Returns the meaning of the error.

@@ -1,6 +1,7 @@
 //! The master that a store follows behind sentinels. Connections to another server end when it is known.
 
 use std::{
+    future::pending,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, PoisonError,
@@ -9,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+
+/// The time between two looks at whether a tenure has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The master that a store follows. The pools of all runtimes share it.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +47,11 @@ impl Followed {
         Tenure { followed: self.clone(), server }
     }
 
+    /// The tenure of the present master.
+    pub(crate) fn tenure(&self) -> Tenure {
+        Tenure { followed: self.clone(), server: self.0.master.load(Ordering::Acquire) }
+    }
+
     /// Whether it is time to ask the sentinels. If so, it is not time again before `pause` has passed.
     pub(crate) fn is_question_due(&self, pause: Duration) -> bool {
         let now = Instant::now();
@@ -60,6 +69,16 @@ impl Tenure {
     /// Whether the store follows another master now.
     pub(crate) fn has_ended(&self) -> bool {
         self.followed.0.master.load(Ordering::Acquire) != self.server
+    }
+
+    /// Waits until the store follows another master. Never ends if it followed none.
+    pub(crate) async fn end(&self) {
+        if self.server == 0 {
+            pending::<()>().await;
+        }
+        while !self.has_ended() {
+            sleep(LOOK_AGAIN).await;
+        }
     }
 }
 

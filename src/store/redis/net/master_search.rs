@@ -42,6 +42,7 @@ struct Search<'a> {
 /// server that one of them names is dialled once. Of those that report the role of a master, the store follows the one
 /// that most sentinels name.
 pub(super) async fn dial_master(sentinels: &Sentinels, progress: &DialProgress) -> RedisResult<Wire> {
+    progress.begins_in(sentinels.followed.tenure());
     let mut steps = JoinSet::new();
     for sentinel in sentinels.sentinels.clone() {
         let (name, progress) = (sentinels.name().to_owned(), progress.of_sentinel());

@@ -1,12 +1,15 @@
 //! How far a dial has come.
 
 use std::{
+    future::pending,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use super::followed::Tenure;
 
 /// The address of a server with TLS that has accepted the connection of a dial, so that only the handshake is missing.
 ///
@@ -19,6 +22,8 @@ pub(crate) struct DialProgress {
     sentinel: Arc<OnceLock<SocketAddr>>,
     /// Whether a sentinel has answered.
     is_named: Arc<AtomicBool>,
+    /// The tenure in which the dial of a master has begun.
+    tenure: Arc<OnceLock<Tenure>>,
 }
 
 impl DialProgress {
@@ -32,6 +37,19 @@ impl DialProgress {
     pub(crate) fn is_accepted(&self, address: SocketAddr) {
         // A dial that is repeated without RESP3 has recorded it before.
         let _ = self.server.set(address);
+    }
+
+    /// Records which master the store follows while the dial begins.
+    pub(crate) fn begins_in(&self, tenure: Tenure) {
+        let _ = self.tenure.set(tenure);
+    }
+
+    /// Waits until the store follows another master than at the beginning.
+    pub(crate) async fn is_overtaken(&self) {
+        match self.tenure.get() {
+            Some(tenure) => tenure.end().await,
+            None => pending().await,
+        }
     }
 
     /// Records that a sentinel has named the server.
