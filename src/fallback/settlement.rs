@@ -33,8 +33,17 @@ impl Debts {
         if let Ok(runtime) = Handle::try_current()
             && self.start_settlement()
         {
-            runtime.spawn(settle_all(Arc::clone(self), charge()));
+            runtime.spawn(settle_all(Settling(Arc::clone(self)), charge()));
         }
+    }
+}
+
+/// A settlement in progress. It ends when this is dropped, also with its runtime.
+struct Settling(Arc<Debts>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.end_settlement();
     }
 }
 
@@ -84,20 +93,21 @@ impl Drop for Debit {
 ///
 /// Each domain starts with the debts of one key. If one of them fails, the domain pauses and the others go on: a domain
 /// that is down costs one check a second. If the domain does not answer that check in time, its debt is lost.
-async fn settle_all<C, F>(debts: Arc<Debts>, charge: C)
+async fn settle_all<C, F>(settlement: Settling, charge: C)
 where
     C: Fn(Debt) -> F,
     F: Future<Output = Settlement> + Send + 'static,
 {
+    let Settling(debts) = &settlement;
     let mut answering = HashSet::new();
     loop {
         let mut debits = JoinSet::new();
         for debt in debts.take_batch(&answering) {
             let debit = charge(debt.clone());
-            debits.spawn(Debit::of(debt, &debts).run(debit));
+            debits.spawn(Debit::of(debt, debts).run(debit));
         }
         if debits.is_empty() {
-            return debts.end_settlement();
+            return;
         }
         let mut failed = HashSet::new();
         for (domain, settlement) in debits.join_all().await {

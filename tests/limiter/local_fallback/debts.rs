@@ -147,6 +147,31 @@ fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
     assert!(least < KEYS && most > 0, "{least} to {most} debits were sent by the runtime that ended");
 }
 
+/// A store with a long deadline gives a settlement long, but one that has ended keeps nobody waiting.
+#[test]
+fn debts_are_settled_at_once_by_another_runtime_if_that_of_the_settlement_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (ended, active) = (runtime(), runtime());
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory()).with_deadline(Duration::from_secs(10));
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let policy = per_minute(80);
+    ended.block_on(async {
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.set_health(Health::Healthy);
+        settle().await;
+        // This answer starts the settlement.
+        spent(&limiter, &policy).await;
+    });
+    drop(ended);
+    active.block_on(async {
+        spent(&limiter, &policy).await;
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, 10);
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn debts_never_make_the_store_count_more_than_the_limit() {
     for count_rejected in [false, true] {
