@@ -37,7 +37,10 @@ async fn charge_debt(calls: Arc<Calls>, fallback: Arc<Fallback>, debt: Debt) -> 
         for number in 0..shards {
             let part = if evenly { rest.div_ceil(shards - number) } else { rest };
             match charge_what_fits(&calls, Charge { cost: part, ..whole.of_shard(number) }).await {
-                Ok(charged) => rest -= charged,
+                Ok(charged) => {
+                    rest -= charged;
+                    fallback.debts().go_on();
+                }
                 // The store is healthy and would refuse this debt again.
                 Err(Uncharged { error, .. }) if concerns_only_the_key(&error) => {
                     return Settlement::Answered { rest: 0 };

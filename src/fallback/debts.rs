@@ -47,8 +47,8 @@ const MAX_DEBTS: usize = 10_000;
 const MAX_IN_FLIGHT: usize = 128;
 /// Time between two settlements with a failing domain. A batch of debits has at least this time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The calls of one debit, one after the other, under a policy without shards: a peek, a debit that does not fit, one
-/// that does, and one more if units came back meanwhile.
+/// The calls of one debit, one after the other: a peek, a debit that does not fit, one that does, and one more if units
+/// came back meanwhile. Under a policy with shards, those of one shard.
 const CALLS_PER_DEBIT: u32 = 4;
 /// A longer deadline of the store does not keep another runtime from settling the other debts.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(3_600);
@@ -156,6 +156,13 @@ impl Debts {
         let mut table = self.lock();
         for (_, domain) in table.domains.iter_mut().filter(|(number, _)| failed.contains(number)) {
             domain.pause(until);
+        }
+    }
+
+    /// Gives the settlement the time of one more debit: one has been answered.
+    pub(crate) fn go_on(&self) {
+        if let Some(until) = &mut self.lock().settling_until {
+            *until = (*until).max(Instant::now() + self.batch_time);
         }
     }
 

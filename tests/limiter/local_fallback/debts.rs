@@ -318,6 +318,29 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     assert_eq!(admitted(&limiter, &policy).await, 70);
 }
 
+/// The debit of each shard is a call of its own.
+#[tokio::test(start_paused = true)]
+async fn law_1_a_debt_of_many_shards_is_charged_to_a_distant_store() {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let counts = memory();
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
+    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let policy = per_minute(6_400).with_shards(64);
+    for _ in 0..8 {
+        assert!(check(&limiter, &policy, 80).await.is_allowed());
+    }
+    store.set_health(Health::Slow(Duration::from_millis(40)));
+    settle().await;
+    // Answers while the debits are on their way.
+    for _ in 0..100 {
+        let _ = limiter.peek("other", &policy).await;
+    }
+    // Each of the 64 shards was charged 10 of 640 units.
+    let fullest = Limiter::new(counts).peek("k", &policy).await.unwrap().available();
+    assert_eq!(fullest, Some(90));
+}
+
 /// A store may be far away, and have a long deadline.
 #[tokio::test(start_paused = true)]
 async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
