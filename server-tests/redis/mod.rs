@@ -42,6 +42,7 @@ mod tls;
 mod tls_fleet;
 mod tls_mistakes;
 mod tls_modes;
+mod tls_sentinel;
 mod tls_server;
 mod topology;
 mod urls;
