@@ -45,6 +45,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The store that this one wraps. What this store does not implement itself is then the inner store's: its
     /// deadline, its breaker, its failure domains, its holds, and whatever this trait gains later.
     ///
+    /// The inner store gets the keys and policies as the limiter has them. A wrapper that replaces them in
+    /// [`check`](Self::check) has to replace them in [`change_hold`](Self::change_hold),
+    /// [`change_count`](Self::change_count) and [`failure_domain_of`](Self::failure_domain_of) too: otherwise a ban is
+    /// one of another key, and a hold stays open until its time-to-live has passed.
+    ///
     /// Defaults to `None`: this store wraps none.
     fn inner(&self) -> Option<&dyn Store> {
         None

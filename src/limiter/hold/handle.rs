@@ -50,7 +50,8 @@ pub enum HoldAnswer {
 }
 
 impl HoldAnswer {
-    /// Whether the units are held.
+    /// Whether the units are held, as long as the answer is kept: `if limiter.hold(..).await?.is_allowed()` drops it
+    /// before the work begins. Match on the answer instead.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Open(_))
     }
