@@ -26,7 +26,7 @@ use crate::{
     key::Key,
     observe::{CheckSpan, NearLimits, Notices, Observer},
     policy::Policy,
-    store::{Answer, CountChange, Pending, Store},
+    store::{Answer, CountChange, Pending, Store, failure_domain_of},
     verdict::{Source, Verdict},
 };
 
@@ -149,7 +149,7 @@ impl Calls {
     }
 
     pub(crate) fn failure_domain_of(&self, key: Option<&Key>) -> usize {
-        key.map_or(0, |key| self.store.failure_domain_of(key))
+        key.map_or(0, |key| failure_domain_of(&*self.store, key))
     }
 
     /// Reports the near limits that an allowed check has reached. One check may charge for several callers, and only

@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     observe::Observer,
     policy::Policy,
-    store::{Answer, MemoryStore, Store},
+    store::{Answer, MemoryStore, Store, failure_domain_of},
     verdict::{Source, Verdict},
 };
 
@@ -137,7 +137,7 @@ impl Fallback {
 
     /// Takes units off the debt of a charge that the store has made for a request which is denied.
     pub(crate) fn pay(&self, Charge { key, policy, cost, .. }: &Charge) {
-        self.debts.pay(self.store.failure_domain_of(key), key, policy, *cost);
+        self.debts.pay(failure_domain_of(&*self.store, key), key, policy, *cost);
     }
 
     /// Changes a hold that was made here.
@@ -200,7 +200,7 @@ impl Fallback {
         }
         let share = self.shares.of(policy);
         let fits = |policy: &Policy| self.fits(&Charge::new(key.clone(), policy.clone(), 0), *cost);
-        let owes = self.debts.owe(|| self.store.failure_domain_of(key), key, policy);
+        let owes = self.debts.owe(|| failure_domain_of(&*self.store, key), key, policy);
         (!owes || fits(&share.judging))
             && (!self.debts.is_unsure(key, policy) || share.whole().as_ref().is_none_or(fits))
     }
@@ -222,7 +222,7 @@ impl Fallback {
         let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
         // The unsettled units are also in the count that `found` covers.
         drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
-        self.debts.forget(self.store.failure_domain_of(key), key, policy);
+        self.debts.forget(failure_domain_of(&*self.store, key), key, policy);
         found
     }
 
@@ -231,7 +231,7 @@ impl Fallback {
     }
 
     fn debt(&self, Charge { key, policy, cost, .. }: &Charge) -> Debt {
-        let domain = self.store.failure_domain_of(key);
+        let domain = failure_domain_of(&*self.store, key);
         Debt { domain, key: key.clone(), policy: policy.clone(), cost: *cost, kept: 0 }
     }
 

@@ -162,6 +162,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// The failure domain of `key`. A number beyond the store's failure domains wraps around: each has queues of its own.
+pub(crate) fn failure_domain_of(store: &dyn Store, key: &Key) -> usize {
+    store.failure_domain_of(key) % store.failure_domains().max(1)
+}
+
 /// The default of [`Store::deadline`].
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 

@@ -176,6 +176,7 @@ mod pending;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
+pub(crate) use self::contract::failure_domain_of;
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
 pub(crate) use self::pending::{Pending, no_answer};

@@ -4,6 +4,7 @@ mod background;
 mod distant_store;
 mod ends;
 mod fallback;
+mod foreign_store;
 mod full;
 mod handle;
 mod late;
