@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    future::{Future, pending, poll_fn},
+    future::{Future, poll_fn},
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -46,6 +46,8 @@ pub(crate) struct Dialer {
     turn: Arc<AsyncMutex<()>>,
     backoff: Arc<Mutex<Backoff>>,
     liveness: Arc<PoolLiveness>,
+    /// The connection that was made last.
+    latest: Arc<Mutex<Weak<ConnectionLiveness>>>,
     /// Why the last dial failed, if it did.
     pub(crate) failure: Arc<Latest<Option<Error>>>,
     /// Dead as soon as the pool is dropped.
@@ -62,6 +64,7 @@ impl Dialer {
             turn: Arc::default(),
             backoff: Arc::default(),
             liveness: Arc::new(PoolLiveness::new(settings.deadline)),
+            latest: Arc::default(),
             failure: Arc::new(Latest::new(None)),
             pool,
         }
@@ -72,11 +75,17 @@ impl Dialer {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn latest(&self) -> MutexGuard<'_, Weak<ConnectionLiveness>> {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
         self.failure.set(None);
-        let liveness = ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed, wire.tenure);
-        let connection = Connection::new(wire.connection, Arc::new(liveness), self.settings.deadline);
+        let liveness = Arc::new(ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed, wire.tenure));
+        *self.latest() = Arc::downgrade(&liveness);
+        let connection = Connection::new(wire.connection, liveness, self.settings.deadline);
         if !self.has_connected.swap(true, Ordering::Relaxed) {
             connection.send_ahead((self.settings.first_command)()).await;
         }
@@ -84,16 +93,15 @@ impl Dialer {
         connection
     }
 
-    /// Ends when a dial must be lost, or leads to a former master. Does not knock for the first connection: while a
-    /// fleet starts, its knocks would take the server more time than they save.
+    /// Ends when a dial must be lost, or leads to a former master. Does not knock before there was a connection, or
+    /// while there is one: the knocks of a fleet that starts would take the server more time than they save.
     async fn until_lost(&self, dial: DialProgress) {
         let mut overtaken = pin!(dial.is_overtaken());
-        let mut lost = pin!(async {
-            match self.has_connected.load(Ordering::Relaxed) {
-                true => knock::until_lost(dial.clone()).await,
-                false => pending().await,
-            }
-        });
+        let is_urgent = || {
+            let latest = self.latest().upgrade();
+            latest.map_or(self.has_connected.load(Ordering::Relaxed), |latest| latest.is_broken())
+        };
+        let mut lost = pin!(knock::until_lost(dial.clone(), is_urgent));
         poll_fn(|cx| match overtaken.as_mut().poll(cx) {
             Poll::Pending => lost.as_mut().poll(cx),
             ready => ready,

@@ -23,11 +23,11 @@ const ANSWERS: u32 = 2;
 /// No handshake of TLS begins like this.
 const BYTES: &[u8] = b"PING\r\n";
 
-/// Knocks at the server of a dial until its answers show that the dial is lost. Never ends if no server has accepted
-/// the connection of the dial.
-pub(super) async fn until_lost(dial: DialProgress) {
+/// Knocks at the server of a dial, whenever it `is_urgent`, until its answers show that the dial is lost. Never ends if
+/// no server has accepted the connection of the dial.
+pub(super) async fn until_lost(dial: DialProgress, is_urgent: impl Fn() -> bool) {
     match dial.server() {
-        Some(address) => until_answered(|| knock(address)).await,
+        Some(address) => until_answered(|| async { is_urgent() && knock(address).await }).await,
         None => pending().await,
     }
 }
