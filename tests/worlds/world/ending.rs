@@ -53,8 +53,9 @@ pub(crate) struct Ending {
     pub(crate) free_after: u64,
     /// The names of keys that servers still have when all windows and times-to-live are over.
     pub(crate) left_keys: Vec<String>,
-    /// Connections of each process to each server, and tasks of each process beside its callers.
+    /// Connections of each process to each server.
     pub(crate) connections: Vec<Vec<usize>>,
+    /// The tasks that each process keeps while nobody calls.
     pub(crate) tasks: Vec<usize>,
     /// The runtimes that each process still has.
     pub(crate) runtimes: Vec<usize>,
@@ -62,6 +63,8 @@ pub(crate) struct Ending {
     pub(crate) silent: Vec<(Mode, String)>,
 }
 
+/// How long nobody calls in the end, in milliseconds.
+const QUIET: u64 = 1_500;
 /// After how long slots are looked at first, in milliseconds: longer than the end of a slot takes that has overtaken
 /// the question for it, and is sent again.
 const SOON: u64 = 400;
@@ -116,8 +119,20 @@ impl World {
         }
         ending.connections = (0..self.processes.len()).map(network::connections_of).collect();
         ending.runtimes = self.processes.iter().map(Process::count_runtimes).collect();
-        ending.tasks = self.processes.iter().map(Process::count_tasks).collect();
         ending
+    }
+
+    /// Lets a quiet time pass. Returns the fewest tasks that each process had meanwhile: those that stay. Others are on
+    /// their way, such as a question to each sentinel once a second.
+    pub(super) fn be_quiet(&mut self) -> Vec<usize> {
+        let mut fewest = vec![usize::MAX; self.processes.len()];
+        for _ in 0..QUIET {
+            self.tick();
+            for (fewest, process) in fewest.iter_mut().zip(&self.processes) {
+                *fewest = process.count_tasks().min(*fewest);
+            }
+        }
+        fewest
     }
 
     pub(super) fn pass(&mut self, time: u64) {

@@ -163,6 +163,7 @@ impl World {
         let unfinished: Vec<Mode> = self.unfinished().collect();
         let mut ending = self.observe_ending(&met);
         ending.silent.extend(unfinished.into_iter().map(|mode| (mode, "a caller waits for ever".to_owned())));
+        ending.tasks = self.be_quiet();
         let probes = self.probe();
         self.report(ending, probes, met)
     }

@@ -41,8 +41,6 @@ pub(crate) struct Wait {
 /// How long a slot is held, and how soon it is free, in milliseconds.
 const HELD: u64 = 100;
 const SOON: u64 = 200;
-/// How long nobody calls before the burst, in milliseconds.
-const QUIET: u64 = 1_500;
 /// The checks of the burst in each runtime.
 const BURST: usize = 8;
 /// The most checks until one is denied.
@@ -51,8 +49,8 @@ const MOST_CHECKS: usize = 60;
 const SHORTLY: u64 = 8;
 
 impl World {
+    /// Nobody has called for some time.
     pub(super) fn probe(&mut self) -> Probes {
-        self.pass(QUIET);
         let burst = self.burst();
         let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
