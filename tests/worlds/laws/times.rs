@@ -17,6 +17,10 @@ const FIRST_DIAL: u64 = 400;
 const AFTER_A_PAUSE: u64 = 60;
 /// By when checks get verdicts after the last fault, in milliseconds.
 const RECOVERY: u64 = 1_000;
+/// The same on a cluster, where each range of slots has a breaker of its own and a part of the checks. When a probe is
+/// due, half a second after the last one, no check may come. Of those that come together within the next half a second,
+/// one is sent.
+const RECOVERY_OF_A_CLUSTER: u64 = 1_500;
 /// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other,
 /// each on the runtime of its caller.
 const RECOVERY_OF_A_RUNTIME: u64 = 500;
@@ -82,7 +86,8 @@ fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
 }
 
 pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let recovery = RECOVERY + RECOVERY_OF_A_RUNTIME * (plan.runtimes as u64 - 1);
+    let recovery = if plan.is_cluster() { RECOVERY_OF_A_CLUSTER } else { RECOVERY };
+    let recovery = recovery + RECOVERY_OF_A_RUNTIME * (plan.runtimes as u64 - 1);
     let failed = report.calls.iter().filter_map(|call| match &call.outcome {
         Outcome::Failed { what, .. } if call.mode == mode => Some((call, what)),
         _ => None,
