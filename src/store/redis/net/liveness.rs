@@ -123,10 +123,12 @@ impl ConnectionLiveness {
     }
 
     /// Whether the connection broke soon after it was made. A connection that has answered and is closed while idle
-    /// does not count, because the next dial must not wait when a server restarts.
+    /// does not count, because the next dial must not wait when a server restarts. Neither does one that is left for
+    /// another master, which the next dial reaches.
     pub(crate) fn broke_young(&self) -> bool {
-        let useless = self.has_failed() || !self.has_answered.load(Ordering::Relaxed);
-        self.is_broken() && useless && self.pool.now_us().saturating_sub(self.born_us) < micros(YOUNG)
+        let closed_unused = || self.closed.load(Ordering::Acquire) && !self.has_answered.load(Ordering::Relaxed);
+        let is_young = || self.pool.now_us().saturating_sub(self.born_us) < micros(YOUNG);
+        (self.has_failed() || closed_unused()) && is_young()
     }
 
     fn has_failed(&self) -> bool {
@@ -178,7 +180,7 @@ impl Drop for TrackedCall {
 mod tests {
     use std::thread::sleep;
 
-    use super::*;
+    use super::{super::followed::Followed, *};
 
     /// Counts every dropped call as unanswered.
     fn pool() -> Arc<PoolLiveness> {
@@ -254,6 +256,18 @@ mod tests {
             closed.store(true, Ordering::Release);
             assert_eq!((connection.is_broken(), connection.broke_young()), (true, !used));
         }
+    }
+
+    #[test]
+    fn a_connection_that_is_left_for_another_master_has_not_broken_young() {
+        let followed = Followed::default();
+        let tenure = followed.set("former");
+        let connection = Arc::new(ConnectionLiveness::new(pool(), Arc::default(), Some(tenure)));
+        assert!(!connection.is_broken());
+        followed.set("elected");
+        assert_eq!((connection.is_broken(), connection.broke_young()), (true, false));
+        connection.mark_broken();
+        assert!(connection.broke_young());
     }
 
     #[test]
