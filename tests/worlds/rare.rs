@@ -12,7 +12,7 @@ use tollgate::{
 use crate::server::reply::{Bytes, Reply};
 
 /// The paths that many worlds have to take.
-pub(crate) const PATHS: [&str; 25] = [
+pub(crate) const PATHS: [&str; 27] = [
     "batch",
     "block-settled",
     "block-taken",
@@ -21,6 +21,8 @@ pub(crate) const PATHS: [&str; 25] = [
     "breaker-open",
     "breaker-open-again",
     "call-abandoned",
+    "call-at-a-former-master",
+    "call-beside-a-former-master",
     "check-evaluated-in-several-slots",
     "debit",
     "denial-from-memory",

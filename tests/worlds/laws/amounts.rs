@@ -8,29 +8,58 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
-        mode::{LIMIT, Mode, SLOTS, WINDOW},
+        mode::{LIMIT, Mode, SLOTS, TTL, WINDOW},
     },
-    world::Report,
+    world::{LAG, Report},
 };
 
-/// How often a limit may be spent more: once for each time that servers have lost charges, or their clock has stepped.
+/// How often servers have lost charges, or their clock has stepped.
 pub(super) fn times_more(report: &Report) -> u32 {
-    let counts = |fault: &&Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
-    u32::try_from(report.faults.iter().filter(counts).count()).unwrap_or(u32::MAX)
+    count(report, |fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some())
+}
+
+/// How often one server may admit a limit once more. What a former master has lost is not among it: see [`masters`].
+fn fresh_limits(report: &Report) -> u32 {
+    times_more(report) - count(report, |fault| fault.kind.leaves_two_masters())
+}
+
+/// How long after a former master has lost its office its answers are on their way, and what it has given out is used,
+/// in milliseconds: blocks of a lease, and slots.
+const ON_ITS_WAY: u64 = 100;
+const GIVEN_OUT: u64 = TTL;
+
+/// The masters that have admitted what callers do within a time: one, and one more for each time that two servers were
+/// masters. Each of them keeps to what is published for one.
+fn masters(report: &Report, mode: Mode, from: u64, to: u64) -> u32 {
+    let late = if mode.is_leased() || mode.is_holds() { GIVEN_OUT } else { ON_ITS_WAY };
+    let is_near = |fault: &Fault| fault.at <= to && from <= fault.end() + late;
+    1 + count(report, |fault| fault.kind.leaves_two_masters() && is_near(fault) && !mode.is_memory())
+}
+
+fn count(report: &Report, is_meant: impl Fn(&Fault) -> bool) -> u32 {
+    u32::try_from(report.faults.iter().filter(|fault| is_meant(fault)).count()).unwrap_or(u32::MAX)
 }
 
 /// How often a new limiter has taken the place of one.
 fn starts(report: &Report) -> u32 {
-    let starts = report.faults.iter().filter(|fault| fault.kind.starts_limiter()).count();
-    u32::try_from(starts).unwrap_or(u32::MAX)
+    count(report, |fault| fault.kind.starts_limiter())
 }
 
-/// The most units in a window that begins at any time.
-fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
+/// What the docs of `Limiter::with_local` say: beside the limit, the shares of all instances but one. A process that
+/// starts again has its share again.
+fn most_of_shares(plan: &Plan, report: &Report) -> u32 {
     let instances = u32::try_from(plan.processes).unwrap_or(u32::MAX);
-    let share = LIMIT.div_ceil(instances);
+    (instances - 1 + starts(report)) * LIMIT.div_ceil(instances)
+}
+
+/// The most units that one store admits in a window that begins at any time.
+fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u32> {
+    let instances = u32::try_from(plan.processes).unwrap_or(u32::MAX);
     Some(match mode {
         Mode::Log
+        | Mode::LocalLog
+        | Mode::LocalHolds
+        | Mode::WebLocal
         | Mode::Shards
         | Mode::Lease
         | Mode::LeaseBesideHolds
@@ -52,9 +81,6 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
         Mode::Bucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.
         Mode::Window | Mode::Counter => 2 * LIMIT,
-        // What the docs of `Limiter::with_local` say: the limit, and the shares of all others. A process that starts
-        // again has its share again.
-        Mode::LocalLog | Mode::LocalHolds | Mode::WebLocal => LIMIT + (instances - 1 + starts(report)) * share,
         Mode::Both
         | Mode::Tally
         | Mode::Bill
@@ -74,9 +100,10 @@ fn most_in_a_window(plan: &Plan, report: &Report, mode: Mode) -> Option<u32> {
 /// of the clock has its limit. A counter adds the window before, by the part of it that is less than a window ago.
 pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let drifts = report.faults.iter().any(|fault| fault.drift().is_some());
-    if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || times_more(report) > 0 {
+    if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || fresh_limits(report) > 0 {
         return None;
     }
+    let masters = |from: u64, to: u64| u64::from(masters(report, mode, from, to));
     for key in 0..KEYS {
         let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, u64::from(call.charged())))
@@ -84,8 +111,10 @@ pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
             .collect();
         calls.sort_unstable();
         let wrong = match mode {
-            Mode::Bucket => calls.iter().enumerate().find_map(|(index, _)| more_than_comes_in(&calls[index..])),
-            _ => calls.iter().find_map(|call| more_than_a_window(&calls, *call, mode == Mode::Counter)),
+            Mode::Bucket => {
+                calls.iter().enumerate().find_map(|(index, _)| more_than_comes_in(&calls[index..], masters))
+            }
+            _ => calls.iter().find_map(|call| more_than_a_window(&calls, *call, masters, mode == Mode::Counter)),
         };
         if let Some(wrong) = wrong {
             return Some(format!("key {key}: {wrong}"));
@@ -95,7 +124,7 @@ pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
 }
 
 /// Units by when they were asked and answered, from the first one on.
-fn more_than_comes_in(calls: &[(u64, u64, u64)]) -> Option<String> {
+fn more_than_comes_in(calls: &[(u64, u64, u64)], masters: impl Fn(u64, u64) -> u64) -> Option<String> {
     let (start, ..) = *calls.first()?;
     // By the times of the answers, because a call may be answered before one that was asked earlier.
     let mut ended: Vec<(u64, u64)> = calls.iter().map(|(_, answered, units)| (*answered, *units)).collect();
@@ -104,7 +133,8 @@ fn more_than_comes_in(calls: &[(u64, u64, u64)]) -> Option<String> {
     for (index, (answered, units)) in ended.iter().enumerate() {
         sum += units;
         let more_now = ended.get(index + 1).is_some_and(|(next, _)| next == answered);
-        let most = u64::from(LIMIT) + (answered - start + 1) * u64::from(LIMIT) / WINDOW;
+        let limit = masters(start, *answered) * u64::from(LIMIT);
+        let most = limit + (answered - start + 1) * limit / WINDOW;
         if !more_now && sum > most {
             return Some(format!("{sum} units of {most} from {start} to {answered} ms"));
         }
@@ -113,9 +143,16 @@ fn more_than_comes_in(calls: &[(u64, u64, u64)]) -> Option<String> {
 }
 
 /// The units of the window of a call up to its question, with those of the window before if they count.
-fn more_than_a_window(calls: &[(u64, u64, u64)], call: (u64, u64, u64), with_window_before: bool) -> Option<String> {
+fn more_than_a_window(
+    calls: &[(u64, u64, u64)],
+    call: (u64, u64, u64),
+    masters: impl Fn(u64, u64) -> u64,
+    with_window_before: bool,
+) -> Option<String> {
     let (asked, answered, cost) = call;
     let start = asked - asked % WINDOW;
+    let masters = masters(start.saturating_sub(WINDOW), answered);
+    let limit = masters * u64::from(LIMIT);
     if answered >= start + WINDOW {
         return None;
     }
@@ -125,14 +162,17 @@ fn more_than_a_window(calls: &[(u64, u64, u64)], call: (u64, u64, u64), with_win
     // Those that were answered before this one was asked are charged.
     let before: u64 = within(start.saturating_sub(WINDOW), start).sum();
     let left = (start + WINDOW).saturating_sub(answered + 1);
-    let carried = if with_window_before && start > 0 { before * left / WINDOW } else { 0 };
+    // Each master rounds down.
+    let carried = (before * left / WINDOW).saturating_sub(masters - 1);
+    let carried = if with_window_before && start > 0 { carried } else { 0 };
     let sum = carried + within(start, asked).sum::<u64>() + cost;
-    (sum > LIMIT.into()).then(|| format!("{sum} units of {LIMIT} in the window from {start}, at {answered} ms"))
+    (sum > limit).then(|| format!("{sum} units of {limit} in the window from {start}, at {answered} ms"))
 }
 
 /// A call counts in a window if it was asked and answered in it.
 pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let most = most_in_a_window(plan, report, mode)? + times_more(report) * LIMIT;
+    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * LIMIT;
+    let most_of_shares = if mode.is_local() { most_of_shares(plan, report) } else { 0 };
     // A clock that is fast ends windows earlier.
     let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
     let window = if is_fast { WINDOW - 10 - 5 } else { WINDOW };
@@ -146,6 +186,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
             let begun = calls[index..].iter().take_while(|(asked, ..)| *asked < start + window);
             let inside = begun.filter(|(_, answered, _)| *answered < start + window);
             let units: u32 = inside.map(|(_, _, units)| units).sum();
+            let most = masters(report, mode, *start, start + window) * most_of_a_store + most_of_shares;
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
             }
@@ -158,7 +199,7 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
     let shares =
         SLOTS.div_ceil(u32::try_from(plan.processes).unwrap_or(1)) * u32::try_from(plan.processes).unwrap_or(1);
     let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
-    let most = SLOTS + local + times_more(report) * SLOTS;
+    let most_of_a_store = SLOTS + fresh_limits(report) * SLOTS;
     for key in keys(report, mode) {
         let mut changes: Vec<(u64, i64)> = of_key(report, mode, key)
             .filter_map(|call| call.worked)
@@ -170,6 +211,7 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
         let mut running = 0;
         for (at, change) in changes {
             running += change;
+            let most = masters(report, mode, at, at) * most_of_a_store + local;
             if running > most.into() {
                 return Some(format!("key {key}: {running} of {most} slots at once at {at} ms"));
             }
@@ -212,7 +254,7 @@ pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Opti
     // What the share has admitted is charged later. A process that is killed or away for long has not told what it has
     // spent of a block.
     let tells_all = report.faults.iter().all(|fault| fault.kind.spares_store());
-    if times_more(report) > 0 || mode == Mode::WebOwed || mode.is_leased() && !tells_all {
+    if fresh_limits(report) > 0 || mode == Mode::WebOwed || mode.is_leased() && !tells_all {
         return None;
     }
     let way = if mode.is_leased() { SETTLED_WITHIN } else { 40 };
@@ -220,15 +262,25 @@ pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Opti
         let window = if mode.is_long() { u64::MAX } else { WINDOW };
         // What was asked since then is in the window for certain; what may have been charged since then may be.
         let since = at.saturating_sub(window);
-        let sure = |call: &&Call| mode.is_long() || call.asked > since + way;
-        let least: u64 = of_key(report, mode, key).filter(sure).map(|call| u64::from(call.charged())).sum();
+        let is_sure = |call: &&Call| mode.is_long() || call.asked > since + way;
+        let sure = of_key(report, mode, key).filter(|call| is_sure(call) && !may_be_forgotten(report, call));
+        let least: u64 = sure.map(|call| u64::from(call.charged())).sum();
+        // If the end of a hold is forgotten, its time-to-live charges what was held.
+        let units = |call: &Call| if may_be_forgotten(report, call) { call.in_the_way() } else { call.may_charge() };
         let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + way >= since;
-        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| u64::from(call.may_charge())).sum();
+        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| u64::from(units(call))).sum();
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, {least} to {most} were admitted"));
         }
     }
     None
+}
+
+/// Whether a former master may have counted a call or its end, which is lost with it.
+fn may_be_forgotten(report: &Report, call: &Call) -> bool {
+    let until = call.charged_by.max(call.answered);
+    let is_near = |fault: &Fault| fault.at <= until + LAG && call.asked <= fault.end() + ON_ITS_WAY;
+    report.faults.iter().any(|fault| fault.kind.leaves_two_masters() && is_near(fault))
 }
 
 /// The keys that were charged.

@@ -7,9 +7,9 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
-        mode::{LIMIT, Mode, SLOTS, WINDOW},
+        mode::{LIMIT, Mode, SLOTS, TTL, WINDOW},
     },
-    world::Report,
+    world::{LAG, Report},
 };
 
 /// What a rounded time may add, in milliseconds.
@@ -83,11 +83,22 @@ fn may_exceed_share(report: &Report, denied: &Call) -> bool {
 
 /// A process that stood still ends its slots when it runs again.
 fn in_the_way_until(report: &Report, call: &Call) -> u64 {
-    match call.worked {
+    let until = match call.worked {
         Some((_, ended)) if ends_soon(report, call) => ended,
         Some((_, ended)) => call.charged_by.max(ended),
         None => call.charged_by.max(call.answered),
-    }
+    };
+    held_until(report, call, until).unwrap_or(until).max(until)
+}
+
+/// Until when the server that is the master in the end may hold the units of a call that has ended by this time: if a
+/// former master alone has learned of the end.
+fn held_until(report: &Report, call: &Call, ended: u64) -> Option<u64> {
+    let is_near = |fault: &&Fault| {
+        let has_met = call.asked <= fault.end() && fault.at <= ended + LAG;
+        fault.kind.leaves_two_masters() && call.mode.is_holds() && has_met
+    };
+    report.faults.iter().filter(is_near).map(|fault| fault.at + TTL).max()
 }
 
 /// Whether the slot of a request has to be free soon after the request has ended. It does not matter why the request

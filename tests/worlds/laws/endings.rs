@@ -35,7 +35,9 @@ pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Opti
         return None;
     }
     let Ending { kept_slots, freed, quiet_at, .. } = &report.ending;
-    let leaves_holds = |fault: &&Fault| matches!(fault.kind, Kind::Kill | Kind::Rewind | Kind::LoseMaster);
+    let leaves_holds = |fault: &&Fault| {
+        matches!(fault.kind, Kind::Kill | Kind::Rewind | Kind::LoseMaster) || fault.kind.leaves_two_masters()
+    };
     let killed_at = report.faults.iter().filter(leaves_holds).map(|fault| fault.at).max();
     let kept = kept_slots.iter().find(|(of, _)| *of == mode && killed_at.is_none());
     if let Some((_, key)) = kept {

@@ -7,6 +7,7 @@ mod amounts;
 mod bills;
 mod denials;
 mod endings;
+mod masters;
 mod queues;
 mod responses;
 mod retries;
@@ -30,8 +31,9 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 28] = [
+const LAWS: [(&str, Law); 30] = [
     ("law-1-never-over", amounts::never_over),
+    ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
     ("law-1-as-published", amounts::as_published),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
@@ -49,6 +51,7 @@ const LAWS: [(&str, Law); 28] = [
     ("law-8-a-move-is-no-outage", times::a_move_is_no_outage),
     ("law-8-no-wait-without-a-reason", times::no_wait_without_a_reason),
     ("law-8-nobody-waits-longer", times::nobody_waits_longer),
+    ("law-8-a-requested-failover-is-no-outage", masters::a_requested_failover_is_no_outage),
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
     ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),

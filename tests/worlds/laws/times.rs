@@ -3,7 +3,11 @@
 use crate::{
     history::{Call, Outcome},
     place::{Pause, Place},
-    plan::{Plan, fault::Kind, mode::Mode},
+    plan::{
+        Plan,
+        fault::{ELECTED_AFTER, Kind},
+        mode::Mode,
+    },
     world::Report,
 };
 
@@ -71,7 +75,12 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
 /// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some
 /// calls have got no answer.
 fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
-    let healed_at = plan.healed_at().max(FIRST_DIAL);
+    let healed_at = match &report.faults[..] {
+        // The others follow the server that was elected.
+        [split] if split.kind == Kind::Split && split.process != place.process => split.at + ELECTED_AFTER,
+        _ => plan.healed_at(),
+    };
+    let healed_at = healed_at.max(FIRST_DIAL);
     let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen);
     let Some(since) = forgotten.map(|fault| fault.at).min() else { return healed_at };
     // A service says 503 whatever the error is, so silence is what took the deadline.

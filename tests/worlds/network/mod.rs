@@ -3,7 +3,7 @@
 mod connection;
 mod stream;
 
-use std::{cell::RefCell, io};
+use std::{cell::RefCell, collections::BTreeMap, io};
 
 use tollgate::world::{Dialled, Stream};
 
@@ -11,6 +11,7 @@ pub(crate) use self::connection::Connection;
 use self::stream::{ClientEnd, Pipe};
 use crate::{
     random::Rng,
+    rare,
     server::{
         Server,
         cluster::{FIRST_PORT, Slots},
@@ -57,6 +58,10 @@ pub(crate) struct Network {
     pub(crate) servers: Vec<Server>,
     pub(crate) lives: Vec<Life>,
     pub(crate) slots: Option<Slots>,
+    /// A server that is cut off from its sentinels, or stays a master beside the one that was elected.
+    pub(crate) former: Option<usize>,
+    /// When a former master last ran a script for each process, beside the one that was elected.
+    pub(crate) served_by_former: BTreeMap<usize, u64>,
     rng: Rng,
     /// A hash of all commands and when they ran.
     pub(crate) trace: u64,
@@ -146,6 +151,8 @@ impl Network {
             servers: (0..servers).map(Server::new).collect(),
             lives: vec![Life::default(); servers],
             slots,
+            former: None,
+            served_by_former: BTreeMap::new(),
             rng,
             trace: 0xcbf2_9ce4_8422_2325,
             commands: 0,
@@ -187,18 +194,49 @@ impl Network {
         self.connections.iter_mut().filter(is_between)
     }
 
-    /// The server that is the master, behind sentinels.
+    /// The server that is the master behind sentinels, or is to be elected.
     pub(crate) fn master(&self) -> usize {
-        self.servers.iter().position(|server| server.role == Role::Master).unwrap_or(0)
+        let is_master = |server: &Server| server.role == Role::Master;
+        self.former.map_or_else(|| self.servers.iter().position(is_master).unwrap_or(0), |former| 1 - former)
     }
 
     /// Makes one of the first two servers the master, and the other one its replica. At most this number of sentinels
     /// learns of it.
     pub(crate) fn set_master(&mut self, master: usize, sentinels: usize) {
-        self.servers[master].set_role(Role::Master);
         self.servers[1 - master].set_role(Role::Replica);
+        self.elect(master, sentinels);
+    }
+
+    /// Makes one of the first two servers a master, whatever the other one is. At most this number of sentinels learns
+    /// of it.
+    pub(crate) fn elect(&mut self, master: usize, sentinels: usize) {
+        self.servers[master].set_role(Role::Master);
         for sentinel in self.servers.iter_mut().skip(2).take(sentinels) {
             sentinel.set_role(Role::Sentinel { names: master });
+        }
+    }
+
+    /// The number of sentinels, which follow the master and its replica.
+    pub(crate) fn sentinels(&self) -> usize {
+        self.servers.len().saturating_sub(2)
+    }
+
+    /// Whether all sentinels name the master.
+    pub(crate) fn sentinels_agree(&self) -> bool {
+        let names = Role::Sentinel { names: self.master() };
+        self.servers.iter().skip(2).all(|sentinel| sentinel.role == names)
+    }
+
+    /// Cuts off a server, a process and the last sentinel from all others.
+    pub(crate) fn split(&mut self, alone: usize, server: usize, until: u64) {
+        let last = self.servers.len() - 1;
+        for (process, links) in self.links.iter_mut().enumerate() {
+            for (other, link) in links.iter_mut().enumerate() {
+                if (process == alone) != (other == server || other == last) {
+                    link.to_server_blocked = link.to_server_blocked.max(until);
+                    link.to_client_blocked = link.to_client_blocked.max(until);
+                }
+            }
         }
     }
 
@@ -277,6 +315,15 @@ impl Network {
                         self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
                     }
                     let server = connection.server;
+                    let former = self.former.filter(|former| self.servers[1 - former].role == Role::Master);
+                    if command[0].starts_with(b"EVAL") && former.is_some() {
+                        if former == Some(server) {
+                            rare::taken("call-at-a-former-master");
+                            self.served_by_former.insert(connection.process, now());
+                        } else {
+                            rare::taken("call-beside-a-former-master");
+                        }
+                    }
                     let reply =
                         self.servers[server].answer(&command, &mut connection.session, self.slots.as_ref(), now_us);
                     reply.encode(&mut replies);

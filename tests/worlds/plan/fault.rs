@@ -46,6 +46,12 @@ pub(crate) enum Kind {
     Failover,
     /// The master is lost. When the fault ends, its replica is the master, without the last writes.
     LoseMaster,
+    /// Sentinels make the replica the master, as when an operator asks for it. The old one stays a master until the
+    /// fault ends, and what it has counted meanwhile is lost.
+    TwoMasters,
+    /// The master is alone with one process and one sentinel. The other sentinels make the replica the master. When the
+    /// fault ends, what the old one has counted meanwhile is lost.
+    Split,
     /// Nothing passes between a process and a server: both ways, to the server, to the process.
     Cut,
     Deaf,
@@ -79,7 +85,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 45] = [
         Self::Freeze,
         Self::Crash,
         Self::Wipe,
@@ -123,7 +129,15 @@ impl Kind {
         Self::BlockThread,
         Self::DropHandles,
         Self::CloseLimiter,
+        Self::TwoMasters,
+        Self::Split,
     ];
+
+    /// Faults that leave two masters.
+    pub(crate) const OF_TWO_MASTERS: [Self; 2] = [Self::TwoMasters, Self::Split];
+
+    /// All others. Those with two masters are drawn after them, so that the worlds of a seed stay what they were.
+    pub(crate) const DRAWN: &[Self] = Self::ALL.split_at(Self::ALL.len() - Self::OF_TWO_MASTERS.len()).0;
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -153,6 +167,8 @@ impl Kind {
             Self::ClusterDown => "cluster-down",
             Self::Failover => "failover",
             Self::LoseMaster => "lose-master",
+            Self::TwoMasters => "two-masters",
+            Self::Split => "split",
             Self::Cut => "cut",
             Self::Deaf => "deaf",
             Self::Mute => "mute",
@@ -175,7 +191,12 @@ impl Kind {
 
     /// Whether servers forget charges.
     pub(crate) fn loses_charges(self) -> bool {
-        matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster)
+        matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster) || self.leaves_two_masters()
+    }
+
+    /// Whether two servers admit at the same time, of which one forgets what it has admitted.
+    pub(crate) fn leaves_two_masters(self) -> bool {
+        Self::OF_TWO_MASTERS.contains(&self)
     }
 
     /// Whether a server does nothing until the fault ends, and everything from then on.
@@ -205,7 +226,7 @@ impl Kind {
     }
 
     pub(crate) fn needs_sentinels(self) -> bool {
-        matches!(self, Self::Failover | Self::LoseMaster)
+        matches!(self, Self::Failover | Self::LoseMaster) || self.leaves_two_masters()
     }
 
     pub(crate) fn needs_runtimes(self) -> bool {
@@ -230,6 +251,9 @@ impl Kind {
         }
     }
 }
+
+/// How long sentinels wait after a split until they elect the replica, in milliseconds.
+pub(crate) const ELECTED_AFTER: u64 = 200;
 
 /// One fault of a plan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -13,6 +13,8 @@ pub(crate) const LONGEST_FAULT: u64 = 1_200;
 const LONGEST_WITH_SLOTS: u64 = 600;
 /// Others renew the slots of a runtime that is not driven.
 const LONGEST_IDLE: u64 = 4_500;
+/// Time for a store to leave a former master, and to be judged after that.
+const LONGEST_WITH_TWO_MASTERS: u64 = 2_800;
 /// A fault whose end means nothing. The load ends while what it has left is still in its window.
 const SHORT_FAULT: u64 = 400;
 /// When faults start, in milliseconds.
@@ -113,7 +115,22 @@ impl Plan {
             plan.modes.truncate(1);
             plan.callers *= 2;
         }
+        let has_two_masters = rng.chance(30);
+        if kind.is_none() && plan.sentinels > 0 && has_two_masters {
+            plan.leave_two_masters(has_slots, &mut rng);
+        }
         plan
+    }
+
+    /// A failover beside what has been drawn. Slots have one fault.
+    fn leave_two_masters(&mut self, has_slots: bool, rng: &mut Rng) {
+        let kind = rng.one_of(&Kind::OF_TWO_MASTERS);
+        if has_slots || rng.chance(50) {
+            self.faults.clear();
+        }
+        self.faults.push(draw_fault(self, Some(kind), has_slots, rng));
+        self.faults.sort_by_key(|fault| fault.at);
+        self.load = SHORTEST_LOAD.max(self.healed_at() + LOAD_AFTER_FAULTS);
     }
 
     /// Nothing fails but a runtime: only then it is certain what it leaves behind.
@@ -150,9 +167,10 @@ fn draw_modes(rng: &mut Rng) -> Vec<Mode> {
 
 fn draw_fault(plan: &Plan, only: Option<Kind>, has_slots: bool, rng: &mut Rng) -> Fault {
     loop {
-        let kind = only.unwrap_or_else(|| rng.one_of(&Kind::ALL));
+        let kind = only.unwrap_or_else(|| rng.one_of(Kind::DRAWN));
         let longest = match kind {
             Kind::IdleRuntime => LONGEST_IDLE,
+            _ if kind.leaves_two_masters() => LONGEST_WITH_TWO_MASTERS,
             _ if has_slots => LONGEST_WITH_SLOTS,
             _ => LONGEST_FAULT,
         };

@@ -1,10 +1,10 @@
 //! What faults do to a world, and how they end.
 
-use super::World;
+use super::{World, masters};
 use crate::{
     network::{self, Connection, Link, Network},
     place::Pause,
-    plan::fault::{Fault, Kind},
+    plan::fault::{ELECTED_AFTER, Fault, Kind},
     server::{Trouble, cluster::Move, commands::Refusal, database::Database},
     time::now,
 };
@@ -51,8 +51,10 @@ impl World {
                 });
             }
             Kind::Move => return self.begin_move(server),
-            Kind::Failover => return network::with(fail_over),
-            Kind::LoseMaster => return network::with(lose_master),
+            Kind::Failover => return network::with(masters::fail_over),
+            Kind::LoseMaster => return network::with(masters::lose),
+            Kind::TwoMasters => return network::with(masters::leave_two),
+            Kind::Split => return network::with(|network| masters::split(network, process, end)),
             _ => network::with(|network| begin(network, fault)),
         }
         true
@@ -109,10 +111,9 @@ impl World {
             Kind::LoseMaster => {
                 let lost = network.master();
                 network.lives[lost].is_down = false;
-                let data = self.snapshots.get(&lost).cloned().unwrap_or_default();
-                network.servers[1 - lost].with_data(|now| now.database = data);
-                network.set_master(1 - lost, usize::MAX);
+                masters::replace(network, lost, self.snapshots.get(&lost));
             }
+            Kind::TwoMasters | Kind::Split => masters::end_two(network),
             Kind::ClusterDown => network.slots.iter_mut().for_each(|slots| slots.is_down = false),
             Kind::Slow | Kind::Jitter | Kind::Dribble | Kind::Trickle => network.links[process].fill(normal),
             Kind::Move => {
@@ -123,6 +124,16 @@ impl World {
             }
             _ => {}
         });
+    }
+
+    /// The sentinels of the larger side of a split elect its replica.
+    pub(super) fn elect(&self, fault: &Fault) {
+        if fault.kind == Kind::Split && now() == fault.at + ELECTED_AFTER {
+            network::with(|network| {
+                let data = network.former.and_then(|former| self.snapshots.get(&former));
+                masters::elect_beside_former(network, data);
+            });
+        }
     }
 
     /// The network as the plan has it.
@@ -136,7 +147,7 @@ impl World {
     pub(super) fn take_snapshot(&mut self, fault: &Fault) {
         let server = match fault.kind {
             Kind::Rewind => fault.server,
-            Kind::LoseMaster => network::with(|network| network.master()),
+            Kind::LoseMaster | Kind::Split => network::with(|network| network.master()),
             _ => return,
         };
         let data: Database = network::with(|network| network.servers[server].with_data(|data| data.database.clone()));
@@ -206,25 +217,6 @@ fn begin(network: &mut Network, fault: &Fault) {
         }
         _ => unreachable!("the world begins {kind:?}"),
     }
-}
-
-/// Hands over to the replica, which has all data. The old master closes its connections. One sentinel knows at once.
-fn fail_over(network: &mut Network) -> bool {
-    let from = network.master();
-    if network.lives[from].is_down || network.lives[1 - from].is_down {
-        return false;
-    }
-    let data = network.servers[from].with_data(|data| data.database.clone());
-    network.servers[1 - from].with_data(|now| now.database = data);
-    network.set_master(1 - from, 1);
-    network.close(from);
-    true
-}
-
-fn lose_master(network: &mut Network) -> bool {
-    let master = network.master();
-    let was_up = !std::mem::replace(&mut network.lives[master].is_down, true);
-    was_up && !network.lives[1 - master].is_down
 }
 
 /// Moves one key. Returns whether there was one.

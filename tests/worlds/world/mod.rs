@@ -2,6 +2,7 @@
 
 mod ending;
 mod faults;
+mod masters;
 mod probes;
 
 use std::{
@@ -58,6 +59,8 @@ pub(crate) struct Report {
     /// The faults that took place.
     pub(crate) faults: Vec<Fault>,
     pub(crate) timeline: Vec<(u64, String)>,
+    /// When a former master last ran a script for each process.
+    pub(crate) served_by_former: BTreeMap<usize, u64>,
     /// The answers of all servers by the first word.
     pub(crate) answers: BTreeMap<String, u64>,
     /// The rare paths that were taken.
@@ -71,7 +74,7 @@ pub(crate) struct Report {
 }
 
 /// How long a replica lags behind, in milliseconds.
-const LAG: u64 = 40;
+pub(crate) const LAG: u64 = 40;
 /// Beyond all that a caller may do in its last call, in milliseconds.
 const LONGEST_CALL: u64 = 20_000;
 /// How often a key moves, in milliseconds.
@@ -155,6 +158,7 @@ impl World {
                 self.heal(&fault);
                 self.say(format!("{fault} ends"));
             }
+            present.iter().for_each(|fault| self.elect(fault));
             if now().is_multiple_of(MOVE_EVERY) {
                 self.move_a_key();
             }
@@ -177,11 +181,13 @@ impl World {
     fn report(self, ending: Ending, probes: Probes, faults: Vec<Fault>) -> Report {
         let calls = history::take();
         let (mut answers, mut trace, mut dials, mut commands) = (BTreeMap::new(), 0, 0, 0);
+        let mut served_by_former = BTreeMap::new();
         network::with(|network| {
             for (word, count) in network.servers.iter().flat_map(|server| &server.answers) {
                 *answers.entry(word.clone()).or_default() += count;
             }
             (trace, dials, commands) = (network.trace, network.dials, network.commands);
+            served_by_former = std::mem::take(&mut network.served_by_former);
         });
         let Self { processes, pauses, blocks, timeline, .. } = self;
         processes.into_iter().for_each(Process::kill);
@@ -197,6 +203,7 @@ impl World {
             blocks,
             faults,
             timeline,
+            served_by_former,
             answers,
             paths,
             dials,
