@@ -32,8 +32,8 @@ impl Limits {
         let login = Policy::per_minute("login", 5)?.with_denials_counted(true);
         let layer = RateLimitLayer::new(limiter, per_client.clone(), PeerIp::new())
             .with_headers(options.headers)
-            .route("/search", Route::cost(10).fail_closed())
-            .route("POST /login", Route::policy(login).fail_closed())
+            .route("/search", Route::new().cost(10).fail_closed())
+            .route("POST /login", Route::new().policies(login).fail_closed())
             .route("/healthz", Route::exempt())
             .route("/quota", Route::exempt())
             .route("/metrics", Route::exempt())

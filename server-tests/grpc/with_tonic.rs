@@ -40,7 +40,7 @@ async fn the_layer_wraps_a_single_service() {
 
 #[tokio::test]
 async fn in_front_of_a_server_a_route_matches_the_path_of_a_method() {
-    let limit = layer(3).route("/grpc.health.v1.Health/Check", Route::cost(3));
+    let limit = layer(3).route("/grpc.health.v1.Health/Check", Route::new().cost(3));
     let channel = serve(&Probe::default(), limit).await;
     check(&channel).await.unwrap();
     refused(check(&channel).await, Code::ResourceExhausted);
@@ -48,7 +48,7 @@ async fn in_front_of_a_server_a_route_matches_the_path_of_a_method() {
 
 #[tokio::test]
 async fn in_a_router_a_route_matches_the_matched_path_of_a_service() {
-    let limit = layer(3).route("/grpc.health.v1.Health/{*rest}", Route::cost(3));
+    let limit = layer(3).route("/grpc.health.v1.Health/{*rest}", Route::new().cost(3));
     let router = Routes::new(Probe::default().server()).into_axum_router().layer(limit);
     let channel = connect(serve_router(router).await).await;
     check(&channel).await.unwrap();

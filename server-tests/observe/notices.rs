@@ -58,7 +58,7 @@ async fn scenario_process() {
         "quiet" => app(limit(redis().without_notices())),
         "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed())),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),
-        "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::cost(10))),
+        "unmatched" => app(limit(Limiter::new(MemoryStore::new())).route("/serach", Route::new().cost(10))),
         _ => unreachable!("{scenario}"),
     };
     let requests = if scenario == "unmatched" { 10_001 } else { 70 };

@@ -21,7 +21,7 @@ fn layer() -> RateLimitLayer<GlobalKey> {
 }
 
 fn routed(route: &str) -> Option<ConfigError> {
-    layer().route(route, Route::cost(2)).validated().err()
+    layer().route(route, Route::new().cost(2)).validated().err()
 }
 
 fn redis(url: &str) -> Option<ConfigError> {
@@ -130,7 +130,7 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         (
             "a policy source without a name that a route names",
             RateLimitLayer::new(Limiter::new(MemoryStore::new()), |_: &Parts, _: &Key| policy(), GlobalKey)
-                .route("/a", Route::policy(policy()).with_cost_of("q", 1))
+                .route("/a", Route::new().policies(policy()).cost_of("q", 1))
                 .validated()
                 .err(),
         ),

@@ -184,13 +184,13 @@ impl Charges {
     fn route(&self) -> Route {
         let mut route = if self.is_exempt { Route::exempt() } else { Route::new() };
         if let Some(policies) = &self.policies {
-            route = route.with_policies(policies.clone());
+            route = route.policies(policies.clone());
         }
         if let Some(cost) = self.cost {
-            route = route.with_cost(cost);
+            route = route.cost(cost);
         }
         for (policy, cost) in &self.costs {
-            route = route.with_cost_of(policy, *cost);
+            route = route.cost_of(policy, *cost);
         }
         match self.failure {
             None => route,

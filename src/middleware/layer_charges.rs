@@ -84,7 +84,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// All costs are charged together or not at all. The policies of a layer have different names, so each
     /// [further key](Self::and) can have its own cost. A cost of 0 charges nothing under that policy. The cost that a
-    /// [route](Route::with_cost_of) sets under the same name replaces the cost of the layer.
+    /// [route](Route::cost_of) sets under the same name replaces the cost of the layer.
     ///
     /// A cost that could never pass that policy is a [mistake](Self#mistakes), and so is a name that no policy has. If
     /// a [`PolicySource`] chooses policies for each request, the name cannot be checked, and policies with other names
@@ -250,8 +250,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-    ///     .route("/mcp/{*rest}", Route::cost(10))
-    ///     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())
+    ///     .route("/mcp/{*rest}", Route::new().cost(10))
+    ///     .route("POST /login", Route::new().policies(Policy::per_minute("login", 5)?).fail_closed())
     ///     .route("/healthz", Route::exempt())
     ///     .validated()?;
     /// # let _ = limit;

@@ -49,8 +49,8 @@
 //! let user = ExtensionKey::<u64>::new().on_missing_key(MissingKey::Exempt);
 //! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
 //!     .and(Policy::per_day("per-user", 10_000)?, user)
-//!     .route("/search", Route::cost(10))
-//!     .route("POST /login", Route::policy(Policy::per_minute("login", 5)?).fail_closed())
+//!     .route("/search", Route::new().cost(10))
+//!     .route("POST /login", Route::new().policies(Policy::per_minute("login", 5)?).fail_closed())
 //!     .route("/healthz", Route::exempt())
 //!     .with_headers(HeaderStyle::XRateLimitDelta)
 //!     .with_rejection(PlainText::default())

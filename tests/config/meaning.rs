@@ -124,8 +124,8 @@ fn twin(limiter: Limiter) -> Result<RateLimitLayer<GlobalKey>, ConfigError> {
         .fail_closed()
         .with_cost_of("tokens", 7)
         .with_cost(2)
-        .route("/search", Route::cost(3).with_cost_of("tokens", 40))
-        .route("POST /login", Route::policy(login).with_cost(1).fail_open())
+        .route("/search", Route::new().cost(3).cost_of("tokens", 40))
+        .route("POST /login", Route::new().policies(login).cost(1).fail_open())
         .route("/healthz", Route::exempt())
         .validated()
 }

@@ -124,7 +124,7 @@ async fn a_layer_with_a_policy_that_has_a_mistake_lets_no_request_pass() {
                 layer(vec![wrong().with_shadow(true)]),
                 layer(vec![right()]).with_policies(Fixed([wrong()])),
                 layer(vec![right()]).and(wrong(), GlobalKey),
-                layer(vec![right()]).route("/other", Route::policy(wrong())),
+                layer(vec![right()]).route("/other", Route::new().policies(wrong())),
             ] {
                 for layer in [layer.clone().fail_open(), layer.clone().fail_closed(), layer.fail_local()] {
                     assert_mistaken(layer, &recorder, message).await;

@@ -96,7 +96,7 @@ fn layers_come_and_go_while_limits_are_replaced() {
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {
                     let layer = live.layer(limiter(), GlobalKey).unwrap();
-                    drop(layer.clone().with_cost(2).route("/search", Route::cost(3)));
+                    drop(layer.clone().with_cost(2).route("/search", Route::new().cost(3)));
                     drop(layer.fail_closed());
                 }
             })

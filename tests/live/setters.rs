@@ -29,7 +29,7 @@ async fn a_setter_stays_in_force_and_everything_else_follows() {
     let (live, layer) = following(rate(10));
     let expensive = app(layer.clone().with_cost(4));
     let styled = app(layer.clone().with_headers(HeaderStyle::XRateLimitDelta).with_rejection(PlainText::default()));
-    let routed = app(layer.clone().route("/search", Route::cost(3)));
+    let routed = app(layer.clone().route("/search", Route::new().cost(3)));
     let named = app(layer.with_cost_of("p", 2));
     live.replace(limits("policies.p.rate = '30/min'\ndefault = { policies = ['p'], cost = 5 }")).unwrap();
     assert_eq!(get(&expensive, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=26;t=60"#));
@@ -89,13 +89,13 @@ async fn limits_that_one_layer_refuses_change_no_layer() {
 fn a_route_of_the_code_that_the_limits_have_too_is_refused() {
     let search = || limits("policies.p.rate = '10/min'\ndefault.policies = ['p']\nroutes.'/search'.cost = 2");
     let (live, layer) = following(rate(10));
-    let layer = layer.route("/search", Route::cost(3));
+    let layer = layer.route("/search", Route::new().cost(3));
     says(live.replace(search()).unwrap_err(), r#"route "/search" is in the table already "#);
     drop(layer);
     live.replace(search()).unwrap();
     let layer = live.layer(limiter(), GlobalKey).unwrap();
     says(
-        layer.route("/search/", Route::cost(3)).validated().unwrap_err(),
+        layer.route("/search/", Route::new().cost(3)).validated().unwrap_err(),
         r#"route "/search/" is in the table already "#,
     );
 }

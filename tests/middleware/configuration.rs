@@ -83,38 +83,38 @@ fn two_routes_that_match_the_same_paths_are_an_error() {
         ("GET /users/{id}", "GET /users/{name}/"),
         ("/", "//"),
     ] {
-        let twice = limit().route(first, Route::cost(2)).route(second, Route::exempt());
+        let twice = limit().route(first, Route::new().cost(2)).route(second, Route::exempt());
         error(twice, &[&format!("route {second:?} is in the table already ")]);
     }
     for (first, second) in [("/mcp", "/mcp/{*rest}"), ("/users/{id}", "/users/u{id}"), ("/{a}/b", "/{a}/{b}")] {
-        let _ = limit().route(first, Route::cost(2)).route(second, Route::exempt()).validated().unwrap();
+        let _ = limit().route(first, Route::new().cost(2)).route(second, Route::exempt()).validated().unwrap();
     }
 }
 
 #[test]
 fn a_route_given_twice_is_an_error() {
     for route in ["/search", "GET /search"] {
-        let twice = limit().route(route, Route::cost(2)).route(route, Route::exempt());
+        let twice = limit().route(route, Route::new().cost(2)).route(route, Route::exempt());
         error(twice, &[&format!("route {route:?} is in the table already ")]);
     }
-    let separate = limit().route("/search", Route::cost(2)).route("GET /search", Route::cost(3));
-    let _ = separate.route("POST /search", Route::cost(4)).validated().unwrap();
+    let separate = limit().route("/search", Route::new().cost(2)).route("GET /search", Route::new().cost(3));
+    let _ = separate.route("POST /search", Route::new().cost(4)).validated().unwrap();
 }
 
 #[test]
 fn a_cost_that_can_never_pass_is_an_error() {
     never_passes(limit().with_cost(11), "p", 11, 10);
-    never_passes(limit().route("/a", Route::cost(12)), "p", 12, 10);
-    let own = Route::policy(policy("login", 5)).with_cost(6);
+    never_passes(limit().route("/a", Route::new().cost(12)), "p", 12, 10);
+    let own = Route::new().policies(policy("login", 5)).cost(6);
     never_passes(limit().route("/a", own), "login", 6, 5);
     let layers_cost = limit().with_cost(10);
-    let too_small = layers_cost.clone().route("/a", Route::policy(policy("login", 5)));
+    let too_small = layers_cost.clone().route("/a", Route::new().policies(policy("login", 5)));
     never_passes(too_small, "login", 10, 5);
     let other = layers_cost.and(policy("other", 9), GlobalKey);
     never_passes(other, "other", 10, 9);
-    let of_route = limit().route("/a", Route::cost(8)).and(policy("other", 7), GlobalKey);
+    let of_route = limit().route("/a", Route::new().cost(8)).and(policy("other", 7), GlobalKey);
     never_passes(of_route, "other", 8, 7);
-    let _ = limit().with_cost(10).route("/a", Route::exempt().with_cost(100)).validated().unwrap();
+    let _ = limit().with_cost(10).route("/a", Route::exempt().cost(100)).validated().unwrap();
 }
 
 /// A token bucket admits at most its burst at once.
@@ -128,7 +128,7 @@ fn a_cost_above_the_burst_can_never_pass() {
 
 #[test]
 fn a_cost_of_0_is_no_mistake() {
-    let _ = limit().with_cost(0).route("/a", Route::cost(0)).validated().unwrap();
+    let _ = limit().with_cost(0).route("/a", Route::new().cost(0)).validated().unwrap();
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_cost_of_an_unknown_policy_is_an_error() {
     let limit = limit().and(policy("tokens", 50), GlobalKey);
     let misspelt = limit.clone().with_cost_of("tokns", 5);
     error(misspelt, &[&unknown("tokns", &["p", "tokens"])]);
-    let own = Route::policy(policy("login", 5)).with_cost_of("p", 2);
+    let own = Route::new().policies(policy("login", 5)).cost_of("p", 2);
     error(limit.clone().route("/a", own), &[&unknown("p", &["login", "tokens"])]);
-    let _ = limit.route("/a", Route::policy(policy("login", 5)).with_cost_of("tokens", 2)).validated().unwrap();
+    let _ = limit.route("/a", Route::new().policies(policy("login", 5)).cost_of("tokens", 2)).validated().unwrap();
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
     let _ = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey)
         .with_cost_of("any", 1)
@@ -153,7 +153,7 @@ fn a_cost_of_an_unknown_policy_is_an_error() {
 fn a_cost_of_a_policy_is_compared_with_that_policy_only() {
     let limit = limit().and(policy("tokens", 50), GlobalKey);
     never_passes(limit.clone().with_cost_of("tokens", 51), "tokens", 51, 50);
-    let route = Route::cost(2).with_cost_of("tokens", 52);
+    let route = Route::new().cost(2).cost_of("tokens", 52);
     never_passes(limit.clone().route("/a", route), "tokens", 52, 50);
     // 20 is above the limit of `p`, but `p` has its own cost.
     let _ = limit.with_cost_of("p", 1).with_cost(20).with_cost_of("tokens", 50);
@@ -166,18 +166,15 @@ fn two_policies_with_one_name_are_an_error() {
     error(limit().and(policy("p", 5), tenant()), &[&duplicate("p")]);
     let other = limit().and(policy("tenant", 5), tenant());
     error(other.clone().and(policy("tenant", 5), GlobalKey), &[&duplicate("tenant")]);
-    let route = Route::policy(policy("tenant", 3));
+    let route = Route::new().policies(policy("tenant", 3));
     error(other.route("/a", route), &[&duplicate("tenant")]);
-    let route = Route::new().fail_open().with_policies([policy("a", 1), policy("a", 2)]);
+    let route = Route::new().fail_open().policies([policy("a", 1), policy("a", 2)]);
     error(limit().route("/a", route), &[&duplicate("a")]);
 }
 
 #[test]
 fn a_route_without_a_policy_is_an_error() {
-    error(
-        limit().route("/a", Route::new().fail_open().with_policies([])),
-        &["no policy, so nothing would be limited; "],
-    );
+    error(limit().route("/a", Route::new().fail_open().policies([])), &["no policy, so nothing would be limited; "]);
 }
 
 /// Costs and policies that are computed for each request cannot be validated earlier.

@@ -72,7 +72,7 @@ async fn a_computed_cost_above_any_of_the_limits_charges_none() {
 
 #[tokio::test]
 async fn a_route_may_compute_its_cost() {
-    let app = app(layer(10, GlobalKey).route("/", Route::new().with_cost_fn(cost_header)));
+    let app = app(layer(10, GlobalKey).route("/", Route::new().cost_fn(cost_header)));
     assert_eq!(get_with_cost(&app, "4").await.header("ratelimit").as_deref(), Some(r#""p";r=6;t=60"#));
     let other = get_with(&app, "/search", &[("x-cost", "4")]).await;
     assert_eq!(other.header("ratelimit").as_deref(), Some(r#""p";r=5;t=60"#));
@@ -133,9 +133,9 @@ async fn each_subject_has_its_own_cost() {
 #[tokio::test]
 async fn a_routes_cost_of_a_policy_precedes_the_layers_and_both_precede_a_plain_cost() {
     let limit = requests_and_tokens(50, 1_000)
-        .route("/search", Route::cost(10))
-        .route("/login", Route::cost(10).with_cost_of("TOKENS", 7))
-        .route("/users/{id}", Route::policy(policy("users", 9)).with_cost_of("users", 4));
+        .route("/search", Route::new().cost(10))
+        .route("/login", Route::new().cost(10).cost_of("TOKENS", 7))
+        .route("/users/{id}", Route::new().policies(policy("users", 9)).cost_of("users", 4));
     let app = app(limit);
     let remaining = async |path| get_with(&app, path, &[("x-cost", "100")]).await.header("ratelimit").unwrap();
     assert_eq!(remaining("/search").await, r#""requests";r=40;t=60, "tokens";r=900;t=60"#);

@@ -49,9 +49,9 @@ const PAIRS: [(Setter, Setter, Option<&str>); 9] = [
         |l| l.with_policies(policy("other", 5)),
         Some(r#"no policy is called "p", so its cost would never be charged; write one of ["other"]"#),
     ),
-    (|l| l.route("/a", Route::new().with_cost_of("all", 2)), |l| l.and(policy("all", 5), GlobalKey), None),
+    (|l| l.route("/a", Route::new().cost_of("all", 2)), |l| l.and(policy("all", 5), GlobalKey), None),
     (
-        |l| l.route("/a", Route::policy(policy("all", 3))),
+        |l| l.route("/a", Route::new().policies(policy("all", 3))),
         |l| l.and(policy("all", 5), GlobalKey),
         Some(r#"two policies of one check are called "all" "#),
     ),
@@ -84,9 +84,12 @@ fn holds_and_a_local_fallback_may_be_set_in_any_order() {
 fn the_first_of_two_mistakes_is_reported() {
     const MISTAKES: [(Setter, &str); 4] = [
         (|l| l.route("a", Route::exempt()), r#"route "a" is not understood: "#),
-        (|l| l.route("/:id", Route::cost(2)), r#"route "/:id" is not understood: "#),
+        (|l| l.route("/:id", Route::new().cost(2)), r#"route "/:id" is not understood: "#),
         (|l| l.route("FETCH /a", Route::exempt()), r#"route "FETCH /a" is not understood: "#),
-        (|l| l.route("/b", Route::cost(1)).route("/b/", Route::cost(2)), r#"route "/b/" is in the table already "#),
+        (
+            |l| l.route("/b", Route::new().cost(1)).route("/b/", Route::new().cost(2)),
+            r#"route "/b/" is in the table already "#,
+        ),
     ];
     for (first, message) in MISTAKES {
         for (second, _) in MISTAKES {

@@ -92,8 +92,8 @@ async fn a_route_may_choose_its_policies_for_each_request() {
         Some(Paid) => paid.clone(),
         None => free.clone(),
     };
-    let limit = crate::support::app::layer(10, GlobalKey).route("/search", Route::policy(plan.clone()));
-    let limit = limit.route("/login", Route::new().fail_closed().with_policies(plan));
+    let limit = crate::support::app::layer(10, GlobalKey).route("/search", Route::new().policies(plan.clone()));
+    let limit = limit.route("/login", Route::new().fail_closed().policies(plan));
     let (anonymous, customer) = (app(limit.clone()), app(limit).layer(Extension(Paid)));
     assert_eq!(get(&anonymous, "/search").await.header("ratelimit").as_deref(), Some(r#""free";r=0;t=60"#));
     assert!(!get_passes(&anonymous, "/login").await, "both routes share one budget");

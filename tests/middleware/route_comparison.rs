@@ -106,7 +106,7 @@ async fn law_14_no_spelling_of_200_000_pays_less_than_the_handler_that_runs_cost
         }
         let entries: Vec<_> = costs
             .iter()
-            .map(|&(template, cost)| (template, if cost == 0 { Route::exempt() } else { Route::cost(cost) }))
+            .map(|&(template, cost)| (template, if cost == 0 { Route::exempt() } else { Route::new().cost(cost) }))
             .collect();
         let cost_of = |template: &str| costs.iter().find(|(other, _)| *other == template).map(|(_, cost)| *cost);
         let service = limit(&entries).layer(router(&templates));
@@ -132,9 +132,12 @@ async fn law_14_no_spelling_of_200_000_pays_less_than_the_handler_that_runs_cost
 
 #[tokio::test]
 async fn law_14_an_exempt_or_cheaper_entry_covers_a_path_only_as_it_was_sent() {
-    for special in [Route::exempt(), Route::cost(1), Route::policy(Policy::per_minute("loose", 2_000_000_000).unwrap())]
-    {
-        let entries = [("/files/special", special), ("/files/{*rest}", Route::cost(40))];
+    for special in [
+        Route::exempt(),
+        Route::new().cost(1),
+        Route::new().policies(Policy::per_minute("loose", 2_000_000_000).unwrap()),
+    ] {
+        let entries = [("/files/special", special), ("/files/{*rest}", Route::new().cost(40))];
         let routes = router(&["/files/special", "/files/{*rest}"]);
         let service = limit(&entries).layer(routes);
         let mut front = InFront { service, left: 1_000_000_000 };
@@ -149,7 +152,7 @@ async fn law_14_an_exempt_or_cheaper_entry_covers_a_path_only_as_it_was_sent() {
 
 #[tokio::test]
 async fn law_14_a_parameter_within_a_path_may_be_empty_as_in_axum() {
-    let entries = [("/v{n}/x", Route::cost(30))];
+    let entries = [("/v{n}/x", Route::new().cost(30))];
     let service = limit(&entries).layer(router(&["/v{n}/x"]));
     let mut front = InFront { service, left: 1_000_000_000 };
     let asked = ask(&mut front, "/v/x").await;
@@ -161,8 +164,8 @@ async fn law_14_a_parameter_within_a_path_may_be_empty_as_in_axum() {
 async fn law_14_an_entry_below_a_wildcard_of_the_router_is_enforced() {
     let service = service_fn(|_| async { Ok::<_, Infallible>(().into_response()) });
     let routes = || Router::new().route_service("/grpc.health.v1.Health/{*rest}", service);
-    let check = || limit(&[("/grpc.health.v1.Health/Check", Route::cost(30))]);
-    let nested = || limit(&[("/api/grpc.health.v1.Health/Check", Route::cost(30))]);
+    let check = || limit(&[("/grpc.health.v1.Health/Check", Route::new().cost(30))]);
+    let nested = || limit(&[("/api/grpc.health.v1.Health/Check", Route::new().cost(30))]);
     let apps = [
         ("", routes().layer(check())),
         ("", routes().route_layer(check())),

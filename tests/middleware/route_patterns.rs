@@ -17,7 +17,7 @@ use crate::support::{
 /// A layer with a limit of 1 000 and the given costs of routes; other requests cost 1.
 fn layer_with_costs(entries: &[(&str, u32)]) -> RateLimitLayer<GlobalKey> {
     let limit = layer(1_000, GlobalKey);
-    entries.iter().fold(limit, |limit, (route, cost)| limit.route(route, Route::cost(*cost)))
+    entries.iter().fold(limit, |limit, (route, cost)| limit.route(route, Route::new().cost(*cost)))
 }
 
 /// Measures the cost of a request by the remaining units before and after it.
@@ -72,7 +72,7 @@ async fn law_14_a_prefix_covers_templates_and_plain_paths_alike() {
 
 #[tokio::test]
 async fn law_14_a_trailing_slash_does_not_bypass_a_route() {
-    let login = Route::policy(Policy::per_minute("login", 5).unwrap());
+    let login = Route::new().policies(Policy::per_minute("login", 5).unwrap());
     for entry in ["POST /login", "POST /login/"] {
         let limit = || layer(1_000, GlobalKey).route(entry, login.clone());
         // A service that ignores the trailing slash.

@@ -22,7 +22,7 @@ async fn remaining_after(entries: &[(&str, Route)], path: &str) -> Option<String
 
 #[tokio::test]
 async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
-    let table = [("/static/{*rest}", Route::exempt()), ("/login", Route::cost(10))];
+    let table = [("/static/{*rest}", Route::exempt()), ("/login", Route::new().cost(10))];
     for path in [
         "/static/../login",
         "/static/a/../../login",
@@ -59,9 +59,9 @@ async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
 /// The path is not exempt, and the other matching routes apply.
 #[tokio::test]
 async fn law_14_a_path_with_dot_segments_gets_the_next_route_that_is_not_exempt() {
-    let by_method = [("GET /static/{*rest}", Route::exempt()), ("/static/{*rest}", Route::cost(5))];
+    let by_method = [("GET /static/{*rest}", Route::exempt()), ("/static/{*rest}", Route::new().cost(5))];
     assert_eq!(remaining_after(&by_method, "/static/../login").await.as_deref(), Some("995"));
-    let by_place = [("/static/{*rest}", Route::exempt()), ("/{*rest}", Route::cost(7))];
+    let by_place = [("/static/{*rest}", Route::exempt()), ("/{*rest}", Route::new().cost(7))];
     assert_eq!(remaining_after(&by_place, "/static/../login").await.as_deref(), Some("993"));
     let all = [("/{*rest}", Route::exempt())];
     assert_eq!(remaining_after(&all, "/").await, None);
@@ -72,10 +72,10 @@ async fn law_14_a_path_with_dot_segments_gets_the_next_route_that_is_not_exempt(
 #[tokio::test]
 async fn law_14_repeated_slashes_do_not_bypass_a_route() {
     let table = [
-        ("/login", Route::cost(10)),
-        ("/tree/b", Route::cost(20)),
-        ("/users/{id}/posts", Route::cost(30)),
-        ("/mcp/{*rest}", Route::cost(40)),
+        ("/login", Route::new().cost(10)),
+        ("/tree/b", Route::new().cost(20)),
+        ("/users/{id}/posts", Route::new().cost(30)),
+        ("/mcp/{*rest}", Route::new().cost(40)),
     ];
     for (path, remaining) in [
         ("/login", "990"),

@@ -42,8 +42,8 @@ async fn a_layer_for_each_route() {
 #[tokio::test]
 async fn one_layer_for_all_routes() {
     let limit = layer(20, GlobalKey)
-        .route("/search", Route::cost(10).fail_closed())
-        .route("POST /login", Route::policy(login()).fail_closed())
+        .route("/search", Route::new().cost(10).fail_closed())
+        .route("POST /login", Route::new().policies(login()).fail_closed())
         .route("/", Route::exempt());
     let app = app(limit);
     assert_eq!(ratelimit(&app, Method::GET, "/users/1").await, r#""p";r=19;t=60"#);
@@ -72,7 +72,7 @@ async fn an_exempt_route_stays_open_when_the_budget_is_spent() {
 
 #[tokio::test]
 async fn a_route_with_a_method_precedes_one_without() {
-    let limit = layer(20, GlobalKey).route("/login", Route::cost(2)).route("POST /login", Route::cost(5));
+    let limit = layer(20, GlobalKey).route("/login", Route::new().cost(2)).route("POST /login", Route::new().cost(5));
     let app = app(limit);
     assert_eq!(ratelimit(&app, Method::GET, "/login").await, r#""p";r=18;t=60"#);
     assert_eq!(ratelimit(&app, Method::POST, "/login").await, r#""p";r=13;t=60"#);
@@ -81,15 +81,15 @@ async fn a_route_with_a_method_precedes_one_without() {
 /// axum answers HEAD with the handler of GET.
 #[tokio::test]
 async fn head_has_the_settings_of_get() {
-    let app = app(layer(20, GlobalKey).route("GET /search", Route::cost(5)));
+    let app = app(layer(20, GlobalKey).route("GET /search", Route::new().cost(5)));
     assert_eq!(ratelimit(&app, Method::HEAD, "/search").await, r#""p";r=15;t=60"#);
     assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=10;t=60"#);
 }
 
 #[tokio::test]
 async fn head_may_have_its_own_settings() {
-    let limit = layer(20, GlobalKey).route("GET /search", Route::cost(5));
-    let app = app(limit.route("HEAD /search", Route::cost(2)));
+    let limit = layer(20, GlobalKey).route("GET /search", Route::new().cost(5));
+    let app = app(limit.route("HEAD /search", Route::new().cost(2)));
     assert_eq!(ratelimit(&app, Method::HEAD, "/search").await, r#""p";r=18;t=60"#);
     assert_eq!(ratelimit(&app, Method::GET, "/search").await, r#""p";r=13;t=60"#);
 }
@@ -97,7 +97,7 @@ async fn head_may_have_its_own_settings() {
 #[tokio::test]
 async fn a_route_with_its_own_policies_does_not_charge_those_of_the_layer() {
     let policies = [login(), Policy::per_hour("login-hourly", 2).unwrap()];
-    let app = app(layer(1, GlobalKey).route("/login", Route::new().fail_open().with_policies(policies)));
+    let app = app(layer(1, GlobalKey).route("/login", Route::new().fail_open().policies(policies)));
     let reply = fetch(&app, "/login").await;
     assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""login";q=1;w=60, "login-hourly";q=2;w=3600"#));
     assert!(!get_passes(&app, "/login").await);

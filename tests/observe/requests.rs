@@ -51,7 +51,7 @@ async fn law_10_a_decision_names_the_template_of_the_router_and_not_the_path() {
 async fn law_10_without_a_router_a_decision_names_the_entry_of_the_layer_and_no_path_or_method_of_the_client() {
     let (limiter, recorder) = recorded();
     let layer =
-        RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).route("POST /mcp/{*rest}", Route::cost(2));
+        RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).route("POST /mcp/{*rest}", Route::new().cost(2));
     let app = Router::new().fallback(|| async {}).layer(layer);
     for (method, path) in [("POST", "/mcp/alice"), ("GET", "/mcp/alice"), ("POST", "/alice"), ("ALICE", "/")] {
         send(&app, method, path).await;

@@ -173,8 +173,8 @@ async fn two_layers_that_charge_different_policies_keys_or_stores_do_not_warn() 
 async fn a_route_that_matches_none_of_the_first_ten_thousand_requests_warns() {
     let (limiter, recorder) = recorded();
     let layer = RateLimitLayer::new(limiter, wide(), GlobalKey)
-        .route("GET /search", Route::cost(2))
-        .route("POST /search", Route::cost(3))
+        .route("GET /search", Route::new().cost(2))
+        .route("POST /search", Route::new().cost(3))
         .route("/serach", Route::exempt());
     let app = app(layer);
     send(&app, request(Method::HEAD, "/search", &[])).await;

@@ -128,7 +128,7 @@ async fn a_cost_above_the_limit_of_the_plan_is_refused_and_not_admitted() {
     let source = Source::new(plan(5));
     let plans = Plans::new(source, per_minute("p", 100)).unwrap();
     let limit = RateLimitLayer::new(limiter(), per_minute("other", 9), GlobalKey)
-        .route("/search", Route::policy(plans).with_cost(10));
+        .route("/search", Route::new().policies(plans).cost(10));
     let app = Router::new().route("/search", get(|| async {})).layer(limit);
     assert!(get_passes(&app, "/search").await, "the default plan admits it");
     settle().await;

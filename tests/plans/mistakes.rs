@@ -53,7 +53,7 @@ async fn a_layer_of_plans_with_a_mistake_lets_no_request_pass() {
         let by_layer = RateLimitLayer::new(limiter.clone(), wrong(plans()), GlobalKey);
         let by_key = RateLimitLayer::new(limiter.clone(), per_minute("p", 9), GlobalKey).and(wrong(plans()), GlobalKey);
         let by_route = RateLimitLayer::new(limiter, per_minute("p", 9), GlobalKey);
-        let by_route = by_route.route("/other", Route::policy(wrong(plans())));
+        let by_route = by_route.route("/other", Route::new().policies(wrong(plans())));
         for layer in [by_layer, by_key, by_route] {
             assert_mistaken(layer, &recorder, message).await;
         }

@@ -20,8 +20,8 @@ use crate::{
 /// use tollgate::{Policy, Route};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let search = Route::cost(10).fail_closed();
-/// let login = Route::policy(Policy::per_minute("login", 5)?).fail_closed();
+/// let search = Route::new().cost(10).fail_closed();
+/// let login = Route::new().policies(Policy::per_minute("login", 5)?).fail_closed();
 /// let health = Route::exempt();
 /// # Ok(())
 /// # }
@@ -51,50 +51,6 @@ impl Route {
         Self { cost: None, named_costs: NamedCosts::NONE, failure: None, policies: None, exempt: false }
     }
 
-    /// Creates a route whose requests cost `cost` units.
-    ///
-    /// A cost above the limit is a mistake of the layer, which
-    /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::Route;
-    ///
-    /// let search = Route::cost(10);
-    /// ```
-    pub fn cost(cost: u32) -> Self {
-        Self::new().with_cost(cost)
-    }
-
-    /// Creates a route whose requests are counted under `policies`, in place of the policies of the layer's first key.
-    ///
-    /// Takes the same types as [`RateLimitLayer::new`](crate::RateLimitLayer::new): a policy, an array or `Vec`, or a
-    /// closure that chooses policies for each request.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::request::Parts;
-    /// use tollgate::{Key, Policy, Route};
-    ///
-    /// /// Inserted by authentication.
-    /// #[derive(Clone)]
-    /// struct PaidPlan;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (free, paid) = (Policy::per_minute("search", 5)?, Policy::per_minute("search", 100)?);
-    /// let search = Route::policy(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
-    ///     Some(_) => paid.clone(),
-    ///     None => free.clone(),
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn policy(policies: impl PolicySource) -> Self {
-        Self::new().with_policies(policies)
-    }
-
     /// Creates a route whose requests are not limited.
     ///
     /// Requests from addresses that [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, and so are
@@ -121,19 +77,19 @@ impl Route {
         Self { exempt: true, ..Self::new() }
     }
 
-    /// Sets the cost, as [`Route::cost`] does.
+    /// Sets the cost of each request, in units.
+    ///
+    /// A cost above the limit is a mistake of the layer, which
+    /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Policy, Route};
+    /// use tollgate::Route;
     ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let search = Route::policy(Policy::per_minute("search", 100)?).with_cost(10);
-    /// # Ok(())
-    /// # }
+    /// let search = Route::new().cost(10);
     /// ```
-    pub fn with_cost(self, cost: u32) -> Self {
+    pub fn cost(self, cost: u32) -> Self {
         Self { cost: Some(Cost::of_each(cost)), ..self }
     }
 
@@ -146,9 +102,9 @@ impl Route {
     /// use tollgate::Route;
     ///
     /// // A request with a filter costs less.
-    /// let list = Route::new().with_cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
+    /// let list = Route::new().cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
     /// ```
-    pub fn with_cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+    pub fn cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
         Self { cost: Some(Cost::computed(cost)), ..self }
     }
 
@@ -166,31 +122,42 @@ impl Route {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 10_000)?];
     /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
-    ///     .route("/summary", Route::new().with_cost_of("tokens", 500))
+    ///     .route("/summary", Route::new().cost_of("tokens", 500))
     ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of(mut self, policy: &str, cost: u32) -> Self {
+    pub fn cost_of(mut self, policy: &str, cost: u32) -> Self {
         self.named_costs.set(policy, Cost::of_each(cost));
         self
     }
 
-    /// Sets the policies. Takes the same types as [`Route::policy`].
+    /// Counts the requests under `policies`, in place of the policies of the layer's first key.
+    ///
+    /// Takes the same types as [`RateLimitLayer::new`](crate::RateLimitLayer::new): a policy, an array or `Vec`, or a
+    /// closure that chooses policies for each request.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Policy, Route};
+    /// use http::request::Parts;
+    /// use tollgate::{Key, Policy, Route};
+    ///
+    /// /// Inserted by authentication.
+    /// #[derive(Clone)]
+    /// struct PaidPlan;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policies = [Policy::per_minute("login", 5)?, Policy::per_day("login-daily", 50)?];
-    /// let login = Route::cost(1).with_policies(policies);
+    /// let (free, paid) = (Policy::per_minute("search", 5)?, Policy::per_minute("search", 100)?);
+    /// let search = Route::new().policies(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
+    ///     Some(_) => paid.clone(),
+    ///     None => free.clone(),
+    /// });
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_policies(self, policies: impl PolicySource) -> Self {
+    pub fn policies(self, policies: impl PolicySource) -> Self {
         Self { policies: Some(SharedSource::new(policies)), ..self }
     }
 

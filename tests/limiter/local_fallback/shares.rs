@@ -63,7 +63,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
     let limiter = Limiter::new(MemoryStore::new());
     let layer = layer(limiter.clone(), 9);
     says(layer.clone().fail_local().validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
-    let route = Route::cost(2).fail_local();
+    let route = Route::new().cost(2).fail_local();
     says(layer.route("/search", route).validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     // A check reports the error before the first outage, and charges nothing.
     let error = limiter.check("k", &per_minute(9), 1).fail_local().await.unwrap_err();

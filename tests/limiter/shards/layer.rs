@@ -68,7 +68,8 @@ async fn a_cost_above_the_smallest_shard_is_an_error_or_400() {
         r#"a cost of 11 can never pass policy "p", whose smallest of 4 shards lets at most 10 through at once; "#,
     );
     assert!(
-        layer().route("/search", Route::cost(11)).validated().is_err() && layer().with_cost(10).validated().is_ok()
+        layer().route("/search", Route::new().cost(11)).validated().is_err()
+            && layer().with_cost(10).validated().is_ok()
     );
     let app = app(layer().with_cost_fn(|_| 11));
     let reply = get(&app, "/").await;

@@ -24,7 +24,9 @@ fn a_layer_that_settles_needs_a_policy_with_holds() {
         );
     }
     let layer = RateLimitLayer::new(limiter.clone(), plain(), one_client());
-    assert!(layer.clone().route("/generate", Route::policy(tokens())).with_settlement(at_end).validated().is_ok());
+    assert!(
+        layer.clone().route("/generate", Route::new().policies(tokens())).with_settlement(at_end).validated().is_ok()
+    );
     assert!(layer.and(tokens(), |_: &Parts| Key::from("other")).with_settlement(at_end).validated().is_ok());
     let chosen = move |_: &Parts, _: &Key| plain();
     assert!(RateLimitLayer::new(limiter, chosen, one_client()).with_settlement(at_end).validated().is_ok());

@@ -61,7 +61,7 @@ async fn a_fixed_cost_of_zero_is_free() {
     let ledger = Ledger::default();
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
         .with_cost_fn(max_tokens)
-        .route("/list", Route::cost(0));
+        .route("/list", Route::new().cost(0));
     let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
     drop(service.oneshot(asks("/list", "7")).await.unwrap());
     assert_eq!(ledger.settlements(), []);

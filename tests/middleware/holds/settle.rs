@@ -108,7 +108,7 @@ async fn a_denied_check_holds_and_settles_nothing() {
 #[tokio::test]
 async fn each_forwarded_request_has_a_bill_and_exempt_ones_hold_nothing() {
     let ledger = Ledger::default();
-    let limit = layer(ledger.limiter(), at_end).route("/exempt", Route::exempt()).route("/free", Route::cost(0));
+    let limit = layer(ledger.limiter(), at_end).route("/exempt", Route::exempt()).route("/free", Route::new().cost(0));
     let handler = service_fn(|request: Request<Body>| async move {
         request.extensions().get::<Bill>().expect("a bill").set_cost(5);
         Ok::<_, Infallible>(Response::new(Frames::of(["a"])))

@@ -131,9 +131,9 @@ fn layer(modes: &[Mode], limiter: &Limiter) -> Result<Option<RateLimitLayer<Head
     let layer = RateLimitLayer::new(limiter.clone(), first.policy(), HeaderKey::new(CLIENT)?);
     let layer = modes.iter().fold(layer, |layer, mode| {
         with_routes(layer, *mode, |route, mode| match mode {
-            Mode::WebOpen => route.with_policies(mode.policy()).fail_open(),
-            Mode::WebLocal | Mode::WebOwed => route.with_policies(mode.policy()).fail_local(),
-            _ => route.with_policies(mode.policy()).fail_closed(),
+            Mode::WebOpen => route.policies(mode.policy()).fail_open(),
+            Mode::WebLocal | Mode::WebOwed => route.policies(mode.policy()).fail_local(),
+            _ => route.policies(mode.policy()).fail_closed(),
         })
     });
     Ok(Some(layer.with_decision_in_response(true).validated()?))
@@ -147,10 +147,10 @@ fn with_routes(layer: Layer, mode: Mode, complete: fn(Route, Mode) -> Route) -> 
     if mode.is_slots() {
         return layer.route(&format!("/{mode}/any"), complete(Route::new(), mode));
     }
-    let layer = layer.route(&format!("/{mode}/any"), complete(Route::new().with_cost_fn(cost_of), mode));
+    let layer = layer.route(&format!("/{mode}/any"), complete(Route::new().cost_fn(cost_of), mode));
     FIXED
         .into_iter()
-        .fold(layer, |layer, cost| layer.route(&format!("/{mode}/{cost}"), complete(Route::cost(cost), mode)))
+        .fold(layer, |layer, cost| layer.route(&format!("/{mode}/{cost}"), complete(Route::new().cost(cost), mode)))
 }
 
 fn routes(modes: &[Mode]) -> Router {
