@@ -5,7 +5,6 @@ use http::request::Parts;
 use super::{
     error::KeyError,
     extractor::{KeyExtractor, KeyOrigin},
-    missing::MissingKey,
     subject::Key,
 };
 use crate::error::ConfigError;
@@ -70,10 +69,6 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
         (**self).origin()
     }
 
-    fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
-        (**self).missing_key(parts)
-    }
-
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
         (**self).check_denied(parts)
     }
@@ -106,13 +101,6 @@ macro_rules! tuple {
                 let ($($key,)+) = self;
                 let origins = [$($key.origin()),+];
                 origins.into_iter().find(|&origin| origin != KeyOrigin::Other).unwrap_or_default()
-            }
-
-            /// Returns the setting of the first extractor whose key is missing.
-            fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
-                let ($($key,)+) = self;
-                $(if $key.extract(parts).is_err() { return $key.missing_key(parts) })+
-                None
             }
 
             /// Refuses the request if one of the extractors refuses it.

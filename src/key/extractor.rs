@@ -1,8 +1,8 @@
-//! The trait of key extractors, and the wrapper that sets what happens to a request without a key.
+//! The trait of key extractors.
 
 use http::request::Parts;
 
-use super::{error::KeyError, missing::MissingKey, subject::Key};
+use super::{error::KeyError, subject::Key};
 use crate::error::ConfigError;
 
 /// Finds the [`Key`] in a request.
@@ -115,16 +115,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
         KeyOrigin::Other
     }
 
-    /// Returns what happens to this request if its key is [missing](KeyError::is_missing). Defaults to `None`: the
-    /// setting of the layer applies ([`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)).
-    ///
-    /// Called only after [`extract`](Self::extract) has returned the error of a missing key. To set the value for an
-    /// extractor, wrap it with [`on_missing_key`](Self::on_missing_key).
-    fn missing_key(&self, parts: &Parts) -> Option<MissingKey> {
-        let _ = parts;
-        None
-    }
-
     /// Decides whether to refuse a request that no policy limits, because its route or its key is exempt.
     ///
     /// Defaults to `Ok`, which lets the request pass. [`ClientIp`](crate::ClientIp) refuses the addresses of
@@ -138,29 +128,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
         let _ = parts;
         Ok(())
-    }
-
-    /// Sets what happens to a request without this key, in place of the setting of the
-    /// [layer](crate::RateLimitLayer::on_missing_key).
-    ///
-    /// In a tuple, the setting of the first extractor whose key is missing applies to the compound key.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{HeaderKey, KeyExtractor, MissingKey};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let by_tenant = HeaderKey::new("x-tenant")?.on_missing_key(MissingKey::ShareOneKey);
-    /// # let _ = by_tenant;
-    /// # Ok(())
-    /// # }
-    /// ```
-    fn on_missing_key(self, missing: MissingKey) -> OnMissingKey<Self>
-    where
-        Self: Sized,
-    {
-        OnMissingKey { extractor: self, missing }
     }
 }
 
@@ -199,33 +166,4 @@ pub enum KeyOrigin {
     Other,
     /// The address of the connection's peer.
     Peer,
-}
-
-/// An extractor with its own [`MissingKey`] setting; made by [`KeyExtractor::on_missing_key`].
-#[derive(Clone, Copy, Debug)]
-pub struct OnMissingKey<K> {
-    extractor: K,
-    missing: MissingKey,
-}
-
-impl<K: KeyExtractor> KeyExtractor for OnMissingKey<K> {
-    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        self.extractor.extract(parts)
-    }
-
-    fn origin(&self) -> KeyOrigin {
-        self.extractor.origin()
-    }
-
-    fn missing_key(&self, _: &Parts) -> Option<MissingKey> {
-        Some(self.missing)
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        self.extractor.validate()
-    }
-
-    fn check_denied(&self, parts: &Parts) -> Result<(), KeyError> {
-        self.extractor.check_denied(parts)
-    }
 }

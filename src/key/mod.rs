@@ -87,7 +87,7 @@ pub(crate) use self::error::KeyFault;
 pub use self::{
     error::KeyError,
     extension::ExtensionKey,
-    extractor::{KeyExtractor, KeyOrigin, OnMissingKey},
+    extractor::{KeyExtractor, KeyOrigin},
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
     missing::MissingKey,

@@ -36,12 +36,14 @@ pub(crate) struct Config<K, R> {
 /// A key extractor, and the check of its first keys.
 pub(super) struct KeyExtraction<K: ?Sized> {
     pub(super) extractor: Arc<K>,
+    /// Whether a request without the key is exempt from its policies, whatever the setting of the layer is.
+    pub(super) is_optional: bool,
     pub(super) setup_check: Arc<KeySetupCheck>,
 }
 
 impl KeyExtraction<dyn KeyExtractor> {
-    pub(super) fn of(key: impl KeyExtractor) -> Self {
-        Self { extractor: Arc::new(key), setup_check: Arc::default() }
+    pub(super) fn of(key: impl KeyExtractor, is_optional: bool) -> Self {
+        Self { extractor: Arc::new(key), is_optional, setup_check: Arc::default() }
     }
 }
 
@@ -50,7 +52,7 @@ impl<K> Config<K, ProblemJson> {
         Self {
             limiter,
             rules,
-            first: KeyExtraction { extractor: Arc::new(key), setup_check: Arc::default() },
+            first: KeyExtraction { extractor: Arc::new(key), is_optional: false, setup_check: Arc::default() },
             others: Vec::new(),
             missing: MissingKey::default(),
             stack: Arc::default(),
@@ -121,7 +123,8 @@ impl<K, R> Clone for Config<K, R> {
 
 impl<K: ?Sized> Clone for KeyExtraction<K> {
     fn clone(&self) -> Self {
-        Self { extractor: Arc::clone(&self.extractor), setup_check: Arc::clone(&self.setup_check) }
+        let Self { extractor, is_optional, setup_check } = self;
+        Self { extractor: Arc::clone(extractor), is_optional: *is_optional, setup_check: Arc::clone(setup_check) }
     }
 }
 

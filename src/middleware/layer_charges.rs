@@ -161,12 +161,34 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Examples
     ///
+    /// Each tenant has a budget, and so has each address of its users:
+    ///
+    /// ```
+    /// use tollgate::{HeaderKey, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let per_address = Policy::per_minute("per-address", 60)?;
+    /// let per_tenant = Policy::per_minute("per-tenant", 6_000)?;
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), per_address, PeerIp::new())
+    ///     .and(per_tenant, HeaderKey::new("x-tenant")?)
+    ///     .validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Self {
+        self.and_extracted(policies, KeyExtraction::of(key, false))
+    }
+
+    /// Adds a further key that some requests do not have: such a request is limited by the other keys alone, whatever
+    /// [`on_missing_key`](Self::on_missing_key) says. Otherwise as [`and`](Self::and).
+    ///
+    /// # Examples
+    ///
     /// Anonymous requests are limited by address alone:
     ///
     /// ```
-    /// use tollgate::{
-    ///     ExtensionKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
-    /// };
+    /// use tollgate::{ExtensionKey, Key, MemoryStore, PeerIp, Policy, RateLimitLayer};
     /// # #[derive(Clone)]
     /// # struct User(u64);
     /// # impl From<&User> for Key {
@@ -176,17 +198,20 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_address = Policy::per_minute("per-address", 600)?;
     /// let per_user = Policy::per_minute("per-user", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_address, PeerIp::new())
-    ///     .and(per_user, ExtensionKey::<User>::new().on_missing_key(MissingKey::Exempt))
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), per_address, PeerIp::new())
+    ///     .and_optional(per_user, ExtensionKey::<User>::new())
     ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn and(self, policies: impl PolicySource, key: impl KeyExtractor) -> Self {
+    pub fn and_optional(self, policies: impl PolicySource, key: impl KeyExtractor) -> Self {
+        self.and_extracted(policies, KeyExtraction::of(key, true))
+    }
+
+    fn and_extracted(self, policies: impl PolicySource, key: KeyExtraction<dyn KeyExtractor>) -> Self {
         let policies = SharedSource::new(policies);
-        self.change(|config| config.others.push(KeyExtraction::of(key)))
-            .change_rules(|rules| rules.others.push(policies.clone()))
+        self.change(|config| config.others.push(key)).change_rules(|rules| rules.others.push(policies.clone()))
     }
 
     /// Sets the settings of one route, in place of the layer's own settings.

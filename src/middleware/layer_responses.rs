@@ -143,9 +143,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
         self.change(|config| config.outage_retry_after = Duration::from_secs(whole_seconds(wait)))
     }
 
-    /// Sets what happens to a request without a key. An extractor that has its own setting
-    /// ([`KeyExtractor::on_missing_key`](crate::KeyExtractor::on_missing_key)) keeps that setting. Defaults to
-    /// [`MissingKey::Reject`], because clients could avoid the limit by omitting the key if exemption were the default.
+    /// Sets what happens to a request without a key, except for the keys of [`and_optional`](Self::and_optional).
+    /// Defaults to [`MissingKey::Reject`], because clients could avoid the limit by omitting the key if exemption were
+    /// the default.
     ///
     /// # Examples
     ///

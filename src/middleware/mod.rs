@@ -40,15 +40,13 @@
 //!
 //! ```
 //! use tollgate::{
-//!     ExtensionKey, HeaderStyle, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
-//!     Route, rejection::PlainText,
+//!     ExtensionKey, HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, Route, rejection::PlainText,
 //! };
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let user = ExtensionKey::<u64>::new().on_missing_key(MissingKey::Exempt);
 //! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-//!     .and(Policy::per_day("per-user", 10_000)?, user)
+//!     .and_optional(Policy::per_day("per-user", 10_000)?, ExtensionKey::<u64>::new())
 //!     .route("/search", Route::new().cost(10))
 //!     .route("POST /login", Route::new().policies(Policy::per_minute("login", 5)?).fail_closed())
 //!     .route("/healthz", Route::exempt())

@@ -155,10 +155,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         charges: &mut Charges<'_>,
     ) -> Result<Option<ExemptCause>, Refusal> {
         let extracted = key.extractor.extract(parts);
-        let missing = match &extracted {
-            Err(error) if error.is_missing() => key.extractor.missing_key(parts).unwrap_or(self.missing),
-            _ => self.missing,
-        };
+        let missing = if key.is_optional { MissingKey::Exempt } else { self.missing };
         if let Some(observer) = self.limiter.listener() {
             key.setup_check.inspect(|| key.extractor.origin(), missing, parts, &extracted, observer);
         }

@@ -29,7 +29,7 @@ async fn status(app: &Router, request: Request) -> u16 {
 async fn law_14_a_denied_client_cannot_hide_behind_a_malformed_header_where_nothing_limits_it() {
     let denied = || ClientIp::forwarded(["10.0.0.0/8"]).unwrap().deny(["198.51.100.0/24"]);
     let none = |_: &axum::http::request::Parts| None::<tollgate::Key>;
-    let boxed: Box<dyn KeyExtractor> = Box::new(denied().on_missing_key(MissingKey::Exempt));
+    let boxed: Box<dyn KeyExtractor> = Box::new(denied());
     let tenant = HeaderKey::new("x-none").unwrap();
     let another = layer(1, GlobalKey).and(Policy::per_minute("other", 9).unwrap(), denied());
     for (name, app) in [

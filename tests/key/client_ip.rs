@@ -68,7 +68,7 @@ async fn denied_prefixes_are_403_with_a_reason_and_no_retry_after() {
 async fn law_14_a_denied_address_is_refused_wherever_nothing_limits_it() {
     let denied = || client().deny(["198.51.100.0/24"]);
     let none = |_: &axum::http::request::Parts| None::<tollgate::Key>;
-    let boxed: Box<dyn KeyExtractor> = Box::new(denied().on_missing_key(MissingKey::Exempt));
+    let boxed: Box<dyn KeyExtractor> = Box::new(denied());
     let limit = layer(1, GlobalKey);
     let as_other = limit.and(Policy::per_minute("other", 9).unwrap(), denied());
     let exempt = |limit: RateLimitLayer<_>| app(limit.route("/", Route::exempt()));

@@ -53,9 +53,8 @@ async fn exempt_does_not_exempt_from_other_subjects() {
 #[tokio::test]
 async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
     let per_user = || Policy::per_minute("per-user", 1).unwrap();
-    let user = || HeaderKey::new("x-user").unwrap().on_missing_key(MissingKey::Exempt);
     let by_address = || layer(3, HeaderKey::new("x-address").unwrap());
-    let app = app(by_address().and(per_user(), user()));
+    let app = app(by_address().and_optional(per_user(), HeaderKey::new("x-user").unwrap()));
     let anonymous = [("x-address", "a")];
     assert_eq!(get_with(&app, "/", &anonymous).await.header("ratelimit").as_deref(), Some(r#""p";r=2;t=60"#));
     let known = [("x-address", "a"), ("x-user", "u")];
@@ -67,32 +66,37 @@ async fn law_14_exempting_anonymous_users_leaves_the_limit_by_address() {
     assert_eq!(get_with(&app, "/", &[("x-user", "v")]).await.status, 400);
 }
 
+/// Whatever the layer says about the other subjects.
 #[tokio::test]
-async fn a_subject_without_a_setting_has_that_of_the_layer() {
-    let strict = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Reject);
+async fn an_optional_subject_is_optional_whatever_the_setting_of_the_layer() {
     let all = || Policy::per_minute("all", 9).unwrap();
-    let limit = layer(9, GlobalKey).on_missing_key(MissingKey::Exempt);
-    let lenient = app(limit.clone().and(all(), HeaderKey::new("x-user").unwrap()));
-    assert_eq!(get(&lenient, "/").await.status, 200);
-    let app = app(limit.and(all(), strict));
-    assert_eq!(get(&app, "/").await.status, 400);
+    let header = |name: &str| HeaderKey::new(name).unwrap();
+    for missing in [MissingKey::Reject, MissingKey::Exempt, MissingKey::ShareOneKey] {
+        let limit = layer(9, GlobalKey).on_missing_key(missing);
+        let optional = app(limit.clone().and_optional(all(), header("x-user")));
+        assert_eq!(get(&optional, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=8;t=60"#), "{missing:?}");
+    }
+    let limit = layer(9, GlobalKey).and(all(), header("x-tenant"));
+    let app = app(limit.and_optional(Policy::per_minute("users", 9).unwrap(), header("x-user")));
+    assert_eq!(get_with(&app, "/", &[("x-tenant", "a")]).await.status, 200);
+    assert_eq!(get_with(&app, "/", &[("x-user", "u")]).await.status, 400, "the tenant is not optional");
 }
 
-/// A boxed extractor, a part of a tuple, and a closure.
+/// A boxed extractor, a tuple and a closure.
 #[tokio::test]
-async fn every_extractor_can_have_its_own_setting_for_a_missing_key() {
+async fn every_extractor_has_the_setting_of_the_layer_for_a_missing_key() {
     let header = |name: &str| HeaderKey::new(name).unwrap();
-    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant").on_missing_key(MissingKey::ShareOneKey));
-    let boxed = app(layer(1, boxed));
+    let boxed: Box<dyn KeyExtractor> = Box::new(header("x-tenant"));
+    let boxed = app(layer(1, boxed).on_missing_key(MissingKey::ShareOneKey));
     assert!(get_passes(&boxed, "/").await);
     assert!(!get_passes(&boxed, "/").await);
 
-    let tuple = app(layer(1, (header("x-a").on_missing_key(MissingKey::Exempt), header("x-b"))));
+    let tuple = app(layer(1, (header("x-a"), header("x-b"))).on_missing_key(MissingKey::Exempt));
     assert_eq!(get_with(&tuple, "/", &[("x-b", "1")]).await.header("ratelimit"), None, "exempt");
-    assert_eq!(get_with(&tuple, "/", &[("x-a", "1")]).await.status, 400, "the other part has the layer's setting");
+    assert_eq!(get_with(&tuple, "/", &[("x-a", "1")]).await.header("ratelimit"), None, "exempt");
 
     let closure = |parts: &Parts| parts.uri.query().map(Key::from).ok_or_else(|| KeyError::missing("a query"));
-    let closure = app(layer(1, closure.on_missing_key(MissingKey::Exempt)));
+    let closure = app(layer(1, closure).on_missing_key(MissingKey::Exempt));
     assert!(get_passes(&closure, "/").await && get_passes(&closure, "/").await && get_passes(&closure, "/?a").await);
     assert!(!get_passes(&closure, "/?a").await);
 }

@@ -75,10 +75,6 @@ async fn a_layer_whose_key_has_a_mistake_lets_no_request_pass() {
         (Box::new(|| boxed(PeerIp::new().with_ipv6_prefix(16))), "an IPv6 prefix of /16 is out of range; "),
         (Box::new(|| boxed(ApiKey::bearer().with_challenge(""))), r#""" is no challenge; "#),
         (Box::new(|| boxed((GlobalKey, PeerIp::new().with_ipv6_prefix(17)))), "/17 is out of range; "),
-        (
-            Box::new(|| boxed(PeerIp::new().with_ipv6_prefix(18).on_missing_key(MissingKey::Exempt))),
-            "/18 is out of range; ",
-        ),
     ];
     for (setting, message) in WRONG {
         wrong.push((Box::new(move || boxed(setting(ClientIp::peer()))), message));

@@ -26,7 +26,7 @@ fn app(observer: impl Observer) -> Router {
         if parts.uri.query() == Some("internal") { Ok(None::<Key>) } else { tenant.extract(parts) }
     };
     let limiter = Limiter::new(MemoryStore::new()).with_observer(observer);
-    let limit = RateLimitLayer::new(limiter, per_minute("p", 9), key.on_missing_key(MissingKey::Exempt));
+    let limit = RateLimitLayer::new(limiter, per_minute("p", 9), key).on_missing_key(MissingKey::Exempt);
     let limit = limit.route("/healthz", Route::exempt());
     Router::new().route("/", get(|| async {})).route("/healthz", get(|| async {})).layer(limit)
 }
@@ -50,8 +50,8 @@ async fn law_13_exempt_requests_are_reported_with_the_cause() {
 
     // Both observers receive the event. A request that another subject limits is not exempt.
     let both = limiter(first.clone()).with_observer(second.clone());
-    let missing = || HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
-    let limit = RateLimitLayer::new(both, per_minute("p", 9), missing());
+    let tenant = HeaderKey::new("x-tenant").unwrap();
+    let limit = RateLimitLayer::new(both, per_minute("p", 9), tenant).on_missing_key(MissingKey::Exempt);
     let alone = Router::new().route("/", get(|| async {})).layer(limit.clone());
     fetch(&alone, "/").await;
     let with_another = limit.and(per_minute("all", 9), GlobalKey);
@@ -63,10 +63,10 @@ async fn law_13_exempt_requests_are_reported_with_the_cause() {
 async fn a_missing_key_is_reported_before_an_exempt_one() {
     let recorder = Recorder::default();
     let limiter = Limiter::new(MemoryStore::new()).with_observer(recorder.clone());
-    let missing = HeaderKey::new("x-tenant").unwrap().on_missing_key(MissingKey::Exempt);
+    let missing = HeaderKey::new("x-tenant").unwrap();
     let none = |_: &Parts| None::<Key>;
     let limit = RateLimitLayer::new(limiter, per_minute("p", 9), none);
-    let limit = limit.and(per_minute("q", 9), missing).and(per_minute("r", 9), none);
+    let limit = limit.and_optional(per_minute("q", 9), missing).and(per_minute("r", 9), none);
     fetch(&Router::new().route("/", get(|| async {})).layer(limit), "/").await;
     assert_eq!(recorder.take().exempt, ["missing_key"]);
 }
