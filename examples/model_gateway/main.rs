@@ -19,9 +19,9 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::Value;
 use tokio::{net::TcpListener, signal, time::sleep};
 use tollgate::{
-    ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy, ProblemJson,
+    ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy,
     RateLimitLayer, RedisStore,
-    middleware::{Bill, Settlement, WrappedBody},
+    middleware::{Bill, Settlement},
     policy::HoldSettings,
 };
 
@@ -53,13 +53,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The layer: its key, the body of its refusals, and bodies of responses that
-/// settle what is held.
-type Limits = RateLimitLayer<ExtensionKey<Account>, ProblemJson, WrappedBody>;
-
 /// The four limits of an account. A request passes all of them, or takes
 /// nothing from any.
-fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
+fn limits(
+    limiter: Limiter,
+) -> Result<RateLimitLayer<ExtensionKey<Account>>, ConfigError> {
     // If a process is killed, what it holds is charged after this time.
     // Requests that live are renewed.
     let holds = HoldSettings::new().with_ttl(Duration::from_secs(300));
@@ -163,7 +161,7 @@ fn of_prompt(cost: fn(&Prompt) -> u32) -> impl Fn(&request::Parts) -> u32 {
 /// Streams the answer of the model, and writes on the bill what it costs.
 async fn complete(
     Extension(prompt): Extension<Prompt>,
-    Extension(bill): Extension<Bill>,
+    bill: Bill,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // Without this line, a client that hangs up before the first token pays
     // what was held.

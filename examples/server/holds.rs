@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::{
-    Extension, Router,
+    Router,
     body::{Body, Bytes, HttpBody},
     http::{StatusCode, Uri, header::CONTENT_TYPE, response},
     response::{IntoResponse, Response},
@@ -69,7 +69,7 @@ impl Generate {
 }
 
 /// Stands in for a model that reports its usage.
-async fn generate(Extension(bill): Extension<Bill>, uri: Uri) -> Response {
+async fn generate(bill: Bill, uri: Uri) -> Response {
     match Generate::parse(&uri) {
         Ok(Generate { actual, duration, .. }) => {
             sleep(duration).await;

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tollgate::{
-    GlobalKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer,
-    middleware::{Settlement, WrappedBody},
-};
+use tollgate::{GlobalKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::WrappedBody};
 use tonic::{
     Code, Request, Response, Status, async_trait,
     codegen::tokio_stream,
@@ -59,7 +56,7 @@ async fn a_stream_holds_its_slot_until_it_ends_or_its_client_goes_away() {
     let slots = Policy::concurrent("streams", 2).unwrap();
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), slots, GlobalKey)
         .with_rejection(GrpcStatus::default())
-        .with_settlement(|_: &http::response::Parts| Settlement::AtEnd);
+        .with_held_body();
     let channel = serve(limit).await;
     let mut first = watch(&channel, "stays").await.unwrap();
     let second = watch(&channel, "stays").await.unwrap();

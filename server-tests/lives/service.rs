@@ -122,28 +122,24 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
     let limit = limit.with_cost_of("units", 10).fail_local().with_settlement(settlement);
     let stream = |protocol: &'static str, kind: &'static str| {
         let ledger = ledger.clone();
-        get(
-            move |Extension(bill): Extension<Bill>, Extension(decision): Extension<Decision>, guard: HoldGuard| async move {
-                let meter = ledger.meter(protocol, bill, &decision);
-                sleep(Duration::from_micros(500)).await;
-                meter.add(3);
-                let work = meter.clone();
-                tokio::spawn(async move {
-                    sleep(Duration::from_millis(2)).await;
-                    work.add(2);
-                    drop(guard); // after the units
-                });
-                Response::builder().header("content-type", kind).body(Body::new(Events::new(4, meter))).unwrap()
-            },
-        )
+        get(move |bill: Bill, Extension(decision): Extension<Decision>, guard: HoldGuard| async move {
+            let meter = ledger.meter(protocol, bill, &decision);
+            sleep(Duration::from_micros(500)).await;
+            meter.add(3);
+            let work = meter.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(2)).await;
+                work.add(2);
+                drop(guard); // after the units
+            });
+            Response::builder().header("content-type", kind).body(Body::new(Events::new(4, meter))).unwrap()
+        })
     };
     let web_sockets = {
         let ledger = ledger.clone();
-        get(
-            move |Extension(bill): Extension<Bill>, Extension(decision): Extension<Decision>, request: Request| async move {
-                serve_web_socket(request, ledger.meter("web-socket", bill, &decision))
-            },
-        )
+        get(move |bill: Bill, Extension(decision): Extension<Decision>, request: Request| async move {
+            serve_web_socket(request, ledger.meter("web-socket", bill, &decision))
+        })
     };
     let grpc = Routes::new(HealthServer::new(Calls(ledger.clone()))).into_axum_router();
     let plain = Router::new()

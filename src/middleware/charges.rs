@@ -51,8 +51,8 @@ impl Holding<'_> {
         if !(self.can_hold)() {
             let name = policy.name();
             let message = format!(
-                "policy {name:?} holds slots until the response body has ended, and the bodies of this service are \
-                 not those of axum; call `.with_settlement(|_| Settlement::AtEnd)` on the layer, which wraps them"
+                "policy {name:?} has holds until the response body has ended, and the bodies of this service are \
+                 not those of axum; call `.with_held_body()` on the layer, which wraps them"
             );
             return Err(ConfigError::new(message).about(name));
         }

@@ -1,4 +1,4 @@
-//! A decision as the argument of an axum handler, and a denial as its response.
+//! A decision and a bill as the arguments of an axum handler, and a denial as its response.
 
 use std::convert::Infallible;
 
@@ -8,6 +8,7 @@ use axum::{
 };
 use http::{Request, StatusCode, request::Parts};
 
+use super::holding::Bill;
 use crate::{
     decision::Decision,
     headers::HeaderWriter,
@@ -48,6 +49,31 @@ impl<S: Sync> FromRequestParts<S> for Decision {
 /// let app: axum::Router = axum::Router::new().route("/", axum::routing::get(quality));
 /// ```
 impl<S: Sync> OptionalFromRequestParts<S> for Decision {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// The response to a request of a handler that takes a [`Bill`] where no layer has inserted one.
+const NO_BILL: (StatusCode, &str) = (
+    StatusCode::INTERNAL_SERVER_ERROR,
+    "no bill: no RateLimitLayer with a settlement or a concurrency limit is around this handler; call \
+     `.with_settlement(..)` on the layer, or take an Option<Bill>",
+);
+
+/// Where no layer has inserted a bill, the response is 500 with a message that says so.
+impl<S: Sync> FromRequestParts<S> for Bill {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or(NO_BILL)
+    }
+}
+
+/// For handlers of requests that may have no bill.
+impl<S: Sync> OptionalFromRequestParts<S> for Bill {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {

@@ -70,9 +70,9 @@ use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, policy::Pol
 /// `RateLimit<S, PeerIp>`.
 ///
 /// The third parameter is about the bodies of responses. By default they are those of the service. Bodies of axum carry
-/// the slots of [concurrency limits](crate::Policy::concurrent) as they are. A layer that
-/// [settles](Self::with_settlement) holds wraps each body: `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`. Around a
-/// service with other bodies than axum's, a concurrency limit needs this too.
+/// what a request holds, units and the slots of [concurrency limits](crate::Policy::concurrent), as they are. Around a
+/// service with other bodies, [`with_held_body`](Self::with_held_body) wraps each of them:
+/// `RateLimitLayer<PeerIp, ProblemJson, WrappedBody>`.
 #[must_use]
 pub struct RateLimitLayer<K, R = ProblemJson, B = ()> {
     pub(super) config: Arc<Config<K, R>>,
@@ -164,7 +164,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     }
 }
 
-impl<S, K, R, B> Layer<S> for RateLimitLayer<K, R, B> {
+impl<S: Clone, K, R, B> Layer<S> for RateLimitLayer<K, R, B> {
     type Service = RateLimit<S, K, R, B>;
 
     fn layer(&self, inner: S) -> Self::Service {

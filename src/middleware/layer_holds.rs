@@ -48,9 +48,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Bodies
     ///
-    /// The body of each response is then a [`HeldBody`](super::HeldBody) around the body of the service, which works
-    /// with axum, hyper and tonic. The RateLimit fields are written before the body is sent, so they show the units
-    /// that are held.
+    /// Bodies of axum carry the holds as they are. Around a service with other bodies, such as those of hyper or tonic,
+    /// call [`with_held_body`](Self::with_held_body) too; without it, a request that holds units gets 500. The
+    /// RateLimit fields are written before the body is sent, so they show the units that are held.
     ///
     /// # What it needs
     ///
@@ -87,10 +87,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     #[doc(alias = "refund")]
     #[doc(alias = "streaming")]
-    pub fn with_settlement(
-        self,
-        settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static,
-    ) -> RateLimitLayer<K, R, WrappedBody> {
+    pub fn with_settlement(self, settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static) -> Self {
         self.settled(Settling::All(Arc::new(settle)))
     }
 
@@ -130,15 +127,33 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_settlement_by(
-        self,
-        settle: impl Fn(&Parts, &Policy) -> Settlement + Send + Sync + 'static,
-    ) -> RateLimitLayer<K, R, WrappedBody> {
+    pub fn with_settlement_by(self, settle: impl Fn(&Parts, &Policy) -> Settlement + Send + Sync + 'static) -> Self {
         self.settled(Settling::Each(Arc::new(settle)))
     }
 
-    fn settled(self, settling: Settling) -> RateLimitLayer<K, R, WrappedBody> {
-        let layer = self.change(|config| config.settling = Some(settling)).change_rules(|rules| rules.settles = true);
-        RateLimitLayer { config: layer.config, body: PhantomData }
+    fn settled(self, settling: Settling) -> Self {
+        self.change(|config| config.settling = Some(settling)).change_rules(|rules| rules.settles = true)
+    }
+
+    /// Wraps the body of each response in a [`HeldBody`](super::HeldBody), which carries slots and units that are held:
+    /// for services of hyper and tonic. Bodies of axum carry them as they are.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     ConfigError, GrpcStatus, Limiter, PeerIp, Policy, RateLimitLayer, middleware::WrappedBody,
+    /// };
+    ///
+    /// fn of_streams(limiter: Limiter) -> Result<RateLimitLayer<PeerIp, GrpcStatus, WrappedBody>, ConfigError> {
+    ///     let streams = Policy::concurrent("streams", 10)?;
+    ///     RateLimitLayer::new(limiter, streams, PeerIp::new())
+    ///         .with_rejection(GrpcStatus::default())
+    ///         .with_held_body()
+    ///         .validated()
+    /// }
+    /// ```
+    pub fn with_held_body(self) -> RateLimitLayer<K, R, WrappedBody> {
+        RateLimitLayer { config: self.config, body: PhantomData }
     }
 }

@@ -68,7 +68,7 @@ impl<K, R> Clone for Wrapper<K, R> {
     }
 }
 
-impl<S, K, R> Layer<S> for Wrapper<K, R> {
+impl<S: Clone, K, R> Layer<S> for Wrapper<K, R> {
     type Service = RateLimit<S, K, R>;
 
     fn layer(&self, inner: S) -> Self::Service {

@@ -10,7 +10,8 @@ use std::{
 
 use crate::limiter::{Charged, NameReport, RequestHolds};
 
-/// The cost of a request, set by its handler while it runs; in the extensions of the request.
+/// The cost of a request, set by its handler while it runs: an argument of handlers of axum, and in the extensions of
+/// the request.
 ///
 /// The layer reads the bill when it [settles](crate::RateLimitLayer::with_settlement) the holds of the request: at the
 /// end of the response body, or earlier if the request fails. Later changes have no effect. All clones are one bill,
@@ -34,14 +35,14 @@ use crate::limiter::{Charged, NameReport, RequestHolds};
 /// # Examples
 ///
 /// ```
-/// use axum::{Extension, Router, routing::post};
+/// use axum::{Router, routing::post};
 /// use tollgate::{
 ///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
 ///     middleware::{Bill, Settlement},
 ///     policy::HoldSettings,
 /// };
 ///
-/// async fn generate(Extension(bill): Extension<Bill>) -> &'static str {
+/// async fn generate(bill: Bill) -> &'static str {
 ///     let (answer, tokens) = ("an answer of a model", 31);
 ///     bill.set_cost(tokens);
 ///     answer

@@ -27,7 +27,7 @@ pub trait CarryHolds<B>: sealed::Sealed {
 }
 
 /// Responses have a [`HeldBody`] around the body of the service, after
-/// [`with_settlement`](crate::RateLimitLayer::with_settlement).
+/// [`with_held_body`](crate::RateLimitLayer::with_held_body).
 #[derive(Clone, Copy, Debug)]
 pub struct WrappedBody(());
 

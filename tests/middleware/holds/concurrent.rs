@@ -15,7 +15,7 @@ use tollgate::{
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use super::{Frames, Ledger, at_end, left, one_client, request, settle_in_background, tokens, uploads};
+use super::{Frames, Ledger, left, one_client, request, settle_in_background, tokens, uploads};
 
 /// An upload that streams until its client goes away, without a word of `settle`.
 fn app(limiter: Limiter, policy: Policy) -> Router {
@@ -239,7 +239,7 @@ async fn the_slot_of_a_job_is_renewed() {
 
 /// Nothing refuses it at the set-up, because a layer does not know the bodies of its service.
 #[tokio::test]
-async fn other_bodies_than_those_of_axum_need_settle_and_the_response_says_so() {
+async fn other_bodies_than_those_of_axum_need_held_bodies_and_the_response_says_so() {
     let handler = service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(http_body_util::Full::<bytes::Bytes>::from("a")))
     });
@@ -248,8 +248,8 @@ async fn other_bodies_than_those_of_axum_need_settle_and_the_response_says_so() 
     let refused = service.oneshot(request()).await.unwrap();
     assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let body = refused.into_body().collect().await.unwrap().to_bytes();
-    assert!(String::from_utf8_lossy(&body).contains(".with_settlement(|_| Settlement::AtEnd)"), "{body:?}");
+    assert!(String::from_utf8_lossy(&body).contains(".with_held_body()"), "{body:?}");
 
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(handler);
+    let service = ServiceBuilder::new().layer(limit.with_held_body()).service(handler);
     assert_eq!(service.oneshot(request()).await.unwrap().status(), 200);
 }

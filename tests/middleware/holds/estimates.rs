@@ -28,7 +28,7 @@ fn asks(path: &str, tokens: &str) -> Request<Body> {
 async fn law_14_an_estimate_of_zero_that_a_closure_returns_is_not_free() {
     let ledger = Ledger::default();
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost_fn(max_tokens);
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service_fn(model);
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
@@ -46,7 +46,8 @@ async fn law_14_an_estimate_of_zero_under_one_of_several_policies_is_not_free() 
     let limit = RateLimitLayer::new(ledger.limiter(), [tokens(), per_day.clone(), uploads()], one_client())
         .with_cost_of_fn("tokens", max_tokens)
         .with_cost_of_fn("uploads", max_tokens)
-        .with_settlement(at_end);
+        .with_settlement(at_end)
+        .with_held_body();
     let service = ServiceBuilder::new().layer(limit).service_fn(model);
     let response = service.clone().oneshot(asks("/", "0")).await.unwrap();
     let left_of = async |policy: &Policy| left(&ledger.limiter(), policy).await;
@@ -62,7 +63,7 @@ async fn a_fixed_cost_of_zero_is_free() {
     let limit = RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
         .with_cost_fn(max_tokens)
         .route("/list", Route::new().cost(0));
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(model);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service_fn(model);
     drop(service.oneshot(asks("/list", "7")).await.unwrap());
     assert_eq!(ledger.settlements(), []);
     assert_eq!(left(&ledger.limiter(), &tokens()).await, 1_000);

@@ -58,7 +58,7 @@ async fn an_error_and_a_panic_settle_by_the_bill_or_else_by_the_policy() {
         {
             let ledger = Ledger::default();
             let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100);
-            let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(fails);
+            let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service_fn(fails);
             let call = AssertUnwindSafe(service.oneshot(request_to(path, cost)));
             let result = tokio::spawn(async move { call.0.await.map(|_| ()) }).await;
             assert!(!matches!(result, Ok(Ok(()))));
@@ -74,7 +74,7 @@ async fn a_response_future_that_is_dropped_settles() {
         let ledger = Ledger::default();
         let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100);
         let hangs = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Frames>, Infallible>>());
-        let mut service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(hangs);
+        let mut service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service(hangs);
         let mut response = task::spawn(service.ready().await.unwrap().call(request()));
         assert_pending!(response.poll());
         assert_eq!(ledger.settlements(), []);
@@ -133,7 +133,7 @@ async fn law_13_requests_that_run_without_a_slot_are_reported_once() {
     let ok = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) });
     let layer = |policies: Vec<Policy>| RateLimitLayer::new(limiter.clone(), policies, one_client());
     let statuses = async |limit: RateLimitLayer<_>| {
-        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(ok);
+        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service(ok);
         let mut statuses = Vec::new();
         for _ in 0..5 {
             statuses.push(service.clone().oneshot(request()).await.unwrap().status().as_u16());
@@ -209,7 +209,7 @@ impl Store for PanicsOnce {
 async fn a_store_that_panics_beside_a_handler_does_not_end_the_process_and_the_slot_is_given_back() {
     let limiter = Limiter::new(PanicsOnce::default());
     let limit = RateLimitLayer::new(limiter.clone(), uploads(), one_client());
-    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service_fn(fails);
+    let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service_fn(fails);
     let request = AssertUnwindSafe(service.oneshot(request_to("/panics", None)));
     assert!(tokio::spawn(async move { request.0.await.map(|_| ()) }).await.is_err());
     settle_in_background().await;

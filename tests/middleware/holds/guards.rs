@@ -150,7 +150,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
                 Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
             }
         });
-        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(handler);
+        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service(handler);
         let _ = timeout(Duration::from_millis(5), service.oneshot(request())).await;
         assert_eq!(ledger.settlements(), []);
         drop(guards.recv().unwrap());

@@ -177,7 +177,7 @@ async fn the_bill_as_it_stands_is_charged_at_the_longest_age() {
             })
         };
         let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_cost(100);
-        let response = tokio::spawn(limit.with_settlement(at_end).layer(service).oneshot(request()));
+        let response = tokio::spawn(limit.with_settlement(at_end).with_held_body().layer(service).oneshot(request()));
         sleep(LONGEST - SECOND).await;
         assert_eq!(left(&limiter, &policy).await, 900);
         sleep(2 * SECOND).await;

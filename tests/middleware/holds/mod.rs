@@ -145,7 +145,7 @@ fn layer(
     limiter: Limiter,
     settle: impl Fn(&Parts) -> Settlement + Send + Sync + 'static,
 ) -> RateLimitLayer<OneClient, ProblemJson, WrappedBody> {
-    RateLimitLayer::new(limiter, tokens(), one_client()).with_cost(100).with_settlement(settle)
+    RateLimitLayer::new(limiter, tokens(), one_client()).with_cost(100).with_settlement(settle).with_held_body()
 }
 
 fn at_end(_: &Parts) -> Settlement {

@@ -69,7 +69,8 @@ async fn the_units_of_a_request_that_goes_away_come_back_although_its_hold_arriv
     for (policy, cost, remaining) in [(uploads(), 1, 3), (tokens(), 100, 900)] {
         let store = TwoWays::default();
         let limit = RateLimitLayer::new(Limiter::new(store.clone()), policy.clone(), one_client()).with_cost(cost);
-        let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(service_fn(answers));
+        let service =
+            ServiceBuilder::new().layer(limit.with_settlement(at_end).with_held_body()).service(service_fn(answers));
         assert!(timeout(10 * MS, service.oneshot(request())).await.is_err(), "the store is asked");
         let direct = Limiter::new(store.0);
         sleep(95 * MS).await;
@@ -89,7 +90,9 @@ async fn the_units_of_a_request_without_a_verdict_come_back() {
             let store = TwoWays::default();
             let limit = RateLimitLayer::new(Limiter::new(store.clone()), policy.clone(), one_client());
             let limit = if fails_open { limit.fail_open() } else { limit.fail_closed() };
-            let service = ServiceBuilder::new().layer(limit.with_settlement(at_end)).service(service_fn(answers));
+            let service = ServiceBuilder::new()
+                .layer(limit.with_settlement(at_end).with_held_body())
+                .service(service_fn(answers));
             let response = service.oneshot(request()).await.unwrap();
             assert_eq!(response.status(), if fails_open { 200 } else { 503 });
             sleep(2 * Duration::from_secs(1)).await;
@@ -105,7 +108,7 @@ async fn a_request_that_the_local_share_denies_leaves_nothing_held_or_charged() 
         let store = TwoWays::default();
         let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 3);
         let limit = RateLimitLayer::new(limiter, policy.clone(), one_client()).with_cost(cost);
-        let limit = limit.fail_local().with_settlement(at_end);
+        let limit = limit.fail_local().with_settlement(at_end).with_held_body();
         let streams = |_| async { Ok::<_, Infallible>(Response::new(Frames::of([]).then_stays_open())) };
         let service = ServiceBuilder::new().layer(limit).service(service_fn(streams));
         let mut responses = Vec::new();

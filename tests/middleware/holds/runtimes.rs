@@ -88,7 +88,9 @@ impl Store for Remote {
 #[test]
 fn law_15_a_slot_whose_runtime_has_ended_is_free_with_the_next_request() {
     let slot = Policy::concurrent("uploads", 1).unwrap();
-    let limit = RateLimitLayer::new(Limiter::new(Remote::default()), slot, one_client()).with_settlement(at_end);
+    let limit = RateLimitLayer::new(Limiter::new(Remote::default()), slot, one_client())
+        .with_settlement(at_end)
+        .with_held_body();
     let answers = |_| async { Ok::<_, Infallible>(Response::new(Frames::of(["done"]))) };
     let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
     let mut statuses = Vec::new();
@@ -143,7 +145,8 @@ fn law_15_what_ends_outside_of_any_runtime_gives_its_slot_back_once_with_the_nex
             let response = Response::builder().status(status).body(Frames::of(["a"]));
             async move { Ok::<_, Infallible>(response.unwrap()) }
         };
-        let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end);
+        let limit =
+            RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end).with_held_body();
         let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
         let first = current_thread();
         let mut response = Some(first.block_on(service.oneshot(request())).unwrap());
@@ -190,7 +193,8 @@ fn grows_no_older(has_ended: bool) {
     let (memory, policy) = (MemoryStore::new(), Policy::concurrent("one", 1).unwrap().with_holds(holds));
     let limiter = Limiter::new(Remote { memory: memory.clone(), ..Remote::default() }).with_observer(ends.clone());
     let answers = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]).then_stays_open())) };
-    let limit = RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end);
+    let limit =
+        RateLimitLayer::new(limiter.clone(), policy.clone(), one_client()).with_settlement(at_end).with_held_body();
     let service = ServiceBuilder::new().layer(limit).service(service_fn(answers));
     let first = current_thread();
     let response = first.block_on(service.oneshot(request())).unwrap();

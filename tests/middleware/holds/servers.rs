@@ -90,7 +90,8 @@ async fn hyper_sends_the_bodies_and_settles_them() {
     let limit = RateLimitLayer::new(ledger.limiter(), [uploads(), tokens()], one_client())
         .with_cost_of("tokens", 100)
         .with_rejection(EmptyBody::default())
-        .with_settlement(at_end);
+        .with_settlement(at_end)
+        .with_held_body();
     let service = ServiceBuilder::new().layer(limit).service(handler);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 
-use axum::body::Body;
+use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, StatusCode, response::Parts};
+use http_body_util::BodyExt;
 use tollgate::{
     Policy, RateLimitLayer, Route,
     middleware::{Bill, Settlement},
@@ -29,6 +30,32 @@ async fn a_response_that_decides_is_settled_before_its_body_is_read() {
         assert_eq!(ledger.settlements().len(), 1);
         assert_eq!(left(&ledger.limiter(), &tokens()).await, 1_000 - charged);
     }
+}
+
+#[tokio::test]
+async fn a_handler_takes_the_bill_as_an_argument() {
+    let ledger = Ledger::default();
+    let charge = |bill: Bill| async move {
+        bill.set_cost(7);
+        "done"
+    };
+    let if_any = |bill: Option<Bill>| async move { bill.map_or("free", |_| "billed") };
+    let routes = Router::new().route("/charge", get(charge)).route("/if-any", get(if_any));
+    let settled = RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(100).with_settlement(at_end);
+    let (billed, free) = (routes.clone().layer(settled), routes);
+    let text = async |app: &Router, path: &str| {
+        let response = app.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    assert_eq!(text(&billed, "/charge").await, (200, "done".to_owned()));
+    assert_eq!(ledger.settlements(), [(7, Settled)]);
+    assert_eq!(text(&billed, "/if-any").await, (200, "billed".to_owned()));
+    assert_eq!(text(&free, "/if-any").await, (200, "free".to_owned()));
+    let (status, message) = text(&free, "/charge").await;
+    assert_eq!(status, 500);
+    assert!(message.contains("call `.with_settlement(..)` on the layer, or take an Option<Bill>"), "{message}");
 }
 
 #[tokio::test]
@@ -84,7 +111,8 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
     let requests = Policy::per_minute("requests", 2).unwrap();
     let limit = RateLimitLayer::new(ledger.limiter(), [requests.clone(), tokens()], one_client())
         .with_cost_of("tokens", 600)
-        .with_settlement(|_: &Parts| Settlement::Nothing);
+        .with_settlement(|_: &Parts| Settlement::Nothing)
+        .with_held_body();
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
     assert_eq!(ledger.settlements(), [(0, Settled)], "one hold");
@@ -95,7 +123,9 @@ async fn policies_without_holds_are_charged_in_the_same_check_and_stay_charged()
 async fn a_denied_check_holds_and_settles_nothing() {
     let ledger = Ledger::default();
     let requests = Policy::per_minute("requests", 1).unwrap();
-    let limit = RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client()).with_settlement(at_end);
+    let limit = RateLimitLayer::new(ledger.limiter(), [requests, tokens()], one_client())
+        .with_settlement(at_end)
+        .with_held_body();
     let service = ServiceBuilder::new().layer(limit).service_fn(ok);
     drop(service.clone().oneshot(request()).await.unwrap());
     assert_eq!(ledger.settlements().len(), 1);

@@ -47,7 +47,7 @@ async fn left_after(change: impl Fn(&Bill) + Clone + Send + 'static) -> [u32; 3]
         change(request.extensions().get().expect("a bill"));
         async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement(at_end)).service(handler);
+    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement(at_end).with_held_body()).service(handler);
     let response = service.oneshot(request()).await.unwrap();
     assert_eq!(all_left(&ledger).await, [900, 300, 2]);
     drop(response.into_body().collect().await.unwrap());
@@ -105,7 +105,8 @@ async fn the_settlement_has_an_answer_for_each_policy() {
         let status = if request.method() == Method::GET { StatusCode::OK } else { StatusCode::BAD_GATEWAY };
         Ok::<_, Infallible>(Response::builder().status(status).body(Frames::of(["a"])).unwrap())
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle)).service(handler);
+    let service =
+        ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle).with_held_body()).service(handler);
     let response = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(all_left(&ledger).await, [988, 300, 2]);
     drop(response);
@@ -131,7 +132,8 @@ async fn law_15_a_settlement_that_panics_for_one_policy_leaves_nothing_behind() 
         request.extensions().get::<Bill>().expect("a bill").set_cost_of("output-tokens", 30);
         Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
     });
-    let service = ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle)).service(handler);
+    let service =
+        ServiceBuilder::new().layer(layer(&ledger).with_settlement_by(settle).with_held_body()).service(handler);
     let call = service.oneshot(request());
     assert!(tokio::spawn(async move { call.await.map(|_| ()) }).await.is_err());
     assert_eq!(ledger.settlements().len(), 3);
@@ -151,8 +153,8 @@ async fn names_reported(names: &'static [&'static str]) -> Vec<Warning> {
         async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) }
     });
     let service = ServiceBuilder::new()
-        .layer(of_tokens.with_settlement(at_end))
-        .layer(inner.with_settlement(at_end))
+        .layer(of_tokens.with_settlement(at_end).with_held_body())
+        .layer(inner.with_settlement(at_end).with_held_body())
         .service(handler);
     for _ in 0..2 {
         drop(service.clone().oneshot(request()).await.unwrap());

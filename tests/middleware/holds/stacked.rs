@@ -46,11 +46,16 @@ async fn a_refusal_of_an_inner_layer_is_a_response_of_the_outer_one() {
     let spent = Policy::per_minute("spent", 1).unwrap();
     let _ = ledger.limiter().check(super::CLIENT, &spent, 1).await.unwrap();
     let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::new(ledger.limiter(), tokens(), one_client()).with_cost(100).with_settlement(
-            |response: &Parts| if response.status == 429 { Settlement::Nothing } else { Settlement::AtEnd },
-        ))
+        .layer(
+            RateLimitLayer::new(ledger.limiter(), tokens(), one_client())
+                .with_cost(100)
+                .with_settlement(
+                    |response: &Parts| if response.status == 429 { Settlement::Nothing } else { Settlement::AtEnd },
+                )
+                .with_held_body(),
+        )
         .layer(RateLimitLayer::new(ledger.limiter(), spent, one_client()))
-        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end))
+        .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end).with_held_body())
         .service(service_fn(|_: http::Request<Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::<bytes::Bytes>::from("never")))
         }));

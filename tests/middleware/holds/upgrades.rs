@@ -35,7 +35,9 @@ async fn holds_of_an_upgrade_last_until_the_last_clone_of_the_bill_is_dropped() 
         let ledger = Ledger::default();
         let (handler, bills) = upgrade(status);
         let service = ServiceBuilder::new()
-            .layer(RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end))
+            .layer(
+                RateLimitLayer::new(ledger.limiter(), uploads(), one_client()).with_settlement(at_end).with_held_body(),
+            )
             .layer(layer(ledger.limiter(), at_end))
             .service(handler);
         drop(service.oneshot(request).await.unwrap());
