@@ -165,6 +165,7 @@
 //! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.
 //! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
 //! * `plans`: `plans::Plans`, policies that an asynchronous look-up finds, behind a cache.
+//! * `reqwest`: [`ThrottleLayer`] around a client of reqwest.
 //! * `tracing` (default): the reports of a limiter become `tracing` events where a subscriber listens, and
 //!   [`observe::Tracing`] adds denials, recoveries and breaker changes.
 //! * `serde`: [`config`], limits from a file in any format of serde; [`live`], limits that are replaced while the

@@ -53,7 +53,6 @@ async fn reqwest_client_is_never_refused(style: HeaderStyle) {
     let (url, statuses) = three_per_second(style).await;
     let mut client = throttle()
         .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap()))
-        .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
         .layer(reqwest::Client::new());
     let started = Instant::now();
     for _ in 0..7 {
@@ -94,9 +93,7 @@ async fn a_throttled_client_of_hyper_util_is_never_refused() {
 async fn a_throttled_reqwest_client_obeys_retry_after_of_a_429_and_of_a_503() {
     let wait = Duration::from_secs(1);
     for (server, status) in [(Server::spent(wait).await, 429), (Server::down(wait).await, 503)] {
-        let mut client = throttle()
-            .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-            .layer(reqwest::Client::new());
+        let mut client = throttle().layer(reqwest::Client::new());
         for status in [status, 200] {
             let request = client.get_ref().get(server.url()).build().unwrap();
             assert_eq!(client.ready().await.unwrap().call(request).await.unwrap().status(), status);
@@ -108,9 +105,7 @@ async fn a_throttled_reqwest_client_obeys_retry_after_of_a_429_and_of_a_503() {
 #[tokio::test]
 async fn a_call_that_cannot_wait_for_retry_after_is_not_made() {
     let server = Server::spent(Duration::from_secs(60)).await;
-    let client = throttle()
-        .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-        .layer(reqwest::Client::new());
+    let client = throttle().layer(reqwest::Client::new());
     let get = || client.clone().oneshot(client.get_ref().get(server.url()).build().unwrap());
     assert_eq!(get().await.unwrap().status(), 429);
     let error = get().await.unwrap_err();
@@ -127,7 +122,6 @@ async fn a_pause_is_shared_through_redis() {
     let process = || {
         let limiter = Limiter::new(connect(&redis.url()));
         ThrottleLayer::new(limiter, Policy::per_second("own", 1_000).unwrap(), "server")
-            .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
             .with_shared_pauses()
             .layer(reqwest::Client::new())
     };
@@ -143,9 +137,7 @@ async fn a_pause_is_shared_through_redis() {
 
 #[tokio::test]
 async fn an_error_of_reqwest_passes_through() {
-    let client = throttle()
-        .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-        .layer(reqwest::Client::new());
+    let client = throttle().layer(reqwest::Client::new());
     let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let request = client.get_ref().get(format!("http://{address}/")).build().unwrap();
     let error = client.oneshot(request).await.unwrap_err();

@@ -46,7 +46,7 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// # Naming the type
 ///
 /// A layer with one key and a fixed cost is a `ThrottleLayer`. The parameters are the key, the cost, and where a
-/// response has its head: `()` for an [`http::Response`]. The type of a closure has no name; use a function:
+/// response has its head: `()` for an [`http::Response`] and for a response of reqwest. The type of a closure has no name; use a function:
 ///
 /// ```
 /// use http::Request;
@@ -107,7 +107,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
         Ok(self)
     }
 
-    /// Sets where a response has its status and its fields, if it is not an [`http::Response`].
+    /// Sets where a response has its status and its fields, if it is neither an [`http::Response`] nor, with feature
+    /// `reqwest`, a response of reqwest.
     ///
     /// # Examples
     ///
@@ -115,8 +116,13 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// struct Reply {
+    ///     status: http::StatusCode,
+    ///     headers: http::HeaderMap,
+    /// }
+    ///
     /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
-    ///     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()));
+    ///     .with_response_head(|reply: &Reply| (reply.status, &reply.headers));
     /// # let _ = throttle;
     /// # Ok(())
     /// # }

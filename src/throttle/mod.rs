@@ -99,9 +99,9 @@
 //!
 //! # Customised
 //!
-//! Around reqwest, whose client is a service of its own requests and responses. Each host has a budget, writes cost
-//! more than reads, calls may wait for half a minute, and processes that have the same `RedisStore` share budgets and
-//! pauses. `examples/reqwest_client` is a whole program.
+//! Around reqwest (feature `reqwest`), whose client is a service of its own requests and responses. Each host has a
+//! budget, writes cost more than reads, calls may wait for half a minute, and processes that have the same `RedisStore`
+//! share budgets and pauses. `examples/reqwest_client` is a whole program.
 //!
 //! ```
 //! use std::time::Duration;
@@ -116,7 +116,6 @@
 //! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
 //!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
 //!     .with_cost_fn(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })
-//!     .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
 //!     .with_max_wait(Duration::from_secs(30))
 //!     .with_shared_pauses()
 //!     .validated()?;

@@ -9,8 +9,9 @@ use super::body::{HeldCall, ThrottledBody};
 /// [`HttpBody`]. Not exported: only this crate implements it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not find the status and the fields of a response of type `{Res}`",
-    note = "for responses other than `http::Response`, such as those of reqwest, call \
-            `.with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))`"
+    note = "around reqwest, enable the feature `reqwest` of tollgate",
+    note = "for responses of other clients, call \
+            `.with_response_head(|response: &MyResponse| (response.status(), response.headers()))`"
 )]
 pub trait ResponseHead<Res> {
     /// The response of the throttled client: that of the inner client, except for [`HttpBody`].
@@ -32,6 +33,20 @@ impl<B> ResponseHead<Response<B>> for () {
     }
 
     fn finish(&self, response: Response<B>, _: Option<HeldCall>) -> Response<B> {
+        response
+    }
+}
+
+/// The head of a response of reqwest.
+#[cfg(feature = "reqwest")]
+impl ResponseHead<reqwest::Response> for () {
+    type Response = reqwest::Response;
+
+    fn head<'a>(&self, response: &'a reqwest::Response) -> (StatusCode, &'a HeaderMap) {
+        (response.status(), response.headers())
+    }
+
+    fn finish(&self, response: reqwest::Response, _: Option<HeldCall>) -> reqwest::Response {
         response
     }
 }

@@ -53,10 +53,8 @@ async fn run() -> Result<(), Failure> {
 
     // What is known of the quota. The layer also obeys the fields of the upstream, if it sends any.
     let quota = Policy::new("upstream", QUOTA, WINDOW + LONGEST_DELAY)?;
-    let throttle = ThrottleLayer::new(limiter, quota, "upstream")
-        .with_response_head(|response: &reqwest::Response| (response.status(), response.headers()))
-        .with_max_wait(Duration::from_secs(5))
-        .with_shared_pauses();
+    let throttle =
+        ThrottleLayer::new(limiter, quota, "upstream").with_max_wait(Duration::from_secs(5)).with_shared_pauses();
     // A redirect that the client follows by itself would be a call that the throttle does not see.
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
     let client = ServiceBuilder::new().layer(throttle).service(client);
