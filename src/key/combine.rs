@@ -60,6 +60,24 @@ where
     }
 }
 
+/// Creates a key extractor that calls `f`: a closure whose argument needs no type.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Key, key::{self, KeyError}};
+///
+/// let tenant = key::from_fn(|parts| {
+///     let host = parts.uri.host().ok_or_else(|| KeyError::missing("a host"))?;
+///     Ok(Key::from(host))
+/// });
+/// # fn assert_extractor(_: impl tollgate::KeyExtractor) {}
+/// # assert_extractor(tenant);
+/// ```
+pub fn from_fn<T: IntoExtraction>(f: impl Fn(&Parts) -> T + Send + Sync + 'static) -> impl KeyExtractor {
+    f
+}
+
 impl KeyExtractor for Box<dyn KeyExtractor> {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         (**self).extract(parts)

@@ -85,6 +85,7 @@ mod subject;
 
 pub(crate) use self::error::KeyFault;
 pub use self::{
+    combine::from_fn,
     error::KeyError,
     extension::ExtensionKey,
     extractor::{KeyExtractor, KeyOrigin},

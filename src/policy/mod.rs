@@ -81,6 +81,6 @@ pub use self::{
     algorithm::Algorithm,
     holds::{HoldSettings, Unsettled},
     limit::Policy,
-    source::{IntoPolicies, Policies, PolicySource},
+    source::{IntoPolicies, Policies, PolicySource, from_fn},
 };
 pub(crate) use self::{micros::micros_up, source::SharedSource};

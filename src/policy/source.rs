@@ -238,3 +238,26 @@ where
         self(parts, key).into_policies()
     }
 }
+
+/// Creates a source of policies that calls `f` for each request: a closure whose arguments need no types.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::HashMap;
+/// use tollgate::{ApiKey, Key, MemoryStore, Policy, RateLimitLayer, policy};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let api_key = ApiKey::header("x-api-key")?;
+/// let free = Policy::per_minute("plan", 10)?;
+/// let plans = HashMap::from([(api_key.key_of("ann-1"), Policy::per_minute("plan", 1_000)?)]);
+///
+/// let plan = policy::from_fn(move |_, key| plans.get(key).unwrap_or(&free).clone());
+/// let limit = RateLimitLayer::new(MemoryStore::new(), plan, api_key).validated()?;
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
+pub fn from_fn<T: IntoPolicies>(f: impl Fn(&Parts, &Key) -> T + Send + Sync + 'static) -> impl PolicySource {
+    f
+}

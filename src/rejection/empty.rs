@@ -41,6 +41,7 @@ use super::{denial::Denial, respond::Rejection};
 #[non_exhaustive]
 pub struct EmptyBody;
 
+#[diagnostic::do_not_recommend]
 impl<B: Default> Rejection<B> for EmptyBody {
     fn reject(&self, _: &Parts, denial: &Denial) -> Response<B> {
         let mut response = Response::new(B::default());

@@ -67,5 +67,5 @@ pub use self::{
     empty::EmptyBody,
     plain::PlainText,
     problem::ProblemJson,
-    respond::Rejection,
+    respond::{Rejection, from_fn},
 };

@@ -31,6 +31,7 @@ use crate::headers::whole_seconds;
 #[non_exhaustive]
 pub struct PlainText;
 
+#[diagnostic::do_not_recommend]
 impl<B: From<Bytes>> Rejection<B> for PlainText {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
         let status = denial.status();

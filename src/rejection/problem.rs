@@ -156,6 +156,7 @@ impl ProblemJson {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<B: From<Bytes>> Rejection<B> for ProblemJson {
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
         let (status, document) = match denial.decision() {

@@ -39,11 +39,19 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not build a response with a body of type `{B}`",
+    label = "the rejection of this layer cannot make the body of this service",
+    note = "`ProblemJson`, the default, and `PlainText` need `{B}: From<Bytes>`",
+    note = "otherwise call `.with_rejection(EmptyBody::default())`, which needs `{B}: Default`, or give it a function \
+            `fn(&Parts, &Denial) -> Response<{B}>`"
+)]
 pub trait Rejection<B>: Send + Sync + 'static {
     /// Builds the response to the request with the head `parts`.
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<B, F> Rejection<B> for F
 where
     F: Fn(&Parts, &Denial) -> Response<B> + Send + Sync + 'static,
@@ -51,6 +59,31 @@ where
     fn reject(&self, parts: &Parts, denial: &Denial) -> Response<B> {
         self(parts, denial)
     }
+}
+
+/// Creates a rejection that calls `f`: a closure whose arguments need no types.
+///
+/// # Examples
+///
+/// ```
+/// use axum::body::Body;
+/// use http::Response;
+/// use tollgate::{GlobalKey, MemoryStore, Policy, RateLimitLayer, rejection};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let slow_down = rejection::from_fn(|_, denial| {
+///     let mut response = Response::new(Body::from("slow down"));
+///     *response.status_mut() = denial.status();
+///     response
+/// });
+/// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_second("all", 100)?, GlobalKey)
+///     .with_rejection(slow_down);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
+pub fn from_fn<B>(f: impl Fn(&Parts, &Denial) -> Response<B> + Send + Sync + 'static) -> impl Rejection<B> {
+    f
 }
 
 impl Denial {
@@ -75,7 +108,7 @@ impl Denial {
     ///     let (parts, ()) = request.into_parts();
     ///     let checked = limiter.check("exports", daily, 1).await.map_err(Into::into);
     ///     match checked.and_then(|decision| decision.into_result()) {
-    ///         Ok(_) => Response::new(Bytes::from("a,b,c")),
+    ///         Ok(()) => Response::new(Bytes::from("a,b,c")),
     ///         Err(denial) => {
     ///             denial.respond(&PlainText::default(), &HeaderWriter::new(HeaderStyle::XRateLimitDelta), &parts)
     ///         }

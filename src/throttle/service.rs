@@ -51,7 +51,7 @@ impl<S, K, C, H> Throttle<S, K, C, H> {
     }
 }
 
-impl<S, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
+impl<S: Clone, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
     type Service = Throttle<S, K, C, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
