@@ -9,7 +9,9 @@ use crate::{
 };
 
 impl Decision {
-    /// Returns the decision if it allows the request, otherwise the [`Denial`] for a handler to return.
+    /// Returns `Ok` if the decision allows the request, otherwise the [`Denial`] for a handler to return.
+    ///
+    /// A handler that needs the decision too, such as for what is [available](Self::available), clones it first.
     ///
     /// With feature `axum`, a [`Denial`] is a response. An [`Error`] converts into a denial as under
     /// [`FailurePolicy::Closed`]. A handler that calls a limiter therefore needs only two `?`.
@@ -39,8 +41,8 @@ impl Decision {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn into_result(self) -> Result<Self, Denial> {
-        if self.is_allowed() { Ok(self) } else { Err(Denial::of(self)) }
+    pub fn into_result(self) -> Result<(), Denial> {
+        if self.is_allowed() { Ok(()) } else { Err(Denial::of(self)) }
     }
 }
 

@@ -19,7 +19,8 @@ use crate::support::{
 /// A handler that charges `cost` units of the policy "p".
 fn app_with_handler_check(limiter: Limiter, policy: Policy, cost: u32) -> Router {
     let handler = move || async move {
-        let decision = limiter.check("key", &policy, cost).await?.into_result()?;
+        let decision = limiter.check("key", &policy, cost).await?;
+        decision.clone().into_result()?;
         Ok::<_, Denial>(format!("{:?}", decision.available()))
     };
     Router::new().route("/", route(handler))
@@ -55,12 +56,12 @@ async fn a_handlers_denial_is_the_same_response_as_the_layers() {
 #[tokio::test]
 async fn a_denial_is_an_error_that_names_the_policy_and_the_wait() {
     async fn job(limiter: &Limiter, cost: u32) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let _ = limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
+        limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
         Ok(())
     }
     async fn handler(limiter: &Limiter) -> Result<(), Denial> {
         let twice = Check::new("alice", &per_minute(1), 1).and("alice", &per_minute(2), 1);
-        let _ = limiter.check_all(twice).await?.into_result()?;
+        limiter.check_all(twice).await?.into_result()?;
         Ok(())
     }
     let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));

@@ -159,7 +159,8 @@ async fn a_layer_of_a_limiter_with_a_mistake_lets_no_request_pass() {
 #[tokio::test]
 async fn a_mistake_in_a_handler_is_500_and_names_the_fix() {
     async fn handler(limiter: Limiter) -> Result<String, Denial> {
-        let decision: Decision = limiter.check_all(after_a_charge(WRONG[0].0)).await?.into_result()?;
+        let decision: Decision = limiter.check_all(after_a_charge(WRONG[0].0)).await?;
+        decision.clone().into_result()?;
         Ok(format!("{:?}", decision.available()))
     }
     let limiter = Limiter::new(MemoryStore::new());
