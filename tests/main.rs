@@ -5,6 +5,7 @@ mod config;
 mod decision;
 mod error;
 mod headers;
+mod jobs;
 mod key;
 mod limiter;
 mod live;
