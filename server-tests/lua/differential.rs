@@ -76,7 +76,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 /// Backward steps occur only with a single count: with two, the memory store may replace an idle count by the other,
 /// which a clock that runs backwards would reactivate.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
-    let window = policies.iter().map(|policy| policy.window().as_micros() as i64).min().unwrap();
+    let window = policies.iter().map(|policy| policy.window().unwrap().as_micros() as i64).min().unwrap();
     let limit = policies.iter().map(Policy::capacity).min().unwrap();
     let count = policies.len();
     let single = count == 1 && format!("{:?}", policies[0]).contains("ban: None");
@@ -337,8 +337,9 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
 }
 
 fn with_limit(policy: &Policy, limit: u32) -> Policy {
-    let with_limit =
-        Policy::new(policy.name(), limit, policy.window()).unwrap().with_denials_counted(policy.denials_counted());
+    let with_limit = Policy::new(policy.name(), limit, policy.window().unwrap())
+        .unwrap()
+        .with_denials_counted(policy.denials_counted());
     if policy.name() == "quantised" { with_limit.with_resolution(Duration::from_millis(50)) } else { with_limit }
 }
 

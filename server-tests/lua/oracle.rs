@@ -97,7 +97,7 @@ fn logs_with_dropped_rejections() -> impl Strategy<Value = (SharedCount, Vec<Ste
 
 /// Steps with time differences that matter for the window, and costs that matter for one of the limits.
 fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
-    let window_us = u64::try_from(policies[0].window().as_micros()).unwrap();
+    let window_us = u64::try_from(policies[0].window().unwrap().as_micros()).unwrap();
     let advance = prop_oneof![4 => Just(0), 2 => 0..=3_u64, 4 => 0..=window_us / 4 + 1, 1 => 0..=window_us * 2];
     let capacities: Vec<_> = policies.iter().map(Policy::capacity).collect();
     let charge = (0..policies.len(), select(capacities)).prop_flat_map(|(policy, capacity)| {

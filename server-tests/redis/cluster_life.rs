@@ -340,7 +340,7 @@ fn assert_no_window_is_over(tallies: &mut BTreeMap<(&'static str, u64), Tally>, 
     let mut mosts: BTreeMap<&str, usize> = BTreeMap::new();
     for (&(kind, key), tally) in tallies.iter() {
         let (policy, most) = (policy(kind, scale), mosts.entry(kind).or_default());
-        let seen = most_within(policy.window(), &tally.times);
+        let seen = most_within(policy.window().unwrap(), &tally.times);
         assert!(seen <= policy.limit() as usize, "law 1: {kind}-{key}: {seen} of {}", policy.limit());
         *most = (*most).max(seen);
     }

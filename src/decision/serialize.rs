@@ -47,7 +47,7 @@ impl Serialize for PolicyDecision {
         serialize_fields!(serializer, "PolicyDecision", {
             "name": self.policy.name(),
             "limit": self.policy.limit(),
-            "window": (!self.policy.is_concurrent()).then(|| seconds(self.policy.window())),
+            "window": self.policy.window().map(seconds),
             "capacity": self.policy.capacity(),
             "cost": self.cost,
             "violated": self.violated,

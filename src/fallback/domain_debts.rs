@@ -187,6 +187,6 @@ impl DomainDebts {
 pub(super) fn pause_of_kept(policy: &Policy, kept: u32) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(100);
     const LONGEST: Duration = Duration::from_secs(10);
-    let longest = (policy.window() / 64).clamp(SHORTEST, LONGEST);
+    let longest = (policy.window_length() / 64).clamp(SHORTEST, LONGEST);
     SHORTEST.saturating_mul(1_u32.checked_shl(kept).unwrap_or(u32::MAX)).min(longest)
 }

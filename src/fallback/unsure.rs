@@ -119,7 +119,7 @@ fn longest_memory(policy: &Policy) -> Duration {
         // As long as an empty bucket fills.
         Algorithm::TokenBucket => policy.capacity().div_ceil(policy.limit()),
     };
-    policy.window().saturating_mul(windows)
+    policy.window_length().saturating_mul(windows)
 }
 
 #[cfg(test)]

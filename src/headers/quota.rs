@@ -93,7 +93,7 @@ impl<'a> From<&'a PolicyDecision> for QuotaReport<'a> {
             // Of the whole policy, as the limit is: a client knows of no shards.
             capacity: policy.burst().unwrap_or(policy.limit()).into(),
             // Units of a concurrency limit come back when others end, at no known time.
-            window: (!policy.is_concurrent()).then(|| policy.window()),
+            window: policy.window(),
             unit: policy.unit(),
             partition_key: decision.partition_key(),
             remaining: (*available).into(),

@@ -54,7 +54,7 @@ impl NearLimits {
             let Some(spent) = crossing(standing) else { continue };
             let policy = &standing.policy;
             // A fixed window may end earlier, and a bucket may be full earlier.
-            let silent = standing.reset.min(policy.window());
+            let silent = standing.reset.min(policy.window_length());
             if self.claim(key, policy, now_us, now_us.saturating_add(micros(silent))) {
                 observer.on_event(&Event::NearLimit { policy, key: ObservedKey(key), spent });
             }
@@ -65,7 +65,7 @@ impl NearLimits {
     /// `until_us`.
     fn claim(&self, key: &Key, policy: &Policy, now_us: u64, until_us: u64) -> bool {
         let hash = self.hasher.hash_one((key, policy.name_hash()));
-        let window_us = micros(policy.window());
+        let window_us = micros(policy.window_length());
         let table = self.table.get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
         let index = usize::try_from(hash % SETS as u64).unwrap_or(0);
         // Entries are replaced as a whole, so a poisoned lock is usable.

@@ -99,9 +99,9 @@ impl Policy {
         self.definition().limit
     }
 
-    /// The length of the window.
-    pub fn window(&self) -> Duration {
-        Duration::from_micros(self.definition().window_us)
+    /// The length of the window. A [concurrency limit](Self::concurrent) has none.
+    pub fn window(&self) -> Option<Duration> {
+        (!self.is_concurrent()).then(|| self.window_length())
     }
 
     /// The algorithm.
@@ -141,6 +141,11 @@ impl Policy {
     /// The partition key of `key`, if the policy discloses one to clients.
     pub(crate) fn partition_key(&self, key: &Key) -> Option<PartitionKey> {
         self.definition().partition_keys.as_ref().map(|keys| keys.of(key))
+    }
+
+    /// The length of the window. Of a concurrency limit, the time in which its counts are kept.
+    pub(crate) fn window_length(&self) -> Duration {
+        Duration::from_micros(self.definition().window_us)
     }
 
     pub(crate) fn window_us(&self) -> u64 {

@@ -59,7 +59,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_resolution(self, resolution: Duration) -> Self {
-        let window = self.window();
+        let window = self.window_length();
         if resolution < Duration::from_micros(1) || resolution > window {
             return self.mistaken(format_args!(
                 "a resolution of {resolution:?} is out of range; use 1 µs up to the window, {window:?}"

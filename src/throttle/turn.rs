@@ -93,7 +93,7 @@ impl Turns {
             return Waited::InTime(None);
         };
         // What is held is not over with a window.
-        let is_over = held.is_none() && at.elapsed() > self.settings.policy.window();
+        let is_over = held.is_none() && at.elapsed() > self.settings.policy.window_length();
         if late.is_some() && (is_over || self.settings.paused(&self.key).is_some()) {
             if let Some(held) = held {
                 held.release();

@@ -42,7 +42,7 @@
 //! }
 //!
 //! fn count(key: &Key, policy: &Policy, now_us: u64) -> (Vec<u8>, String, u64, u64) {
-//!     let window_us = policy.window().as_micros() as u64;
+//!     let window_us = policy.window().map_or(1, |window| window.as_micros() as u64);
 //!     let start_us = now_us - now_us % window_us;
 //!     (key.encoded().to_vec(), policy.name().to_owned(), start_us, start_us + window_us)
 //! }

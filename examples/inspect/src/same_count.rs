@@ -1,5 +1,7 @@
 //! Policies that have the same count as a given one, and other settings.
 
+use std::time::Duration;
+
 use tollgate::{ConfigError, Policy};
 
 /// The policy of the count alone, without a ban after denials and without holds. A peek under a policy with holds would
@@ -21,7 +23,7 @@ pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
         None => with_limit(policy, u32::MAX),
         // A bucket keeps what is spent as a time at its rate. It is full within the longest window.
         Some(_) => {
-            let burst = Policy::MAX_WINDOW.as_micros() * u128::from(policy.limit()) / policy.window().as_micros();
+            let burst = Policy::MAX_WINDOW.as_micros() * u128::from(policy.limit()) / window(policy).as_micros();
             with_limit(policy, policy.limit())
                 .and_then(|policy| policy.with_burst(u32::try_from(burst).unwrap_or(u32::MAX)).validated())
         }
@@ -30,9 +32,14 @@ pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
 
 /// A policy with this limit on the count of another one.
 fn with_limit(policy: &Policy, limit: u32) -> Result<Policy, ConfigError> {
-    let other = Policy::new(policy.name(), limit, policy.window())?.with_algorithm(policy.algorithm());
+    let other = Policy::new(policy.name(), limit, window(policy))?.with_algorithm(policy.algorithm());
     Ok(match policy.resolution() {
         Some(resolution) => other.with_resolution(resolution),
         None => other,
     })
+}
+
+/// The window in the Redis key of the count: 1 s for the slots of a concurrency limit, which has none.
+fn window(policy: &Policy) -> Duration {
+    policy.window().unwrap_or(Duration::from_secs(1))
 }

@@ -206,7 +206,7 @@ async fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
         let left = if unsettled == Unsettled::Release { 10_000 } else { 0 };
         assert_eq!(available(&store, "a", &policy).await, left, "{unsettled:?}, {algorithm:?}");
         // The charges of the holds leave, in the counter two windows after the holds have ended.
-        clock.advance(2 * policy.window());
+        clock.advance(2 * policy.window().unwrap());
         assert!(check(&store, &Check::new("a", &policy, 10_000)).await.allowed, "{unsettled:?}, {algorithm:?}");
     }
 }

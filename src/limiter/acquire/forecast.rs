@@ -93,7 +93,7 @@ impl Forecast {
             Some(_) if self.next.is_zero() => 0,
             // A bucket gains further units at a steady rate.
             Some(more) if self.policy.algorithm() == Algorithm::TokenBucket => {
-                1 + more.as_micros() * u128::from(self.policy.limit()) / self.policy.window().as_micros()
+                1 + more.as_micros() * u128::from(self.policy.limit()) / self.policy.window_length().as_micros()
             }
             Some(_) => 1,
         };
@@ -135,7 +135,7 @@ impl Forecast {
         if units <= available {
             return Duration::ZERO;
         }
-        let (limit, window) = (u64::from(self.policy.limit()), self.policy.window());
+        let (limit, window) = (u64::from(self.policy.limit()), self.policy.window_length());
         // The number of units that have to come back after the first one that comes back.
         let more = units - available - 1;
         let windows = |count: u64| window.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));

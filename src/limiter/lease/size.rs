@@ -54,7 +54,7 @@ impl Sizes {
         Self {
             demand: Meter::new(now),
             most: policy.lease().unwrap_or(0).min(policy.capacity()),
-            shortest_horizon: (policy.window() / HORIZONS_PER_WINDOW).clamp(SHORTEST_HORIZON, LONGEST_HORIZON),
+            shortest_horizon: (policy.window_length() / HORIZONS_PER_WINDOW).clamp(SHORTEST_HORIZON, LONGEST_HORIZON),
             last_units: 0,
             round_trip: Duration::ZERO,
             measured: None,

@@ -21,9 +21,12 @@ pub(super) struct Violation<'a> {
 
 impl<'a> Violation<'a> {
     pub(super) fn new(policy: &'a Policy) -> Self {
-        let (limit, window) = (policy.limit(), policy.window().as_secs_f64());
-        let unit = policy.unit().unwrap_or("requests");
-        Self { policy: policy.name(), limit, description: format!("{limit} {unit} per {window}s") }
+        let (limit, unit) = (policy.limit(), policy.unit().unwrap_or("requests"));
+        let description = match policy.window() {
+            Some(window) => format!("{limit} {unit} per {}s", window.as_secs_f64()),
+            None => format!("{limit} {unit}"),
+        };
+        Self { policy: policy.name(), limit, description }
     }
 
     /// Encodes the violation. Its `subject` is the policy, never the client's key.

@@ -97,7 +97,7 @@ async fn a_store_that_ignores_the_case_of_keys() {
 async fn a_store_that_gives_all_policies_of_a_key_one_count() {
     refused_by("keys_and_policies_have_counts_of_their_own", |store, check| {
         let mut verdict = store.judge(&change(check, |charge| {
-            let one = Policy::new("one", charge.policy.limit(), charge.policy.window()).unwrap();
+            let one = Policy::new("one", charge.policy.limit(), charge.policy.window().unwrap()).unwrap();
             (charge.key.clone(), one.with_algorithm(charge.policy.algorithm()), charge.cost)
         }));
         let (outcome, charges) = (verdict.outcomes[0], check.charges().len());

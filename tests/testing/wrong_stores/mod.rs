@@ -126,7 +126,7 @@ fn change(check: &Check, change: impl Fn(&Charge) -> (Key, Policy, u32)) -> Chec
 
 /// A policy of the same name, limit, window and algorithm, with the defaults of that algorithm.
 fn plain(policy: &Policy) -> Policy {
-    let plain = Policy::new(policy.name(), policy.limit(), policy.window()).unwrap();
+    let plain = Policy::new(policy.name(), policy.limit(), policy.window().unwrap()).unwrap();
     plain.with_algorithm(policy.algorithm()).with_denials_counted(policy.denials_counted())
 }
 

@@ -208,7 +208,7 @@ impl Mode {
 
     /// The window as fields show it. Slots have none.
     pub(crate) fn window_in_seconds(self) -> u64 {
-        if self.is_slots() { 0 } else { self.policy().window().as_secs() }
+        self.policy().window().map_or(0, |window| window.as_secs())
     }
 
     /// Whether a denied client who is alone knows exactly when it may come back.

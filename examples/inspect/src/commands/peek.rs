@@ -99,10 +99,8 @@ fn dash() -> String {
 
 /// The limit as in `--policy`: `60/1m`.
 fn limit(policy: &Policy) -> String {
-    if policy.is_concurrent() {
-        return format!("{} at once", policy.limit());
-    }
-    let rate = format!("{}/{}", policy.limit(), exact(policy.window()));
+    let Some(window) = policy.window() else { return format!("{} at once", policy.limit()) };
+    let rate = format!("{}/{}", policy.limit(), exact(window));
     match policy.burst() {
         Some(burst) if burst != policy.limit() => format!("{rate} burst {burst}"),
         _ => rate,

@@ -359,7 +359,7 @@ impl Queue {
 
 /// The time in which a policy gains `units` on average.
 fn interval(policy: &Policy, units: u32) -> Duration {
-    let micros = policy.window().as_micros() * u128::from(units) / u128::from(policy.limit());
+    let micros = policy.window_length().as_micros() * u128::from(units) / u128::from(policy.limit());
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
