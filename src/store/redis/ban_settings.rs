@@ -63,7 +63,7 @@ impl RedisStore {
         let client = &self.inner.client;
         let key = self.inner.key_hash.apply(&key.into());
         let connection = client.connect(&client.runtime()?.pool, client.keys.slot_of(&key)).await?;
-        let own = policy.ban().map(Policy::window).filter(|own| !durations.contains(own));
+        let own = policy.ban().and_then(Policy::window).filter(|own| !durations.contains(own));
         let durations: Vec<Duration> = durations.iter().copied().chain(own).collect();
         let mut found = Vec::new();
         for durations in durations.chunks(AT_ONCE) {
