@@ -1,0 +1,3 @@
+//! An item of a feature that is not enabled.
+
+pub use tollgate::plans::Plans;
