@@ -76,7 +76,7 @@ fn headers(c: &mut Criterion) {
         group.bench_function(format!("{style:?}"), |b| {
             b.iter(|| {
                 let mut headers = HeaderMap::new();
-                writer.write(black_box(&decision)).apply(&mut headers);
+                writer.write(black_box(&decision), &mut headers);
                 headers
             });
         });

@@ -86,7 +86,7 @@ async fn law_10_the_partition_key_in_a_response_is_unrelated_to_the_redis_key() 
     let policy = policy().with_partition_keys(PartitionKeys::hmac(SECRET).unwrap());
     let decision = Limiter::new(store.clone()).check(USER, &policy, 1).await.unwrap();
     let mut headers = http::HeaderMap::new();
-    HeaderWriter::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
+    HeaderWriter::new(HeaderStyle::Draft11).write(&decision, &mut headers);
     let text = headers["ratelimit"].to_str().unwrap();
     let partition = text.split_once("pk=:").unwrap().1.split_once(':').unwrap().0;
     // Converts to the alphabet of the Redis key.

@@ -15,24 +15,6 @@ use super::{
 };
 
 /// Fields to be merged into a response, in one [`HeaderStyle`].
-///
-/// # Examples
-///
-/// An inner limiter has no units left, and this limiter has 59. The stricter limit is kept:
-///
-/// ```
-/// use http::{HeaderMap, HeaderName, HeaderValue};
-/// use tollgate::{HeaderStyle, headers::HeaderFields};
-///
-/// let remaining = HeaderName::from_static("x-ratelimit-remaining");
-/// let mut headers = HeaderMap::new();
-/// headers.insert(&remaining, HeaderValue::from_static("0"));
-///
-/// let mut fields = HeaderFields::new(HeaderStyle::XRateLimitDelta);
-/// fields.push(remaining, HeaderValue::from_static("59"));
-/// fields.apply(&mut headers);
-/// assert_eq!(headers["x-ratelimit-remaining"], "0");
-/// ```
 #[derive(Clone, Debug)]
 pub struct HeaderFields {
     style: HeaderStyle,
@@ -62,14 +44,7 @@ impl HeaderFields {
         self.push(CACHE_CONTROL, NO_STORE);
     }
 
-    /// Merges the fields into the headers of a response, so that the stricter limit is kept.
-    ///
-    /// * A field that is a list gets one more line.
-    /// * Of two limits in a style that sends a single limit, the stricter limit is kept as a whole: the limit with
-    ///   fewer units left, then the limit with the later reset. An inner limit that cannot be parsed is kept, because
-    ///   it may be the stricter limit.
-    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced with seconds.
-    /// * A `Cache-Control` that the response has is kept.
+    /// Merges the fields into the headers of a response, as [`HeaderWriter::write`](super::HeaderWriter::write) says.
     pub fn apply(self, headers: &mut HeaderMap) {
         let group = self.style.stricter_group();
         let mut keep_inner = group.iter().any(|name| headers.contains_key(name));

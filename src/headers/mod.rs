@@ -10,7 +10,7 @@
 //! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
 //! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early.
 //! * Fields of an inner limiter are merged with the fields of this limiter, and the stricter limit is kept; see
-//!   [`HeaderFields::apply`].
+//!   [`HeaderWriter::write`].
 //! * A decision without a verdict of a store (fail-open, fail-closed) has no RateLimit fields.
 //! * No field contains a key. [`PartitionKeys`] send a hash or a public label instead, if a policy asks for it.
 //!
@@ -28,7 +28,7 @@
 //! let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 //!
 //! let mut headers = HeaderMap::new();
-//! HeaderWriter::default().write(&decision).apply(&mut headers);
+//! HeaderWriter::default().write(&decision, &mut headers);
 //! assert_eq!(headers["ratelimit-policy"], r#""per-user";q=60;w=60"#);
 //! assert_eq!(headers["ratelimit"], r#""per-user";r=59;t=60"#);
 //! # Ok(())
@@ -64,9 +64,12 @@ mod style;
 mod writer;
 mod x_rate_limit;
 
-pub use self::{fields::HeaderFields, quota::QuotaReport, style::HeaderStyle, writer::HeaderWriter};
+// Public for the tests of the fields, which need quotas that no policy has.
+#[doc(hidden)]
+pub use self::{fields::HeaderFields, quota::QuotaReport};
 pub(crate) use self::{
     fields::{AllowedFields, insert_rejection},
     number::whole_seconds,
 };
+pub use self::{style::HeaderStyle, writer::HeaderWriter};
 pub use crate::key::partition::PartitionKeys;

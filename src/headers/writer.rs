@@ -40,7 +40,7 @@ use crate::{
 /// let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 ///
 /// let mut headers = HeaderMap::new();
-/// HeaderWriter::new(HeaderStyle::Draft11).write(&decision).apply(&mut headers);
+/// HeaderWriter::new(HeaderStyle::Draft11).write(&decision, &mut headers);
 /// assert_eq!(headers["ratelimit"], r#""per-user";r=59;t=60"#);
 /// # Ok(())
 /// # }
@@ -140,10 +140,19 @@ impl HeaderWriter {
         Self { jitter: u32::try_from(most.as_secs()).unwrap_or(u32::MAX), ..self }
     }
 
-    /// Writes the fields for a decision. A decision without a verdict of a store has no fields. The fields say nothing
-    /// about [shadow](crate::Policy::with_shadow) policies.
-    pub fn write(&self, decision: &Decision) -> HeaderFields {
-        self.write_with_jitter(decision, self.jitter_of(decision))
+    /// Writes the fields for a decision into the headers of a response. A decision without a verdict of a store has no
+    /// fields. The fields say nothing about [shadow](crate::Policy::with_shadow) policies.
+    ///
+    /// Of fields that the response has already, the stricter limit is kept:
+    ///
+    /// * A field that is a list gets one more line.
+    /// * Of two limits in a style that sends a single limit, the stricter limit is kept as a whole: the limit with
+    ///   fewer units left, then the limit with the later reset. An inner limit that cannot be parsed is kept, because
+    ///   it may be the stricter limit.
+    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced with seconds.
+    /// * A `Cache-Control` that the response has is kept.
+    pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
+        self.write_with_jitter(decision, self.jitter_of(decision)).apply(headers);
     }
 
     /// Writes the fields for an allowed decision, to be added to the response later.
@@ -187,22 +196,7 @@ impl HeaderWriter {
     /// Writes the fields for quotas that something else has counted.
     ///
     /// `allowed` says whether the request passes, and `now` is the time of the counts.
-    ///
-    /// # Examples
-    ///
-    /// The quota of an upstream API, passed on to clients:
-    ///
-    /// ```
-    /// use std::time::{Duration, SystemTime};
-    /// use tollgate::{HeaderStyle, headers::{QuotaReport, HeaderWriter}};
-    ///
-    /// let upstream = QuotaReport::new("upstream", 100, 40)
-    ///     .with_window(Duration::from_secs(3_600))
-    ///     .with_waits(Duration::from_secs(60), None);
-    /// let mut headers = http::HeaderMap::new();
-    /// HeaderWriter::new(HeaderStyle::Draft11).write_quotas(&[upstream], true, SystemTime::now()).apply(&mut headers);
-    /// assert_eq!(headers["ratelimit-policy"], r#""upstream";q=100;w=3600"#);
-    /// ```
+    #[doc(hidden)]
     pub fn write_quotas(&self, quotas: &[QuotaReport<'_>], allowed: bool, now: SystemTime) -> HeaderFields {
         let jitter = self.draw(longest_wait(quotas.iter().copied(), allowed));
         let now_us = micros(now.duration_since(UNIX_EPOCH).unwrap_or_default());

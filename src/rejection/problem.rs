@@ -118,17 +118,8 @@ impl ProblemJson {
         Self { quota_status: Some(status), ..self }
     }
 
-    /// Returns the document for spent quotas with the names `violated`.
-    ///
-    /// Use the document in a custom response, or for quotas that something else counts (see
-    /// [`HeaderWriter::write_quotas`](crate::headers::HeaderWriter::write_quotas)).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let document = tollgate::ProblemJson::default().quota_document(["burst", "daily"]);
-    /// assert!(document.ends_with(br#""status":429,"violated-policies":["burst","daily"]}"#));
-    /// ```
+    /// The document for spent quotas with the names `violated`. Public for tests.
+    #[doc(hidden)]
     pub fn quota_document<'a>(&self, violated: impl IntoIterator<Item = &'a str>) -> Bytes {
         Bytes::copy_from_slice(&self.spent(violated))
     }

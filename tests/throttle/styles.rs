@@ -29,7 +29,7 @@ async fn pause_after(status: StatusCode, headers: HeaderMap) -> Duration {
 /// The fields for a decision, with the `Date` of a server, which has no fractions of a second.
 fn fields(style: HeaderStyle, decision: &Decision) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    HeaderWriter::new(style).write(decision).apply(&mut headers);
+    HeaderWriter::new(style).write(decision, &mut headers);
     headers.insert("date", HeaderValue::from_static("Thu, 01 Jan 2026 00:00:20 GMT"));
     let date = UNIX_EPOCH + Duration::from_secs(1_767_225_620);
     let since_date = decision.time().unwrap().duration_since(date).unwrap();
