@@ -79,7 +79,7 @@ pub(crate) use self::{
     hold::{Charged, NameReport, OnLongest, RequestHolds},
 };
 pub use self::{
-    acquire::{Acquire, AcquireFuture, AcquireHold, AcquireHoldFuture},
+    acquire::{Acquire, AcquireFuture},
     check_future::CheckFuture,
     handle::Limiter,
     hold::{Hold, HoldAnswer, SettleFuture},

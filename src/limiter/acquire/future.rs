@@ -27,17 +27,18 @@ use crate::{
     store::Answer,
 };
 
-/// The future of a [`Decision`], returned by [`Acquire::within`].
+/// The future of a [`Decision`] or of a [`HoldAnswer`](crate::limiter::HoldAnswer), returned by [`Acquire::within`].
 ///
 /// # Cancel safety
 ///
-/// Nothing is sent before the first poll. The future may be dropped at any time: the next waiter takes its place.
+/// Nothing is sent before the first poll. The future may be dropped at any time: the next waiter takes its place, and a
+/// hold that was made meanwhile is released.
 ///
 /// # Panics
 ///
 /// Panics if the future is polled again after it has returned its result.
 #[must_use = "nothing is charged before the future is polled"]
-pub struct AcquireFuture(Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send>>);
+pub struct AcquireFuture<T = Decision>(pub(super) Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>);
 
 impl Acquire {
     /// Waits for at most `max_wait`. See [`Limiter::acquire`](crate::Limiter::acquire).
@@ -61,10 +62,12 @@ impl Acquire {
     pub fn within(self, max_wait: Duration) -> AcquireFuture {
         AcquireFuture(Box::pin(async move { self.run(max_wait).await?.outcome }))
     }
+}
 
+impl<T> Acquire<T> {
     /// Waits for the units, and makes a hold if `holds`.
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
-        let Self { core, key, policy, cost, further, purpose, shares_pauses, holds } = self;
+        let Self { core, key, policy, cost, further, purpose, shares_pauses, holds, .. } = self;
         if purpose.uses_fallback() && core.calls.fallback.is_none() {
             return Err(ConfigError::local_without_fallback());
         }
@@ -151,15 +154,15 @@ impl Core {
     }
 }
 
-impl Future for AcquireFuture {
-    type Output = Result<Decision, Error>;
+impl<T> Future for AcquireFuture<T> {
+    type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx)
     }
 }
 
-impl fmt::Debug for AcquireFuture {
+impl<T> fmt::Debug for AcquireFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AcquireFuture")
     }

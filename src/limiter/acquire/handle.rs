@@ -1,9 +1,10 @@
 //! The calls with which users wait: `Limiter::acquire` and `Acquire`.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use crate::{
     calls::Purpose,
+    decision::Decision,
     key::Key,
     limiter::{
         acquire::{further::Further, queues::Queues},
@@ -13,14 +14,15 @@ use crate::{
     policy::Policy,
 };
 
-/// A request for units that may wait, returned by [`Limiter::acquire`]. It does nothing before
+/// A request for units that may wait: for a [`Decision`], returned by [`Limiter::acquire`], or for a
+/// [`HoldAnswer`](crate::limiter::HoldAnswer), returned by [`Limiter::acquire_hold`]. It does nothing before
 /// [`within`](Self::within) says for how long.
 ///
 /// # Examples
 ///
 /// See [`Limiter::acquire`].
 #[must_use = "call `within(max_wait)` and await the result"]
-pub struct Acquire {
+pub struct Acquire<T = Decision> {
     pub(super) core: Arc<Core>,
     pub(super) key: Key,
     pub(super) policy: Policy,
@@ -30,6 +32,7 @@ pub struct Acquire {
     pub(super) shares_pauses: bool,
     /// Whether the units are held.
     pub(super) holds: bool,
+    answer: PhantomData<fn() -> T>,
 }
 
 impl Limiter {
@@ -111,16 +114,7 @@ impl Limiter {
     #[doc(alias = "until_ready")]
     #[doc(alias = "wait")]
     pub fn acquire(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire {
-        Acquire {
-            core: Arc::clone(&self.core),
-            key: key.into(),
-            policy: policy.clone(),
-            cost,
-            further: Further::default(),
-            purpose: Purpose::CHECK,
-            shares_pauses: false,
-            holds: false,
-        }
+        Acquire::new(self, key.into(), policy, cost, false)
     }
 
     /// Bounds the callers that wait in [`acquire`](Self::acquire): at most `per_key` for one key and policy, and at
@@ -155,7 +149,21 @@ impl Limiter {
     }
 }
 
-impl Acquire {
+impl<T> Acquire<T> {
+    pub(super) fn new(limiter: &Limiter, key: Key, policy: &Policy, cost: u32, holds: bool) -> Self {
+        Self {
+            core: Arc::clone(&limiter.core),
+            key,
+            policy: policy.clone(),
+            cost,
+            further: Further::default(),
+            purpose: Purpose::CHECK,
+            shares_pauses: false,
+            holds,
+            answer: PhantomData,
+        }
+    }
+
     /// Also charges `cost` units of the same key under a further policy, for an upstream with several limits, such as
     /// requests and tokens a minute. Either all are charged or none, and the caller waits until all fit.
     ///
@@ -215,7 +223,7 @@ impl Acquire {
     }
 }
 
-impl fmt::Debug for Acquire {
+impl<T> fmt::Debug for Acquire<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("policy", &self.policy).field("cost", &self.cost).finish_non_exhaustive()
     }

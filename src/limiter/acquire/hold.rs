@@ -1,33 +1,16 @@
 //! Waiting for a hold: `Limiter::acquire_hold`.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::time::Duration;
 
 use crate::{
-    error::Error,
     key::Key,
     limiter::{
-        acquire::{handle::Acquire, waiter::Delivery},
+        acquire::{future::AcquireFuture, handle::Acquire, waiter::Delivery},
         handle::Limiter,
         hold::HoldAnswer,
     },
     policy::Policy,
 };
-
-/// A request for a hold that may wait, returned by [`Limiter::acquire_hold`]. It does nothing before
-/// [`within`](Self::within) says for how long.
-///
-/// # Examples
-///
-/// See [`Limiter::acquire_hold`].
-#[must_use = "call `within(max_wait)` and await the result"]
-#[derive(Debug)]
-pub struct AcquireHold(Acquire);
 
 impl Limiter {
     /// Holds `cost` units of `key` under `policy`, and waits until they fit: a slot of a [concurrency
@@ -63,74 +46,29 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn acquire_hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> AcquireHold {
-        AcquireHold(Acquire { holds: true, ..self.acquire(key, policy, cost) })
+    pub fn acquire_hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire<HoldAnswer> {
+        Acquire::new(self, key.into(), policy, cost, true)
     }
 }
 
-impl AcquireHold {
-    /// Lets the limiter's [local fallback](Limiter::with_local) judge while the store gives no verdict, as
-    /// [`Acquire::fail_local`].
-    pub fn fail_local(self) -> Self {
-        Self(self.0.fail_local())
-    }
-
-    /// Also charges `cost` units of the same key under a further policy, as [`Acquire::and`]: at most so many calls at
-    /// once, and so many a minute.
-    pub fn and(self, policy: &Policy, cost: u32) -> Self {
-        Self(self.0.and(policy, cost))
-    }
-
-    /// Sets whether this process heeds the pauses of the fleet.
-    pub(crate) fn share_pauses(self, share: bool) -> Self {
-        Self(self.0.share_pauses(share))
-    }
-
+impl Acquire<HoldAnswer> {
     /// Waits for at most `max_wait`. With a `max_wait` of zero, the units are held if they are available now and no
     /// other caller waits.
     ///
     /// # Errors
     ///
-    /// As [`Acquire::within`]. If the store may have made a hold without an answer, it is released in the background.
-    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no holds, or the
-    /// cost is 0.
+    /// As for units that are charged. If the store may have made a hold without an answer, it is released in the
+    /// background. An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no
+    /// holds, or the cost is 0.
     ///
     /// # Cancel safety
     ///
     /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. A hold
     /// that was made for a caller that is gone is released.
-    pub fn within(self, max_wait: Duration) -> AcquireHoldFuture {
-        let acquire = self.0;
-        AcquireHoldFuture(Box::pin(async move {
-            let Delivery { outcome, hold } = acquire.run(max_wait).await?;
+    pub fn within(self, max_wait: Duration) -> AcquireFuture<HoldAnswer> {
+        AcquireFuture(Box::pin(async move {
+            let Delivery { outcome, hold } = self.run(max_wait).await?;
             outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
         }))
-    }
-}
-
-/// The future of a [`HoldAnswer`], returned by [`AcquireHold::within`].
-///
-/// # Cancel safety
-///
-/// Nothing is sent before the first poll. The future may be dropped at any time: the next waiter takes its place, and a
-/// hold that was made meanwhile is released.
-///
-/// # Panics
-///
-/// Panics if the future is polled again after it has returned its result.
-#[must_use = "nothing is held before the future is polled"]
-pub struct AcquireHoldFuture(Pin<Box<dyn Future<Output = Result<HoldAnswer, Error>> + Send>>);
-
-impl Future for AcquireHoldFuture {
-    type Output = Result<HoldAnswer, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl fmt::Debug for AcquireHoldFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AcquireHoldFuture")
     }
 }

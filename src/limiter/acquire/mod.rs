@@ -24,8 +24,4 @@ mod seat;
 mod waiter;
 
 pub(crate) use self::key_pause::LONGEST_PAUSE;
-pub use self::{
-    future::AcquireFuture,
-    handle::Acquire,
-    hold::{AcquireHold, AcquireHoldFuture},
-};
+pub use self::{future::AcquireFuture, handle::Acquire};

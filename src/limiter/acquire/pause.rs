@@ -38,7 +38,7 @@ impl Limiter {
     }
 }
 
-impl Acquire {
+impl<T> Acquire<T> {
     /// Sets whether this process heeds the [pauses of the fleet](Limiter::pause_fleet).
     pub(crate) fn share_pauses(mut self, share: bool) -> Self {
         self.shares_pauses = share;
