@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 ///
 /// Implemented by the extractors of this crate, by closures, by tuples of extractors, which return one compound key,
 /// and by `Box<dyn KeyExtractor>`. A closure over `&Parts` returns a [`Key`] or a `String`, an `Option` of either, or a
-/// `Result` of these with a [`KeyError`].
+/// `Result` of these with a [`KeyError`]; in [`from_fn`](crate::key::from_fn) its argument needs no type.
 ///
 /// Each key has its own budget. A key made of a value that the client can write at will, such as the path, the query or
 /// an unchecked header, gives the client a new budget for each spelling. Take the key from what the server knows: the
@@ -111,6 +111,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Returns where the keys come from, for [warnings](crate::observe::Warning) about keys that do not distinguish
     /// clients. Called in the first requests only. Defaults to [`KeyOrigin::Other`], which causes no warnings.
+    #[doc(hidden)]
     fn origin(&self) -> KeyOrigin {
         KeyOrigin::Other
     }
@@ -131,31 +132,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 }
 
-/// Where the keys of a [`KeyExtractor`] come from.
-///
-/// # Examples
-///
-/// A custom extractor of an address that a proxy sends. [`Forwarded`](Self::Forwarded) makes the layer warn if all
-/// requests have one address:
-///
-/// ```
-/// use http::request::Parts;
-/// use tollgate::{Key, KeyExtractor, key::{KeyError, KeyOrigin}};
-///
-/// /// The address in `x-edge-client`, which the proxy overwrites.
-/// struct EdgeClient;
-///
-/// impl KeyExtractor for EdgeClient {
-///     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-///         let address = parts.headers.get("x-edge-client").ok_or_else(|| KeyError::missing("x-edge-client"))?;
-///         Ok(Some(Key::new(address)))
-///     }
-///
-///     fn origin(&self) -> KeyOrigin {
-///         KeyOrigin::Forwarded
-///     }
-/// }
-/// ```
+/// Where the keys of a [`KeyExtractor`] come from. Only the extractors of addresses say it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum KeyOrigin {

@@ -84,11 +84,13 @@ pub(crate) mod secret;
 mod subject;
 
 pub(crate) use self::error::KeyFault;
+#[doc(hidden)]
+pub use self::extractor::KeyOrigin;
 pub use self::{
     combine::from_fn,
     error::KeyError,
     extension::ExtensionKey,
-    extractor::{KeyExtractor, KeyOrigin},
+    extractor::KeyExtractor,
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
     missing::MissingKey,
