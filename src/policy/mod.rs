@@ -77,10 +77,12 @@ mod shards;
 mod source;
 pub(crate) mod units;
 
+#[cfg(feature = "plans")]
+pub(crate) use self::source::IntoPolicies;
 pub use self::{
     algorithm::Algorithm,
     holds::{HoldSettings, Unsettled},
     limit::Policy,
-    source::{IntoPolicies, Policies, PolicySource, from_fn},
+    source::{Policies, PolicySource, from_fn},
 };
 pub(crate) use self::{micros::micros_up, source::SharedSource};

@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 
 /// Chooses the policies of a request: a [`Policy`], an array or `Vec` of them, or a closure
-/// `Fn(&Parts, &Key) -> impl IntoPolicies` for plans and tenants.
+/// `Fn(&Parts, &Key)` that returns one of these, for plans and tenants. In [`from_fn`], its arguments need no types.
 ///
 /// The choice decides what a request may spend, so base it on data that clients cannot choose: the key, or an extension
 /// that authentication has inserted. Do not read a plan from a header, because a client can send any header.
@@ -49,7 +49,7 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 /// ```
 /// use std::collections::HashMap;
 /// use http::request::Parts;
-/// use tollgate::{Key, Policy, policy::{IntoPolicies, Policies, PolicySource}};
+/// use tollgate::{Key, Policy, policy::{Policies, PolicySource}};
 ///
 /// struct Plans {
 ///     by_account: HashMap<Key, Policy>,
@@ -58,7 +58,7 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 ///
 /// impl PolicySource for Plans {
 ///     fn policies(&self, _: &Parts, account: &Key) -> Policies {
-///         self.by_account.get(account).unwrap_or(&self.free).clone().into_policies()
+///         self.by_account.get(account).unwrap_or(&self.free).clone().into()
 ///     }
 /// }
 /// ```
@@ -73,7 +73,7 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a source of policies",
-    label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or a closure `Fn(&Parts, &Key) -> impl IntoPolicies`",
+    label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or a closure `Fn(&Parts, &Key)` that returns one",
     note = "if this is a `Result`, add `?`: `Policy::per_minute(\"per-client\", 60)?`",
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
@@ -126,11 +126,12 @@ impl fmt::Debug for SharedSource {
     }
 }
 
-/// The policies of one request. Made by [`IntoPolicies::into_policies`].
+/// The policies of one request. Made from a policy, or from an array, a `Vec` or a slice of policies.
 #[derive(Clone, Debug)]
 pub struct Policies(pub(crate) SmallVec<[Policy; 1]>);
 
-/// The return type of a closure that is a [`PolicySource`]: a [`Policy`], or an array, `Vec` or slice of policies.
+/// The return type of a closure that is a [`PolicySource`]: a [`Policy`], or an array, `Vec` or slice of policies. Not
+/// exported, because only this crate implements it.
 ///
 /// # Examples
 ///
@@ -178,6 +179,30 @@ impl IntoPolicies for Policies {
 impl IntoPolicies for Policy {
     fn into_policies(self) -> Policies {
         Policies(smallvec![self])
+    }
+}
+
+impl<const N: usize> From<[Policy; N]> for Policies {
+    fn from(policies: [Policy; N]) -> Self {
+        policies.into_policies()
+    }
+}
+
+impl From<Policy> for Policies {
+    fn from(policy: Policy) -> Self {
+        policy.into_policies()
+    }
+}
+
+impl From<Vec<Policy>> for Policies {
+    fn from(policies: Vec<Policy>) -> Self {
+        policies.into_policies()
+    }
+}
+
+impl From<&[Policy]> for Policies {
+    fn from(policies: &[Policy]) -> Self {
+        policies.into_policies()
     }
 }
 

@@ -7,7 +7,7 @@ use http::request::Parts;
 use tollgate::{
     Algorithm, Check, ErrorKind, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route, ThrottleLayer,
     plans::Plans,
-    policy::{HoldSettings, IntoPolicies, Policies, PolicySource},
+    policy::{HoldSettings, Policies, PolicySource},
 };
 
 use super::mistakes::is_refused;
@@ -103,7 +103,7 @@ struct Fixed([Policy; 1]);
 
 impl PolicySource for Fixed {
     fn policies(&self, _: &Parts, _: &Key) -> Policies {
-        self.0.as_slice().into_policies()
+        self.0.as_slice().into()
     }
 
     fn fixed(&self) -> Option<&[Policy]> {
