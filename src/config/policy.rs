@@ -167,10 +167,7 @@ impl Draft<'_> {
         let shadow = self.section.read(&fields::POLICY_SHADOW, self.mistakes, values::flag);
         self.set(&fields::POLICY_SHADOW, shadow, |policy, value| Ok(policy.with_shadow(value)));
         let near_limit = self.section.read(&fields::NEAR_LIMIT, self.mistakes, values::share_or_off);
-        self.set(&fields::NEAR_LIMIT, near_limit, |policy, share| match share {
-            Some(share) => policy.with_near_limit(share).validated(),
-            None => Ok(policy.without_near_limit()),
-        });
+        self.set(&fields::NEAR_LIMIT, near_limit, |policy, share| policy.with_near_limit(share).validated());
     }
 
     /// Sets a field that was read. An error of the setter is a mistake of the field.

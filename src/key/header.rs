@@ -155,6 +155,9 @@ impl ApiKey {
     ///
     /// The scheme `ApiKey` is not registered with IANA. Generic clients do not know it, and developers read it.
     ///
+    /// Without a challenge, `None`, a request without the key gets 400: for secret keys that do not authenticate a
+    /// client.
+    ///
     /// It is a mistake if `challenge` does not begin with the name of a scheme, or cannot be the value of a header;
     /// [`validated`](Self::validated) returns it.
     ///
@@ -165,13 +168,14 @@ impl ApiKey {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#).validated()?;
-    /// # let _ = key;
+    /// let device = ApiKey::header("x-device-id")?.with_challenge(None);
+    /// # let _ = (key, device);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn with_challenge(mut self, challenge: &str) -> Self {
-        self.challenge = self.mistake.keep(challenge::parse(challenge));
+    pub fn with_challenge<'a>(mut self, challenge: impl Into<Option<&'a str>>) -> Self {
+        self.challenge = challenge.into().and_then(|challenge| self.mistake.keep(challenge::parse(challenge)));
         self
     }
 
@@ -188,24 +192,6 @@ impl ApiKey {
     pub fn validated(self) -> Result<Self, ConfigError> {
         self.mistake.found()?;
         Ok(self)
-    }
-
-    /// Refuses a request without the key with 400 and no challenge: for secret keys that do not authenticate a client.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::ApiKey;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let key = ApiKey::header("x-device-id")?.without_challenge();
-    /// # let _ = key;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn without_challenge(self) -> Self {
-        Self { challenge: None, ..self }
     }
 
     /// The error for a request without the key.

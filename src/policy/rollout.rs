@@ -62,7 +62,7 @@ impl Policy {
     /// When a request takes what a key has spent to this share of the [capacity](Self::capacity) or above, observers
     /// get one event for this key and window ([`Event::NearLimit`](crate::observe::Event::NearLimit)),
     /// and the metrics count it. So a service can warn a customer before the first denial. Without an observer, the
-    /// setting has no effect. Defaults to 0.8. [`without_near_limit`](Self::without_near_limit) turns the event off.
+    /// setting has no effect. Defaults to 0.8. `None` turns the event off.
     ///
     /// Another share is a [mistake](Self#mistakes).
     ///
@@ -79,23 +79,20 @@ impl Policy {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_near_limit(self, share: f64) -> Self {
-        if !(share > 0.0 && share <= 1.0) {
+    pub fn with_near_limit(self, share: impl Into<Option<f64>>) -> Self {
+        let share = share.into();
+        if let Some(share) = share
+            && !(share > 0.0 && share <= 1.0)
+        {
             return self.mistaken(format_args!(
                 "{share} is not a share of the limit; write one above 0 and at most 1, such as 0.8 for 80 %"
             ));
         }
-        self.change(|d| d.near_limit = Some(share))
-    }
-
-    /// Turns off the event of a key that is near the limit.
-    #[must_use]
-    pub fn without_near_limit(self) -> Self {
-        self.change(|d| d.near_limit = None)
+        self.change(|d| d.near_limit = share)
     }
 
     /// The share of the limit at which a key is near it: 0.8 unless [`with_near_limit`](Self::with_near_limit) sets
-    /// another. `None` after [`without_near_limit`](Self::without_near_limit).
+    /// another, or `None`.
     pub fn near_limit(&self) -> Option<f64> {
         self.definition().near_limit
     }
@@ -108,7 +105,7 @@ mod tests {
     #[test]
     fn a_share_out_of_range_is_an_error_that_contains_it() {
         let policy = Policy::per_minute("p", 10).unwrap();
-        assert_eq!((policy.near_limit(), policy.clone().without_near_limit().near_limit()), (Some(0.8), None));
+        assert_eq!((policy.near_limit(), policy.clone().with_near_limit(None).near_limit()), (Some(0.8), None));
         for share in [0.01, 0.5, 1.0] {
             assert_eq!(policy.clone().with_near_limit(share).near_limit(), Some(share));
         }

@@ -49,7 +49,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::new("d", 9, secs(7_200))
             .map(|d| d.with_resolution(secs(60)))
             .map(|d| d.ban_after(20, secs(600)))
-            .map(Policy::without_near_limit),
+            .map(|policy| policy.with_near_limit(None)),
         Policy::per_day("e", 9)
             .map(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))
             .map(|e| e.with_near_limit(1.0)),

@@ -92,7 +92,7 @@ async fn the_share_is_the_policys_and_may_be_off() {
     let (limiter, _, recorder) = observed();
     let half = per_minute("half", 10).with_near_limit(0.5);
     let full = per_minute("full", 10).with_near_limit(1.0);
-    let off = per_minute("off", 10).without_near_limit();
+    let off = per_minute("off", 10).with_near_limit(None);
     for cost in [4, 1, 5] {
         let check = Check::new("k", &half, cost).and("k", &full, cost).and("k", &off, cost);
         let _ = limiter.check_all(check).await.unwrap();
@@ -101,7 +101,7 @@ async fn the_share_is_the_policys_and_may_be_off() {
     let single = per_minute("single", 1);
     let _ = limiter.check("k", &single, 1).await.unwrap();
     assert_eq!(recorder.take().near, [near("single", 1, 1)]);
-    let largest = per_minute("largest", u32::MAX).without_near_limit();
+    let largest = per_minute("largest", u32::MAX).with_near_limit(None);
     let _ = limiter.check("k", &largest, u32::MAX).await.unwrap();
     assert_eq!(recorder.take().near, []);
 }

@@ -59,7 +59,7 @@ async fn the_challenge_of_an_api_key_can_be_set_and_left_out() {
     let reply = get(&app(layer(1, realm)), "/").await;
     assert_eq!((reply.status.as_u16(), challenge(&reply).as_deref()), (401, Some(r#"Bearer realm="api.example""#)));
 
-    let project = ApiKey::header("x-project").unwrap().without_challenge();
+    let project = ApiKey::header("x-project").unwrap().with_challenge(None);
     let reply = get(&app(layer(1, project)), "/").await;
     assert_eq!((reply.status.as_u16(), challenge(&reply)), (400, None));
     assert_eq!(reply.json()["detail"], "The request has no header x-project.");
