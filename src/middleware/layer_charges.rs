@@ -216,6 +216,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
 
     /// Sets the settings of one route, in place of the layer's own settings.
     ///
+    /// A table of routes keeps the settings of a service in one place, also where the router is built elsewhere. What
+    /// a [`Route`] cannot say, such as another rejection or a settlement, is a layer of that route, derived from this
+    /// one: `get(search).layer(limit.clone().with_cost(10))`. Both spend from one budget.
+    ///
     /// | entry | covers |
     /// | --- | --- |
     /// | `"/search"` | this path, with all methods |

@@ -16,9 +16,9 @@ use crate::{
 /// Builds the response to a refused request.
 ///
 /// Implemented by [`ProblemJson`](super::ProblemJson), the default, [`PlainText`](super::PlainText),
-/// [`EmptyBody`](super::EmptyBody), and by closures `Fn(&Parts, &Denial) -> Response<B>`; feature `grpc` adds
-/// `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit, `Retry-After`, `Cache-Control:
-/// no-store`, and `WWW-Authenticate` if the status is 401.
+/// [`EmptyBody`](super::EmptyBody), and by closures `Fn(&Parts, &Denial) -> Response<B>`, whose arguments need no types
+/// in [`from_fn`]; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit,
+/// `Retry-After`, `Cache-Control: no-store`, and `WWW-Authenticate` if the status is 401.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! Tokens of a model: an estimate is held, and the handler charges what the answer has used.
 
 use axum::{Router, routing::post};
-use http::{StatusCode, response::Parts};
+use http::StatusCode;
 use tollgate::{
     ApiKey, ConfigError, Limiter, Policy, RateLimitLayer,
     middleware::{Bill, Settlement},
@@ -17,7 +17,7 @@ fn limits(limiter: Limiter) -> Result<Limits, ConfigError> {
     let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
     let completions = RateLimitLayer::new(limiter.clone(), tokens, ApiKey::bearer())
         .with_cost(1_500)
-        .with_settlement(|response: &Parts| match response.status {
+        .with_settlement(|response| match response.status {
             StatusCode::OK => Settlement::AtEnd,
             _ => Settlement::Nothing,
         })
