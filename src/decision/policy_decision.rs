@@ -70,13 +70,13 @@ impl PolicyDecision {
     }
 
     /// The partition key, if the policy [discloses it](Policy::with_partition_keys).
-    pub fn partition_key(&self) -> Option<&[u8]> {
+    pub(crate) fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_ref().map(PartitionKey::as_bytes)
     }
 
     /// Whether the policy is a [shadow](Policy::with_shadow) policy, which refuses nothing.
     #[inline]
-    pub fn is_shadow(&self) -> bool {
+    pub(crate) fn is_shadow(&self) -> bool {
         self.policy.is_shadow()
     }
 

@@ -12,6 +12,7 @@ use crate::{
         ResetEvent,
     },
     policy::Policy,
+    store::CountChange,
     verdict::Source,
 };
 
@@ -191,7 +192,13 @@ impl Metrics {
     }
 
     fn count_change(&self, changed: &CountChangeEvent<'_>) {
-        let (change, outcome) = (changed.change.as_str(), changed.outcome());
+        let change = match changed.change {
+            CountChange::Ban(_) => "ban",
+            CountChange::Credit(_) => "credit",
+            CountChange::Record(_) => "record",
+            CountChange::Unban => "unban",
+        };
+        let outcome = changed.outcome();
         self.count(COUNT_CHANGES, [policy(changed.policy), ("change", change.into()), ("outcome", outcome.into())]);
     }
 

@@ -93,6 +93,7 @@ impl Tracing {
     }
 
     /// Sets the clock that spaces warnings, for tests. Defaults to [`SystemClock`].
+    #[doc(hidden)]
     #[must_use]
     pub fn with_clock(self, clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock), ..self }

@@ -44,10 +44,10 @@ pub enum Unsettled {
 }
 
 impl HoldSettings {
-    /// The default time-to-live, 60 s: longer than most requests, and short enough to wait for after a crash.
-    pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
-    /// The default typical duration, 1 s: the shortest Retry-After.
-    pub const DEFAULT_TYPICAL_DURATION: Duration = Duration::from_secs(1);
+    /// Longer than most requests, and short enough to wait for after a crash.
+    const DEFAULT_TTL: Duration = Duration::from_secs(60);
+    /// The shortest Retry-After.
+    const DEFAULT_TYPICAL_DURATION: Duration = Duration::from_secs(1);
 
     /// Creates the default settings.
     pub fn new() -> Self {
@@ -66,7 +66,7 @@ impl HoldSettings {
     ///
     /// [`Hold::renew`]: crate::limiter::Hold::renew
     ///
-    /// Defaults to [60 s](Self::DEFAULT_TTL).
+    /// Defaults to 60 s: longer than most requests, and short enough to wait for after a crash.
     #[must_use]
     pub fn with_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
@@ -75,8 +75,8 @@ impl HoldSettings {
     /// Sets how long a hold typically lasts. Retry-After of a denial that open holds cause is never longer, because a
     /// hold may end at any time. 1 µs to [`Policy::MAX_WINDOW`](crate::Policy::MAX_WINDOW).
     ///
-    /// Defaults to [1 s](Self::DEFAULT_TYPICAL_DURATION), the shortest Retry-After. Clients that wait for holds then
-    /// ask every second; set a longer duration if holds usually last longer.
+    /// Defaults to 1 s, the shortest Retry-After. Clients that wait for holds then ask every second; set a longer
+    /// duration if holds usually last longer.
     #[must_use]
     pub fn with_typical_duration(self, typical: Duration) -> Self {
         Self { typical, ..self }
@@ -124,7 +124,7 @@ impl HoldSettings {
     }
 
     /// The longest age of a hold that is renewed in the background; `None` without one.
-    pub fn longest(&self) -> Option<Duration> {
+    pub(crate) fn longest(&self) -> Option<Duration> {
         self.longest
     }
 

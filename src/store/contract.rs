@@ -75,7 +75,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// observer; a [quiet](crate::Limiter::without_notices) limiter without observers passes `None`.
     ///
     /// Called when a limiter is created over the store, and whenever the limiter's observers change. The limiter itself
-    /// reports decisions, failures and changes of the breaker. Defaults to doing nothing.
+    /// reports decisions, failures and changes of the breaker. Defaults to doing nothing. Hidden, because only this
+    /// crate can make events.
+    #[doc(hidden)]
     fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         if let Some(inner) = self.inner() {
             inner.set_observer(observer);

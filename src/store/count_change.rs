@@ -21,16 +21,6 @@ pub enum CountChange {
 }
 
 impl CountChange {
-    /// The change in snake case: `"ban"`, `"unban"`, `"record"`, `"credit"`.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Ban(_) => "ban",
-            Self::Unban => "unban",
-            Self::Record(_) => "record",
-            Self::Credit(_) => "credit",
-        }
-    }
-
     /// Whether a store can make the change of a count under `policy`.
     pub(crate) fn validate(self, policy: &Policy) -> Result<(), ConfigError> {
         let error = |message: &str| Err(ConfigError::of_policy(policy.name(), message));

@@ -263,7 +263,7 @@ async fn the_slot_of_a_job_is_not_renewed_beyond_the_longest_age() {
     let slot = limiter.hold(CLIENT, &one_slot(), 1).await.unwrap().into_result().unwrap();
     sleep(LONGEST).await;
     assert_eq!(left(&limiter, &one_slot()).await, 0);
-    sleep(HoldSettings::DEFAULT_TTL).await;
+    sleep(HoldSettings::new().ttl()).await;
     assert_eq!(left(&limiter, &one_slot()).await, 1);
     assert_eq!(slot.release().await.unwrap(), SettleAnswer::Expired);
     assert_eq!(seen.too_long(), 1);
