@@ -24,13 +24,13 @@ if used % 128 >= 64 then
   local RECORD, CREDIT, BAN_BY_HAND, UNBAN, FORGET_DENIALS = 32, 33, 34, 35, 36
 
   local function credit_log(key, units, _, window, resolution)
-    local packed = call('GETRANGE', key, '40', '176')
+    local packed = call('GETRANGE', key, '44', '197')
     if packed == '' then return 0 end
     local seek = ring().seek
-    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
-    local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
-    local offset = highest == 0 and unpack('<d', packed, 126) or 0
-    live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
+    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I6I6', packed)
+    local settled, live_at, newest, total, count = unpack('<I6ddI6I5', packed, 31)
+    local offset = highest == 0 and unpack('<d', packed, 141) or 0
+    live, total = settled + (live - settled) % 2^48, settled + (total - settled) % 2^48
     local time = rare().own_time(now, offset, newest - resolution + 1)
     local horizon = (newest - resolution < time and time or newest - resolution + 1) - window
     if newest <= horizon then return 0 end
@@ -48,7 +48,7 @@ if used % 128 >= 64 then
       head, live_at, live =
         seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, settled + 1, live, true)
     end
-    call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, highest, settled, live_at))
+    call('SETRANGE', key, '57', pack('<I5I6I6I6d', head, live, highest, settled, live_at))
     return credited
   end
 
@@ -85,9 +85,9 @@ if used % 128 >= 64 then
   end
 
   local function credit_bucket(key, units, limit, window)
-    local value = call('GETRANGE', key, '0', '39')
+    local value = call('GETRANGE', key, '0', '43')
     if value == '' then return 0 end
-    local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
+    local arrival, fraction, parts, _, last, offset = unpack('<dI6I6ddd', value)
     local time = rare().own_time(now, offset, last)
     if arrival < time then return 0 end
     if parts ~= limit then
@@ -102,7 +102,7 @@ if used % 128 >= 64 then
     arrival, fraction = arrival - whole, fraction - part
     if fraction < 0 then arrival, fraction = arrival - 1, fraction + limit end
     if arrival < time then arrival, fraction = time, 0 end
-    call('SETRANGE', key, '0', pack('<dI4I4', arrival, fraction, limit))
+    call('SETRANGE', key, '0', pack('<dI6I6', arrival, fraction, limit))
     return math.min(units, missing)
   end
 

@@ -12,22 +12,22 @@ local struct, pcall = struct, pcall
 
 while charge <= #keys do
   -- A run, and the first charge of its checks.
-  local checks, size, algorithm, usage, limit, window, parameter, cost = struct.unpack('<HBBBIddI', runs, position)
+  local checks, size, algorithm, usage, limit, window, parameter, cost = struct.unpack('<HBBBdddd', runs, position)
   local last = charge + checks * size - 1
   -- Wrong arguments may name more checks than there are keys.
   if last > #keys then last = #keys end
   local COUNT_REJECTED, EVALUATE, REFUND, BY_HAND = 1, 2, 4, 32
   local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW = 1, 2, 3
-  local mode, extra, width = nil, usage % 2 == COUNT_REJECTED, 26
+  local mode, extra, width = nil, usage % 2 == COUNT_REJECTED, 34
   local run = algorithm == SLIDING_WINDOW_LOG and sliding_window_log
     or algorithm == SLIDING_WINDOW_COUNTER and sliding_window_counter
     or algorithm == FIXED_WINDOW and fixed_window or token_bucket
   if usage >= EVALUATE then
     mode = false
     if usage == REFUND then
-      run, extra, width = refunds[algorithm], struct.unpack('<d', runs, position + 29), 34
+      run, extra, width = refunds[algorithm], struct.unpack('<d', runs, position + 37), 42
     elseif usage >= BY_HAND then
-      run, extra, width = changes(usage, algorithm), struct.unpack('<d', runs, position + 29), 34
+      run, extra, width = changes(usage, algorithm), struct.unpack('<d', runs, position + 37), 42
     end
   end
   local together, BESIDE_HOLDS = check_together, 8
@@ -64,7 +64,7 @@ while charge <= #keys do
         local first, last_of_check, count, names, HOLDS = charge, charge + size - 1, #times, {}, 8
         for number = first, last_of_check do names[number] = keys[number] end
         local function fields(number)
-          return struct.unpack('<BBIdd', runs, position + 3 + (number - first) * width)
+          return struct.unpack('<BBddd', runs, position + 3 + (number - first) * width)
         end
         local _, second = fields(last_of_check)
         local ends, durations, functions = {}, {}, rare()

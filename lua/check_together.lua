@@ -12,7 +12,7 @@ if used >= 32 then
   -- the denials of the previous charge, and whether it is a shadow policy. A charge takes `width` bytes.
   charge_at = function(position, width)
     local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, BY_HAND, HOLDS, RECEIPT = 1, 2, 4, 8, 16, 32, 8, 16
-    local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', runs, position)
+    local algorithm, usage, limit, window, parameter, cost = unpack('<BBdddd', runs, position)
     if algorithm == RECEIPT then
       local is_refund = usage == REFUND
       return is_refund and receipts.refund or receipts.commit, 0, 0, window, 0, false, not is_refund, false, false
@@ -21,13 +21,13 @@ if used >= 32 then
       return charge_with_holds(algorithm, usage, limit, window, parameter, cost, position + width)
     end
     if usage == REFUND then
-      local committed = unpack('<d', runs, position + 26)
+      local committed = unpack('<d', runs, position + 34)
       return refunds[algorithm], cost, limit, window, parameter, committed, false, false, false
     end
     local is_shadow = usage >= SHADOW
     if is_shadow then
       if usage >= BY_HAND then
-        local duration = unpack('<d', runs, position + 26)
+        local duration = unpack('<d', runs, position + 34)
         return changes(usage, algorithm), cost, limit, window, parameter, duration, false, false, false
       end
       usage = usage - SHADOW

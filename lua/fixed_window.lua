@@ -29,7 +29,7 @@ if used % 8 >= 4 then
       if kept ~= start then count = 0 end
       local fits = count + cost <= limit
       if not fits then
-        if count >= 2^52 then rare().not_a_count() end
+        if count >= 2^50 then rare().not_a_count() end
         fits = cost == 0
       end
       if allowed == 'evaluate' then return fits end
@@ -39,9 +39,9 @@ if used % 8 >= 4 then
         count = count + cost
         if fits then
           fits = allowed or count + cost <= limit
-        elseif count >= 2^52 then
+        elseif count >= 2^50 then
           -- Rejections and settlements have no other bound.
-          count = 2^52 - 1
+          count = 2^50 - 1
         end
         call('SETRANGE', key, '0', pack('<dddd', start, count, time, offset))
         if value == '' or kept ~= start then expire(key, value == '', start + window - time) end

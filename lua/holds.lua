@@ -82,8 +82,8 @@ if used >= 128 then
       local found = call('ZRANGE', key, '0', '1', 'WITHSCORES')
       local head, held, last, offset, covered = found[1], -tonumber(found[2])
       if #head == 25 then last, offset, covered = unpack('<ddd', head, 2) end
-      -- A hold fits beside the others when it is made, so all of them are less than 2^32.
-      if not (covered and covered >= 0 and covered < 2^54 and held >= 0 and held < 2^32) or held % 1 > 0 then
+      -- A hold fits beside the others when it is made, so all of them are no more than the largest limit.
+      if not (covered and covered >= 0 and covered < 2^54 and held >= 0 and held <= 2^40) or held % 1 > 0 then
         not_holds(key)
       end
       if found[3] and #found[3] > 9 then not_holds(key) end
@@ -129,12 +129,12 @@ if used >= 128 then
         -- With a client's clock a count has no time of its own.
         if tonumber(ARGV[2]) then return 0 end
         if algorithm == SLIDING_WINDOW_LOG then
-          local packed = call('GETRANGE', key, '62', '172')
+          local packed = call('GETRANGE', key, '68', '191')
           if packed == '' then return 0 end
-          local highest, _, _, newest = unpack('<I4I4dd', packed)
-          return newest - resolution + 1 - (highest == 0 and unpack('<d', packed, 104) or 0)
+          local highest, _, _, newest = unpack('<I6I6dd', packed)
+          return newest - resolution + 1 - (highest == 0 and unpack('<d', packed, 117) or 0)
         end
-        local from = algorithm == FIXED_WINDOW and 16 or 24
+        local from = algorithm == FIXED_WINDOW and 16 or algorithm == TOKEN_BUCKET and 28 or 24
         local packed = call('GETRANGE', key, whole(from), whole(from + 15))
         if packed == '' then return 0 end
         local last, offset = unpack('<dd', packed)
@@ -214,7 +214,7 @@ if used >= 128 then
 
     -- In place of a count that is not asked: there is room for everything.
     local function no_count(_, times, number, _, asked, mode)
-      if mode == 'evaluate' then return asked < 2^32 end
+      if mode == 'evaluate' then return asked <= 2^40 end
       keys[number], times[number] = 0, 0
     end
 
@@ -223,7 +223,7 @@ if used >= 128 then
     -- Holds may be asked alone, while a slot of a cluster moves and their count may be on another node. Then both keys
     -- are that of the holds, nothing is charged, and a hold is made whether or not it fits: its maker asks the count.
     local function beside(algorithm, record)
-      local usage, unsettled, ttl, id, actual = unpack('<BIdc8I', runs, record + 1)
+      local usage, unsettled, ttl, id, actual = unpack('<Bddc8d', runs, record + 1)
       local run, is_released, is_alone = algorithms[algorithm], unsettled == 1, usage >= ALONE
       if is_alone then usage, run = usage - ALONE, no_count end
       -- Alone, holds that would be charged are still held. A node that gives a slot away creates no key, so a hold is
@@ -351,8 +351,8 @@ if used >= 128 then
   -- shadow charge that is alone commits exactly if it fits, as any other.
   checks_beside_holds = function(position, width, check_together)
     local HOLDS, COMMIT, CHECK, SHADOW, NO_HOLD = 8, 0, 0, 16, string.rep('\0', 8)
-    local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', runs, position)
-    local change, _, _, id = unpack('<BIdc8', runs, position + width + 1)
+    local algorithm, usage, limit, window, parameter, cost = unpack('<BBdddd', runs, position)
+    local change, _, _, id = unpack('<Bddc8', runs, position + width + 1)
     if usage % SHADOW ~= COMMIT or change ~= CHECK or id ~= NO_HOLD then return check_together end
     local run = algorithms[algorithm - HOLDS]
     return function(first, size)

@@ -22,18 +22,18 @@ rare = function()
 
     -- The lengths of the counts, by algorithm; a log has none. Each function below takes the length of its key's count,
     -- so that a ban that was cut is not read as that of another count.
-    local LENGTHS = {false, 40, 32, 40}
+    local LENGTHS = {false, 40, 32, 44}
 
     -- Returns the end of a ban, the time until which the count is needed, the value's first bytes, and the duration of
     -- the ban; nothing if the key is not banned, or if the value is not a whole ban of such a count.
     local function read(key, length)
-      local first = call('GETRANGE', key, '0', '94')
-      if sub(first, 1, 8) ~= MARK or #first ~= (length and length + 32 or 95) then return end
+      local first = call('GETRANGE', key, '0', '106')
+      if sub(first, 1, 8) ~= MARK or #first ~= (length and length + 32 or 107) then return end
       local ends, needed, duration = unpack('<ddd', first, 9)
       -- What a ban has written can be lifted, and is then not banned.
       if not (ends >= 0 and ends < 2^53 and duration >= 0 and duration < 2^53 and needed >= 0 and needed < 2^54)
         or ends % 1 > 0 or duration % 1 > 0
-        or sub(first, 33, 40) == MARK or not (length or sub(first, 79, 86) == MARK) then
+        or sub(first, 33, 40) == MARK or not (length or sub(first, 89, 96) == MARK) then
         return
       end
       if ends > now + duration then
@@ -50,7 +50,7 @@ rare = function()
       if not (needed > now) then
         call('UNLINK', key)
       elseif not length then
-        call('SETRANGE', key, '78', sub(first, 33, 40))
+        call('SETRANGE', key, '88', sub(first, 33, 40))
       else
         call('UNLINK', key)
         call('SETRANGE', key, '0', sub(first, 33))
@@ -64,12 +64,12 @@ rare = function()
       local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET = 1, 2, 4
       local value, span = nil, window
       if algorithm == SLIDING_WINDOW_LOG then
-        value, span = call('GETRANGE', key, '0', '94'), window + math.ceil(window / 4) + 2 * parameter
+        value, span = call('GETRANGE', key, '0', '106'), window + math.ceil(window / 4) + 2 * parameter
       else
-        value = call('GETRANGE', key, '0', '39')
+        value = call('GETRANGE', key, '0', '43')
         if algorithm == SLIDING_WINDOW_COUNTER then span = 2 * window end
         if algorithm == TOKEN_BUCKET and value ~= '' then
-          local arrival, _, _, _, _, offset = unpack('<dI4I4ddd', value)
+          local arrival, _, _, _, _, offset = unpack('<dI6I6ddd', value)
           -- Also of a value that is not a count: a ban that was lifted is made again.
           span = window + 1 + math.max(0, math.min(2^52, arrival - now - offset))
         end
@@ -78,9 +78,9 @@ rare = function()
       if is_new then
         needed = 0
         if algorithm == SLIDING_WINDOW_LOG then
-          value = string.rep('\0', 62) .. '\1' .. string.rep('\0', 102)
+          value = string.rep('\0', 68) .. '\1' .. string.rep('\0', 115)
         elseif algorithm == TOKEN_BUCKET then
-          value = pack('<dI4I4ddd', 0, 0, limit, 0, 0, 0)
+          value = pack('<dI6I6ddd', 0, 0, limit, 0, 0, 0)
         else
           value = string.rep('\0', algorithm == SLIDING_WINDOW_COUNTER and 40 or 32)
         end
@@ -88,19 +88,19 @@ rare = function()
       local head = MARK .. pack('<ddd', ends, needed, duration)
       if algorithm == SLIDING_WINDOW_LOG then
         -- No record is in the copy: the first one behind it is number 0.
-        value = sub(value, 79, 86) .. sub(value, 41, 48) .. '\0\0\0\0\0' .. sub(value, 54, 78) .. MARK .. sub(value, 87)
+        value = sub(value, 89, 96) .. sub(value, 41, 52) .. '\0\0\0\0\0' .. sub(value, 58, 88) .. MARK .. sub(value, 97)
       end
       call('SETRANGE', key, '0', head .. value)
       expire(key, is_new, math.max(ends, needed) - now)
     end
 
-    -- Returns the count of a banned key: of a log, the bytes from 40 to 176, none if it is empty.
+    -- Returns the count of a banned key: of a log, the bytes from 44 to 197, none if it is empty.
     local function count_of(key, length)
       local _, needed, first = read(key, length)
       if length then return sub(first, 33) end
       if needed == 0 then return '' end
-      local packed = call('GETRANGE', key, '40', '176')
-      return sub(packed, 1, 38) .. sub(first, 33, 40) .. sub(packed, 47)
+      local packed = call('GETRANGE', key, '44', '197')
+      return sub(packed, 1, 44) .. sub(first, 33, 40) .. sub(packed, 53)
     end
 
     -- Handles a value that no algorithm accepts. If the key is banned, raises the error that `lua/check.lua` handles;

@@ -27,13 +27,13 @@ if used % 32 >= 16 then
   local depth = 256
 
   local function refund_log(key, cost, at, _, _, resolution)
-    local packed = call('GETRANGE', key, '40', '176')
+    local packed = call('GETRANGE', key, '44', '197')
     if packed == '' then return end
     local functions = ring()
-    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
-    local settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
-    local offset = highest == 0 and unpack('<d', packed, 126) or 0
-    live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
+    local size, grown, _, head, live, highest = unpack('<I3I5I5I5I6I6', packed)
+    local settled, live_at, newest, total, count = unpack('<I6ddI6I5', packed, 31)
+    local offset = highest == 0 and unpack('<d', packed, 141) or 0
+    live, total = settled + (live - settled) % 2^48, settled + (total - settled) % 2^48
 
     local blocks, read = (count - 1 - (count - 1) % 8) / 8, {}
     -- Returns the stamp and the cumulative cost of a record.
@@ -43,9 +43,9 @@ if used % 32 >= 16 then
       local block = (number - index) / 8
       read[block] = read[block] or functions.read_block(key, block, blocks, size, grown, true)
       -- A value without the wanted records: the commit is not found.
-      if #read[block] < 80 then return -1, math.huge end
-      local stamp, reached = unpack('<I6I4', read[block], 71 - index * 10)
-      return newest - (newest - stamp) % 2^48, settled + (reached - settled) % 2^32
+      if #read[block] < 88 then return -1, math.huge end
+      local stamp, reached = unpack('<I6I5', read[block], 78 - index * 11)
+      return newest - (newest - stamp) % 2^48, settled + 1 + (reached - settled - 1) % 2^40
     end
 
     local stamp = math.ceil((at + offset) / resolution) * resolution
@@ -69,7 +69,7 @@ if used % 32 >= 16 then
     for number = first, left - 1 do
       local stamp, reached = record(number < index and number or number + removed)
       if number >= index then reached = reached - cost end
-      stamps[number], records[number] = stamp, pack('<I6I4', stamp % 2^48, reached)
+      stamps[number], records[number] = stamp, pack('<I6I5', stamp % 2^48, reached)
       if number == head and index == head then live_at, live = stamp, reached end
     end
     -- Returns the records from `from` to `to`, in reverse order.
@@ -94,8 +94,8 @@ if used % 32 >= 16 then
     -- The highest limit stays: what it admitted is still in the log. The TTL stays as well: the remaining records are
     -- no newer than the record that set the TTL, and a later charge sets it again. The copy has lost its records.
     local pending = reversed(full * 8, left - 2)
-    call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4ddI4I5', size, grown, 0, head, live, highest, settled, live_at,
-      stamps[left - 1], total - cost, left) .. string.rep('-', 70 - #pending) .. pending)
+    call('SETRANGE', key, '44', pack('<I3I5I5I5I6I6I6ddI6I5', size, grown, 0, head, live, highest, settled, live_at,
+      stamps[left - 1], total - cost, left) .. string.rep('-', 77 - #pending) .. pending)
   end
 
   local function refund_counter(key, cost, at, _, window)
@@ -120,9 +120,9 @@ if used % 32 >= 16 then
   end
 
   local function refund_bucket(key, cost, at, limit, window)
-    local value = call('GETRANGE', key, '0', '39')
+    local value = call('GETRANGE', key, '0', '43')
     if value == '' then return end
-    local arrival, fraction, parts, _, last, offset = unpack('<dI4I4ddd', value)
+    local arrival, fraction, parts, _, last, offset = unpack('<dI6I6ddd', value)
     local whole, rest = muldiv(cost, window, limit)
     -- The last charge was made under another limit, whose fraction has other parts. Less than a microsecond is not
     -- refunded.
@@ -133,7 +133,7 @@ if used % 32 >= 16 then
     if since < 0 or whole < 0 then return end
     arrival, fraction = arrival - whole, fraction - rest
     if fraction < 0 then arrival, fraction = arrival - 1, fraction + limit end
-    call('SETRANGE', key, '0', pack('<dI4', arrival, fraction))
+    call('SETRANGE', key, '0', pack('<dI6', arrival, fraction))
   end
 
   -- What the receipt of a refund says: the time of the commit, nothing without one, and the keys that it left out.
@@ -176,8 +176,8 @@ if used % 32 >= 16 then
     -- `check_together`, or a function that does the same in one pass.
     of_one_charge = function(position, width, check_together)
       local COUNT_REJECTED, SHADOW, RECEIPT = 1, 16, 16
-      local algorithm, usage, limit, window, parameter, cost = unpack('<BBIddI', ARGV[1], position)
-      local second, _, _, ttl = unpack('<BBId', ARGV[1], position + width)
+      local algorithm, usage, limit, window, parameter, cost = unpack('<BBdddd', ARGV[1], position)
+      local second, _, _, ttl = unpack('<BBdd', ARGV[1], position + width)
       if second ~= RECEIPT or usage % SHADOW > COUNT_REJECTED then return check_together end
       local run = algorithm == 1 and sliding_window_log or algorithm == 2 and sliding_window_counter
         or algorithm == 3 and fixed_window or token_bucket

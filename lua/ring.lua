@@ -12,7 +12,7 @@ if used % 2 >= 1 then ring = function()
 
   -- Returns the position of a block. A block that has not moved yet is in its old place.
   local function place(block, blocks, size, grown)
-    return 180 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 80
+    return 198 + block % ((block >= grown or block < blocks - size / 2) and size or size / 2) * 88
   end
 
   -- Returns `length` bytes of a value. A value that ends before is not a count, unless `shorter` says that it may: that
@@ -29,23 +29,23 @@ if used % 2 >= 1 then ring = function()
 
   -- Copies what is at one place of the ring to another.
   local function move_block(key, from, to)
-    write(key, 180 + to * 80, read(key, 180 + from * 80, 80, true))
+    write(key, 198 + to * 88, read(key, 198 + from * 88, 88, true))
   end
 
   -- Returns block `block` of the `blocks` in the ring. After them follow the pending records, a block without its last
   -- record. `shorter` as in `read`.
   local function read_block(key, block, blocks, size, grown, shorter)
-    return read(key, block < blocks and place(block, blocks, size, grown) or 85, 80, shorter)
+    return read(key, block < blocks and place(block, blocks, size, grown) or 96, 88, shorter)
   end
 
   -- Returns the group of four records to which record `number` belongs, and the number of the first record behind the
   -- group, or behind the records that it has so far.
   local function read_group(key, packed, number, count)
-    local size, grown = unpack('<I3I5', packed, 41)
+    local size, grown = unpack('<I3I5', packed, 45)
     local index = number % 8
     local block, blocks = (number - index) / 8, math.floor((count - 1) / 8)
-    local from = block < blocks and place(block, blocks, size, grown) or 85
-    return read(key, index < 4 and from + 40 or from, 40), math.min(number - number % 4 + 4, count - 1)
+    local from = block < blocks and place(block, blocks, size, grown) or 96
+    return read(key, index < 4 and from + 44 or from, 44), math.min(number - number % 4 + 4, count - 1)
   end
 
   -- Writes the block that the newest record completes. Returns the size of the ring, and the number of the block that
@@ -60,30 +60,30 @@ if used % 2 >= 1 then ring = function()
     if live_blocks == size then size, grown = size * 2, block end
     -- A ring had half of its size when that was full. In a shorter value, a block would be written far behind the end,
     -- and Redis fills the space between. In a small ring that space is small.
-    if size > 4096 then read(key, 179 + size * 40, 1) end
+    if size > 4096 then read(key, 197 + size * 44, 1) end
     if not newest then return end
     -- Redis allocates twice the length whenever the value outgrows its allocation. With this byte before the first
-    -- block it allocates 384, 896, 2 048, 5 120 and 12 288 bytes, into which rings of 2, 8, 16, 32 and 128 blocks just
+    -- block it allocates 448, 1 024, 2 560, 6 144 and 14 336 bytes, into which rings of 2, 8, 16, 64 and 128 blocks
     -- fit.
-    if block == 0 then call('SETRANGE', key, '188', '\0') end
+    if block == 0 then call('SETRANGE', key, '198', '\0') end
     -- One old block moves with each new one, in order. The ring can be full again only after `size / 2` new blocks, and
     -- by then all old blocks have moved.
     local old = block - size / 2
     if old < grown and old >= 0 and old % size >= size / 2 then
       move_block(key, old % (size / 2), old % size)
     end
-    write(key, 180 + block % size * 80, pack('<I6I4', newest, total) .. call('GETRANGE', key, '95', '164'))
+    write(key, 198 + block % size * 88, pack('<I6I5', newest, total) .. call('GETRANGE', key, '107', '183'))
     return size, grown
   end
 
   -- Finds the first record from `low` to `high` that is later than `at` and has reached `target`; callers use one of
   -- the two conditions. The newest record `high` fulfils it. The search starts at `guess`. Returns the record's number,
-  -- stamp and cumulative cost, and the cumulative cost `before` it.
+  -- stamp and cumulative cost, and the cumulative cost `before` it. At first that is the cumulative cost before `low`.
   --
   -- `shorter` says that a value without the wanted records is no error. The search then ends at the earliest record
   -- that it knows to fulfil the condition, as if the costs before it were those of that record: they leave later.
   local function seek(key, newest, total, size, grown, low, high, guess, at, target, before, shorter)
-    local found_at, found, step, base = newest, total, 1, before
+    local found_at, found, step, base = newest, total, 1, before + 1
     local blocks = (high - high % 8) / 8
     local block, records
     while low < high do
@@ -92,10 +92,10 @@ if used % 2 >= 1 then ring = function()
       if wanted ~= block then
         block = wanted
         records = read_block(key, block, blocks, size, grown, shorter)
-        if #records < 80 then break end
+        if #records < 88 then break end
       end
-      local guess_at, reached = unpack('<I6I4', records, 71 - index * 10)
-      guess_at, reached = newest - (newest - guess_at) % 2^48, base + (reached - base) % 2^32
+      local guess_at, reached = unpack('<I6I5', records, 78 - index * 11)
+      guess_at, reached = newest - (newest - guess_at) % 2^48, base + (reached - base) % 2^40
       if guess_at <= at or reached < target then
         low, before = guess + 1, reached
         guess = low + step - 1
@@ -130,20 +130,20 @@ if used % 2 >= 1 then ring = function()
   local function judge(now, times, number, cost, allowed, limit, window, resolution, count_rejected, count_of_banned)
     local keys = KEYS
     local key = keys[number]
-    local packed = count_of_banned or call('GETRANGE', key, '40', '176')
+    local packed = count_of_banned or call('GETRANGE', key, '44', '197')
     local size, grown, behind, head, live, highest = 1, 0, 0, 0, 0, 0
     local settled, live_at, newest, total, count, offset = 0, 0, 0, 0, 0, 0
     if packed == '' then
       if not count_of_banned and read(key, 0, 1, true) ~= '' then not_a_count() end
     else
-      if #packed < 125 then not_a_count() end
-      size, grown, behind, head, live, highest = unpack('<I3I5I5I5I4I4', packed)
-      settled, live_at, newest, total, count = unpack('<I4ddI4I5', packed, 27)
+      if #packed < 140 then not_a_count() end
+      size, grown, behind, head, live, highest = unpack('<I3I5I5I5I6I6', packed)
+      settled, live_at, newest, total, count = unpack('<I6ddI6I5', packed, 31)
       if highest == 0 then
-        if #packed < 137 then not_a_count() end
-        offset, highest = unpack('<dI4', packed, 126)
+        if #packed < 154 then not_a_count() end
+        offset, highest = unpack('<dI6', packed, 141)
       end
-      live, total = settled + (live - settled) % 2^32, settled + (total - settled) % 2^32
+      live, total = settled + (live - settled) % 2^48, settled + (total - settled) % 2^48
       -- Not NaN, and no more live records than the ring has places for.
       if not (newest < 2^53 and live_at <= newest) or size < 1 or head >= count or count - head > size * 8 + 8 then
         if count_of_banned then not_a_count() end
@@ -194,7 +194,7 @@ if used % 2 >= 1 then ring = function()
           call('UNLINK', key)
           packed = ''
         end
-        if packed == '' then record = string.rep('-', 70) end
+        if packed == '' then record = string.rep('-', 77) end
         size, grown, behind, head, live, highest, live_at, newest, total, count =
           1, 0, 0, 0, cost, limit, stamp, stamp, cost, 1
       else
@@ -208,24 +208,24 @@ if used % 2 >= 1 then ring = function()
           if count % 8 == 0 then
             size, grown = complete_block(key, size, grown, head, newest, total, count)
           else
-            record = string.rep('-', 70 - count % 8 * 10) .. pack('<I6I4', newest, total)
+            record = string.rep('-', 77 - count % 8 * 11) .. pack('<I6I5', newest, total)
           end
           newest, total, count = stamp, total + cost, count + 1
         end
       end
       local visible = highest
       if offset ~= 0 then
-        call('SETRANGE', key, '165', pack('<dI4', offset, highest))
+        call('SETRANGE', key, '184', pack('<dI6', offset, highest))
         visible = 0
       end
-      call('SETRANGE', key, '40', pack('<I3I5I5I5I4I4I4ddI4I5', size, grown, behind, head, live, visible, settled,
+      call('SETRANGE', key, '44', pack('<I3I5I5I5I6I6I6ddI6I5', size, grown, behind, head, live, visible, settled,
         live_at, newest, total, count) .. record)
       if spent > highest and count_rejected and live <= total - highest then
         head, live_at, live, settled =
           seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, 0, total - highest + 1, live, true)
       end
-      -- Less than 2^32 may be live. More would affect no decision, because no limit is higher, so the excess settles.
-      local most = total - 2^32 + 1
+      -- At most 2^40 may be live. More would affect no decision, because no limit is higher, so the excess settles.
+      local most = total - 2^40
       if settled < most and live <= most and head < count - 1 then
         head, live_at, live =
           seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, most + 1, live, true)
@@ -233,12 +233,12 @@ if used % 2 >= 1 then ring = function()
       settled = math.min(total, math.max(settled, most))
       if total - settled < spent then
         spent = total - settled
-        call('SETRANGE', key, '53', pack('<I5I4I4I4d', head, live, visible, settled, live_at))
+        call('SETRANGE', key, '57', pack('<I5I6I6I6d', head, live, visible, settled, live_at))
       end
       if refresh then expire(key, packed == '', window + quarter + resolution) end
     elseif stepped then
-      call('SETRANGE', key, '165', pack('<dI4', offset, highest))
-      call('SETRANGE', key, '62', pack('<I4', 0))
+      call('SETRANGE', key, '184', pack('<dI6', offset, highest))
+      call('SETRANGE', key, '68', pack('<I6', 0))
     end
 
     if spent == 0 then

@@ -36,12 +36,12 @@ if used % 4 >= 2 then
       end
       local carried = 0
       if previous ~= 0 then
-        if not (previous > 0 and previous < 2^52) or previous % 1 > 0 then rare().not_a_count() end
+        if not (previous > 0 and previous < 2^50) or previous % 1 > 0 then rare().not_a_count() end
         carried = muldiv(previous, finish - at, window)
       end
       local fits = carried + current + cost <= limit
       if not fits then
-        if current >= 2^52 then rare().not_a_count() end
+        if current >= 2^50 then rare().not_a_count() end
         fits = cost == 0
       end
       if allowed == 'evaluate' then return fits end
@@ -51,9 +51,9 @@ if used % 4 >= 2 then
         current = current + cost
         if fits then
           fits = allowed or carried + current + cost <= limit
-        elseif current >= 2^52 then
+        elseif current >= 2^50 then
           -- Rejections and settlements have no other bound.
-          current = 2^52 - 1
+          current = 2^50 - 1
         end
         if value ~= '' and kept == start then
           call('SETRANGE', key, '16', pack('<ddd', current, time, offset))

@@ -7,21 +7,22 @@
 -- Most checks take one read (GETRANGE) and, when they are charged, one write (SETRANGE): all fields that a charge
 -- changes are next to each other, before the place of the next record. The value is a string:
 --
---     0 to 39   the copy: up to 4 records that leave next, those of the oldest live record's group of four by number;
---    40 to 52   size of the ring in blocks (u24); number of the block that gave it that size (u40); number of the first
+--     0 to 43   the copy: up to 4 records that leave next, those of the oldest live record's group of four by number;
+--    44 to 56   size of the ring in blocks (u24); number of the block that gave it that size (u40); number of the first
 --               record behind the copy (u40): written when the copy or the ring changes;
---    53 to 77   number of the oldest live record (u40); its cumulative cost (u32); the highest limit that has charged
---               since the log was last empty (u32); the settled cumulative cost, which is F(now - window) (u32); the
+--    57 to 87   number of the oldest live record (u40); its cumulative cost (u48); the highest limit that has charged
+--               since the log was last empty (u48); the settled cumulative cost, which is F(now - window) (u48); the
 --               oldest live record's stamp (double): written when records leave;
---    78 to 94   stamp of the newest record (double); its cumulative cost (u32); number of records (u40): written with
+--    88 to 106  stamp of the newest record (double); its cumulative cost (u48); number of records (u40): written with
 --               each charge;
---    95 to 164  up to 7 pending records, older than the newest and not yet in a block;
---   165 to 176  only while the highest limit above is 0, because the key has a time of its own: the offset of that time
---               (double); the highest limit (u32);
---   180 on      the ring of blocks of 8 records.
--- Records are 10 bytes: 48 bits of time and 32 of cumulative cost, enough to derive both from the newest record and the
--- settled cost, because less than 2^32 is live (see `lua/ring.lua`). They are in reverse order: the first pending
--- record is the farthest, so nothing is between the fields of a charge and the place of its record.
+--   107 to 183  up to 7 pending records, older than the newest and not yet in a block;
+--   184 to 197  only while the highest limit above is 0, because the key has a time of its own: the offset of that time
+--               (double); the highest limit (u48);
+--   198 on      the ring of blocks of 8 records.
+-- Records are 11 bytes: 48 bits of time and 40 of cumulative cost, enough to derive the time from the newest record and
+-- the cost from the settled one: at most 2^40 is live (see `lua/ring.lua`), so a live record is 1 to 2^40 further. They
+-- are in reverse order: the first pending record is the farthest, so nothing is between the fields of a charge and the
+-- place of its record.
 --
 -- The ring doubles when live records fill it. The place of a block is its number modulo the size, so half of the blocks
 -- have to move: one old block with each new one, and a new block never overwrites one that has not moved. No operation
@@ -54,28 +55,28 @@ if used % 2 >= 1 then
     local epoch, quarter = stamp - stamp % 2^48, window < 4 and 1 or (window - window % 4) / 4
     local quarter_start = stamp - stamp % quarter
     -- A place that holds no record yet may hold any bytes.
-    local UNUSED = '----------------------------------------------------------------------'
+    local UNUSED = '-----------------------------------------------------------------------------'
     -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
     -- is the number of bytes before `packed`, and `length` that of its own.
-    local skipped, start, length = 0, '0', 95
-    if to - from >= 8 then skipped, start, length = 40, '40', 55 end
+    local skipped, start, length = 0, '0', 107
+    if to - from >= 8 then skipped, start, length = 44, '44', 63 end
     for number = from, to do
       local key = keys[number]
-      local packed = call('GETRANGE', key, start, '94')
+      local packed = call('GETRANGE', key, start, '106')
       local usual = false
       repeat
         if packed == '' then
           -- A shorter value is not a log.
           if skipped > 0 and call('GETRANGE', key, '0', '0') ~= '' then break end
-          call('SETRANGE', key, '40',
-            pack('<I3I5I5I5I4I4I4ddI4I5c70', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
+          call('SETRANGE', key, '44',
+            pack('<I3I5I5I5I6I6I6ddI6I5c77', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
           expire(key, true, window + quarter + resolution)
           keys[number], times[number], usual = room * 4 + 1, stamp - horizon, true
           break
         end
 
         if #packed ~= length then break end
-        local highest, settled, live_at, newest, total, count = unpack('<I4I4ddI4I5', packed, length - 32)
+        local highest, settled, live_at, newest, total, count = unpack('<I6I6ddI6I5', packed, length - 38)
         -- NaN, from a value that is not a log, ends here too.
         if not (newest > horizon and newest <= stamp and live_at <= newest) or highest < limit then break end
 
@@ -84,10 +85,10 @@ if used % 2 >= 1 then
         local head, live, behind, copy, ring_fields
         if live_at <= horizon then
           if skipped > 0 then
-            packed = call('GETRANGE', key, '0', '39') .. packed
-            skipped, start, length = 0, '0', 95
+            packed = call('GETRANGE', key, '0', '43') .. packed
+            skipped, start, length = 0, '0', 107
           end
-          behind, head, live = unpack('<I5I5I4', packed, 49)
+          behind, head, live = unpack('<I5I5I6', packed, 53)
           local groups = 0
           repeat
             settled, head = live, head + 1
@@ -101,35 +102,37 @@ if used % 2 >= 1 then
                 groups = groups + 1
                 copy, behind = ring().read_group(key, packed, head, count)
               end
-              live_at, live = unpack('<I6I4', copy or packed, 31 - place * 10)
-              live_at = live_at + epoch
+              live_at, live = unpack('<I6I5', copy or packed, 34 - place * 11)
+              live_at, live = live_at + epoch, settled + 1 + (live - settled - 1) % 2^40
               if live_at > stamp then live_at = live_at - 2^48 end
             end
           until live_at > horizon
           if live_at <= horizon then break end
         end
 
-        local left, next_unit = room - (total - settled) % 2^32, live_at - horizon
+        local left, next_unit = room - (total - settled) % 2^48, live_at - horizon
         if left < 0 then
           -- Denied. A higher limit may have charged more than this limit, and then another unit needs a search.
           if count_rejected or left + cost < 0 then break end
           local retry = next_unit
           if left < -1 then
             if skipped > 0 then
-              packed = call('GETRANGE', key, '0', '39') .. packed
-              skipped, start, length = 0, '0', 95
+              packed = call('GETRANGE', key, '0', '43') .. packed
+              skipped, start, length = 0, '0', 107
             end
             -- The first record by which enough has left.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
-            while (live - settled) % 2^32 < -left do
+            if not head then behind, head, live = unpack('<I5I5I6', packed, 53 - skipped) end
+            local leaving = (live - settled) % 2^48
+            while leaving < -left do
               head = head + 1
               local place = head % 4
               if place == 0 or head >= behind then break end
-              retry, live = unpack('<I6I4', copy or packed, 31 - place * 10)
+              retry, live = unpack('<I6I5', copy or packed, 34 - place * 11)
+              leaving = 1 + (live - settled - 1) % 2^40
               retry = retry + epoch - horizon
               if retry > stamp - horizon then retry = retry - 2^48 end
             end
-            if (live - settled) % 2^32 < -left or retry < next_unit then break end
+            if leaving < -left or retry < next_unit then break end
           end
           times[number], usual = next_unit, true
           if left + cost == 0 and retry == next_unit and newest % 1 == 0 then
@@ -146,47 +149,47 @@ if used % 2 >= 1 then
           -- The same instant: one record with the larger cost.
           if live_at == newest then break end
           if head then
-            call('SETRANGE', key, '53',
-              pack('<I5I4I4I4ddI4', head, live, highest, settled, live_at, newest, total + cost))
+            call('SETRANGE', key, '57',
+              pack('<I5I6I6I6ddI6', head, live, highest, settled, live_at, newest, total + cost))
           else
-            call('SETRANGE', key, '86', pack('<I4', total + cost))
+            call('SETRANGE', key, '96', pack('<I6', total + cost))
           end
         else
           local index = count % 8
           if index == 0 then
             -- The pending records and the newest one are a whole block.
-            if not head then behind, head, live = unpack('<I5I5I4', packed, 49 - skipped) end
-            local size, grown = unpack('<I3I5', packed, 41 - skipped)
+            if not head then behind, head, live = unpack('<I5I5I6', packed, 53 - skipped) end
+            local size, grown = unpack('<I3I5', packed, 45 - skipped)
             local new_size, new_grown = ring().complete_block(key, size, grown, head, newest, total, count)
             if new_size > size then
               ring_fields = pack('<I3I5', new_size, new_grown)
-              copy = copy or skipped > 0 and call('GETRANGE', key, '0', '39') or packed
+              copy = copy or skipped > 0 and call('GETRANGE', key, '0', '43') or packed
             end
           end
           -- The fields of a charge, unused places, and the record that was the newest.
           local fields, unused = nil, UNUSED
           if index < 4 then
             if index < 2 then
-              fields = index == 0 and '<dI4I5' or '<dI4I5c60I6I4'
+              fields = index == 0 and '<dI6I5' or '<dI6I5c66I6I5'
             else
-              fields = index == 2 and '<dI4I5c50I6I4' or '<dI4I5c40I6I4'
+              fields = index == 2 and '<dI6I5c55I6I5' or '<dI6I5c44I6I5'
             end
           elseif index < 6 then
-            fields = index == 4 and '<dI4I5c30I6I4' or '<dI4I5c20I6I4'
+            fields = index == 4 and '<dI6I5c33I6I5' or '<dI6I5c22I6I5'
           elseif index == 6 then
-            fields = '<dI4I5c10I6I4'
+            fields = '<dI6I5c11I6I5'
           else
-            fields, unused = '<dI4I5c0I6I4', ''
+            fields, unused = '<dI6I5c0I6I5', ''
           end
           total, count = total + cost, count + 1
           if not head then
-            call('SETRANGE', key, '78', pack(fields, stamp, total, count, unused, newest, total - cost))
+            call('SETRANGE', key, '88', pack(fields, stamp, total, count, unused, newest, total - cost))
           elseif copy then
-            ring_fields = ring_fields or string.sub(packed, 41, 48)
-            call('SETRANGE', key, '0', pack('<c40c8I5I5I4I4I4d' .. fields, copy, ring_fields, behind, head, live,
+            ring_fields = ring_fields or string.sub(packed, 45, 52)
+            call('SETRANGE', key, '0', pack('<c44c8I5I5I6I6I6d' .. fields, copy, ring_fields, behind, head, live,
               highest, settled, live_at, stamp, total, count, unused, newest, total - cost))
           else
-            call('SETRANGE', key, '53', pack('<I5I4I4I4d' .. fields, head, live, highest, settled, live_at, stamp,
+            call('SETRANGE', key, '57', pack('<I5I6I6I6d' .. fields, head, live, highest, settled, live_at, stamp,
               total, count, unused, newest, total - cost))
           end
         end

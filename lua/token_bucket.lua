@@ -1,8 +1,8 @@
 -- Token bucket as GCRA: the state is the theoretical arrival time, at which the bucket is full again. A unit costs
 -- window / limit microseconds. This quotient need not be an integer, so the time is kept as microseconds and a
--- fraction in 1/limit microseconds. The value is a packed string: the microseconds, the fraction, the limit to which
--- the fraction refers, the end of the TTL, the time of the last charge, the offset of the key's time. The reply has the
--- fraction, and the time until the arrival time.
+-- fraction in 1/limit microseconds. The value is a packed string: the microseconds, the fraction (u48), the limit to
+-- which the fraction refers (u48), the end of the TTL, the time of the last charge, the offset of the key's time. The
+-- reply has the fraction, and the time until the arrival time.
 --
 -- Commands: evaluate 1 (GETRANGE); commit 1 (SETRANGE) when charged, and 1 (PEXPIRE) about once a window.
 
@@ -18,10 +18,10 @@ if used % 16 >= 8 then
     for number = from, to do
       local key, allowed = keys[number], mode
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
-      local value = call('GETRANGE', key, '0', '40')
+      local value = call('GETRANGE', key, '0', '44')
       if value ~= '' then
-        if #value ~= 40 then value = rare().bans().behind(key, 40) end
-        arrival, fraction, parts, expires, last, offset = unpack('<dI4I4ddd', value)
+        if #value ~= 44 then value = rare().bans().behind(key, 44) end
+        arrival, fraction, parts, expires, last, offset = unpack('<dI6I6ddd', value)
         if not (expires < 2^53 and fraction < parts) then rare().not_a_count() end
       end
       if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last) end
@@ -66,12 +66,12 @@ if used % 16 >= 8 then
         end
         local refresh = expires <= arrival
         if refresh then expires = arrival + 1 + window end
-        call('SETRANGE', key, '0', pack('<dI4I4ddd', arrival, fraction, limit, expires, time, offset))
+        call('SETRANGE', key, '0', pack('<dI6I6ddd', arrival, fraction, limit, expires, time, offset))
         if refresh then expire(key, value == '', expires - time) end
         wait = arrival - time
         fits = fits and (allowed or wait < ahead or (wait == ahead and fraction <= rest))
       elseif stepped then
-        call('SETRANGE', key, '32', pack('<d', offset))
+        call('SETRANGE', key, '36', pack('<d', offset))
       end
       keys[number], times[number] = fraction * 4 + (fits and 1 or 0), wait
     end

@@ -52,7 +52,7 @@ pub struct Charge {
     /// The policy under which the key is charged.
     pub policy: Policy,
     /// The cost in units. 0 charges nothing and always passes.
-    pub cost: u32,
+    pub cost: u64,
     /// The [name of the hold](OpenHold::id) if the units are held until they are settled; `None` for a plain charge.
     pub hold: Option<NonZeroU64>,
 }
@@ -62,14 +62,14 @@ impl Check {
     pub const MAX_CHARGES: usize = 64;
 
     /// Creates a check with one charge.
-    pub fn new(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+    pub fn new(key: impl Into<Key>, policy: &Policy, cost: u64) -> Self {
         let charges = SmallVec::from_buf([Charge::new(key.into(), policy.clone(), cost)]);
         Self { charges, mistake: policy.mistake() }
     }
 
     /// Creates a check that holds `cost` units, for [`Limiter::hold_all`](crate::Limiter::hold_all). It may have the
     /// mistakes of [`and_hold`](Self::and_hold).
-    pub fn hold(key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+    pub fn hold(key: impl Into<Key>, policy: &Policy, cost: u64) -> Self {
         Self::empty().and_hold(key, policy, cost)
     }
 
@@ -77,7 +77,7 @@ impl Check {
     ///
     /// It is a mistake if the policy has no [holds](Policy::with_holds), if `cost` is 0, or if the check has a plain
     /// charge of the same key and policy. Otherwise as [`and`](Self::and).
-    pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+    pub fn and_hold(mut self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Self {
         let charge = policy.validate().and_then(|()| Charge::held(key.into(), policy.clone(), cost));
         let added = charge.and_then(|charge| self.push_another(charge));
         self.mistake.keep(added);
@@ -89,7 +89,7 @@ impl Check {
     /// It is a mistake if the key is charged under another policy of the same name, because the two policies would
     /// share their counts, if the check holds units of the same key and policy, if it has
     /// [`MAX_CHARGES`](Self::MAX_CHARGES) charges already, or if the policy has a [mistake](Policy#mistakes).
-    pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Self {
+    pub fn and(mut self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Self {
         let added = policy.validate().and_then(|()| self.push(key.into(), policy.clone(), cost));
         self.mistake.keep(added);
         self
@@ -145,7 +145,7 @@ impl Check {
     }
 
     /// The holds of the check, in its order, with the numbers of their charges and their units.
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (usize, OpenHold, u32)> {
+    pub(crate) fn holds(&self) -> impl Iterator<Item = (usize, OpenHold, u64)> {
         let charges = self.charges.iter().enumerate();
         charges.filter_map(|(number, charge)| Some((number, charge.open_hold()?, charge.cost)))
     }
@@ -196,7 +196,7 @@ impl Check {
     /// A check of `cost` units under each policy of a plan, whose policies have different names. `mistake` is that of
     /// the plans.
     #[cfg(feature = "plans")]
-    pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u32, mistake: &FirstMistake) -> Self {
+    pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u64, mistake: &FirstMistake) -> Self {
         let charges = plan.0.into_iter().map(|policy| Charge::new(key.clone(), policy, cost));
         Self { mistake: mistake.clone(), ..Self::of_distinct(charges) }
     }
@@ -207,7 +207,7 @@ impl Check {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u32) -> Result<(), ConfigError> {
+    pub(crate) fn push(&mut self, key: Key, policy: Policy, cost: u64) -> Result<(), ConfigError> {
         // Most checks have one charge.
         if self.charges.is_empty() {
             self.charges.push(Charge::new(key, policy, cost));
@@ -241,7 +241,7 @@ impl Check {
     /// Adds a charge of a layer, or a hold. A second charge of the same key and policy is an error here, because it
     /// means that the layer contains the policy twice.
     #[inline]
-    pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u32, held: bool) -> Result<(), ConfigError> {
+    pub(crate) fn push_distinct(&mut self, key: Key, policy: Policy, cost: u64, held: bool) -> Result<(), ConfigError> {
         if !self.charges.is_empty() && self.namesake(&key, &policy).is_some() {
             return Err(ConfigError::duplicate_policy(policy.name()));
         }
@@ -262,12 +262,12 @@ impl Check {
 impl Charge {
     /// A plain charge.
     #[inline]
-    pub(crate) fn new(key: Key, policy: Policy, cost: u32) -> Self {
+    pub(crate) fn new(key: Key, policy: Policy, cost: u64) -> Self {
         Self { key, policy, cost, hold: None }
     }
 
     /// A hold with a new name.
-    pub(crate) fn held(key: Key, policy: Policy, cost: u32) -> Result<Self, ConfigError> {
+    pub(crate) fn held(key: Key, policy: Policy, cost: u64) -> Result<Self, ConfigError> {
         if policy.holds().is_none() {
             return Err(ConfigError::policy_without_holds(policy.name()));
         }

@@ -12,19 +12,19 @@ pub(crate) struct Cost(CostKind);
 
 #[derive(Clone)]
 enum CostKind {
-    Computed(Arc<dyn Fn(&Parts) -> u32 + Send + Sync>),
-    Fixed(u32),
+    Computed(Arc<dyn Fn(&Parts) -> u64 + Send + Sync>),
+    Fixed(u64),
 }
 
 impl Cost {
     pub(crate) const ONE: Self = Self::of_each(1);
 
     /// The same cost for each request.
-    pub(crate) const fn of_each(units: u32) -> Self {
+    pub(crate) const fn of_each(units: u64) -> Self {
         Self(CostKind::Fixed(units))
     }
 
-    pub(crate) fn computed(cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+    pub(crate) fn computed(cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         Self(CostKind::Computed(Arc::new(cost)))
     }
 
@@ -36,7 +36,7 @@ impl Cost {
     }
 
     /// The cost, if it is the same for every request.
-    pub(crate) fn fixed(&self) -> Option<u32> {
+    pub(crate) fn fixed(&self) -> Option<u64> {
         match self.0 {
             CostKind::Computed(_) => None,
             CostKind::Fixed(cost) => Some(cost),
@@ -90,7 +90,7 @@ impl NamedCosts {
 /// The units of a request under one policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Units {
-    pub(crate) units: u32,
+    pub(crate) units: u64,
     /// Whether a closure has returned them, which reads what the client has sent.
     pub(crate) is_computed: bool,
 }

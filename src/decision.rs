@@ -259,7 +259,7 @@ impl Decision {
     }
 
     /// Orders decisions: the greater one is stricter.
-    pub(crate) fn strictness(&self) -> (bool, Option<Reverse<u32>>) {
+    pub(crate) fn strictness(&self) -> (bool, Option<Reverse<u64>>) {
         (!self.allowed, self.available().map(Reverse))
     }
 
@@ -334,7 +334,7 @@ impl Decision {
     /// The largest cost that would pass now under all enforced policies; `None` without a verdict, and under
     /// [shadow](crate::Policy::with_shadow) policies alone.
     #[doc(alias = "remaining")]
-    pub fn available(&self) -> Option<u32> {
+    pub fn available(&self) -> Option<u64> {
         self.enforced().map(|policy| policy.available).min()
     }
 

@@ -33,7 +33,7 @@ impl OpenHold {
     }
 
     /// The units that a settlement with `units` charges: none under a concurrency limit.
-    pub(crate) fn charged(&self, units: u32) -> u32 {
+    pub(crate) fn charged(&self, units: u64) -> u64 {
         if self.policy.is_concurrent() { 0 } else { units }
     }
 }
@@ -45,7 +45,7 @@ impl OpenHold {
 #[non_exhaustive]
 pub enum HoldChange {
     /// Ends the hold, and charges this number of units at that instant, whether or not they fit.
-    Settle(u32),
+    Settle(u64),
     /// Moves the end of the hold to one time-to-live from now.
     Renew,
 }

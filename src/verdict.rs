@@ -52,7 +52,7 @@ pub struct Outcome {
     /// Whether this charge fits.
     pub fits: bool,
     /// The largest cost that would pass now, after this check.
-    pub available: u32,
+    pub available: u64,
     /// Time until the same cost fits; `None` if it fits or never can.
     pub retry_after_us: Option<u64>,
     /// Time until more becomes available; 0 if nothing is spent.

@@ -9,20 +9,20 @@ pub(super) trait Counter {
 
     /// Computes the state at `now`. Changes nothing.
     fn advance_to(&self, policy: &Policy, now: u64) -> Self::Advanced;
-    /// Whether `cost` fits now.
-    fn fits(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> bool;
+    /// Whether `cost`, which may be any number, fits now.
+    fn fits(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u64) -> bool;
     /// Charges `cost`, which is at most the capacity.
-    fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u32) -> Self::Advanced;
+    fn charge(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, cost: u64) -> Self::Advanced;
     /// The outcome of a check: the available units and the waits from `now`. `denied` is a cost that does not fit.
-    fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome;
+    fn report(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u64>) -> Outcome;
     /// The time until `cost`, at most the capacity, fits; 0 if it fits now.
-    fn wait(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u32) -> u64;
-    /// Charges any number of units, whether or not they fit.
-    fn settle(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u32) {
+    fn wait(&self, advanced: &Self::Advanced, policy: &Policy, now: u64, cost: u64) -> u64;
+    /// Charges up to [`Policy::MAX_LIMIT`] units, whether or not they fit.
+    fn settle(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u64) {
         self.charge(advanced, policy, now, units);
     }
     /// Takes up to `units` charged units off the count. Returns how many were taken off.
-    fn credit(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u32) -> u32;
+    fn credit(&mut self, advanced: Self::Advanced, policy: &Policy, now: u64, units: u64) -> u64;
     /// The time in which `units` leave the count, or longer.
     fn span(policy: &Policy, units: u64) -> u64;
     /// The time from which this state equals a fresh one.
@@ -39,9 +39,9 @@ pub(super) trait Counter {
 pub(super) fn outcome(
     policy: &Policy,
     fits: bool,
-    available: u32,
-    denied: Option<u32>,
-    wait: impl Fn(u32) -> u64,
+    available: u64,
+    denied: Option<u64>,
+    wait: impl Fn(u64) -> u64,
 ) -> Outcome {
     let is_spent = available < policy.capacity();
     Outcome {
@@ -54,11 +54,21 @@ pub(super) fn outcome(
     }
 }
 
+/// The most that a count of one window keeps. Only counted denials and settlements go beyond the limit, and no limit is
+/// near this number, so more would affect no decision. Four times as much is exact in Lua's doubles.
+const MOST: u64 = (1 << 50) - 1;
+
+/// A count of one window with `units` more, as far as it keeps them.
+#[inline(always)]
+pub(super) fn with(count: u64, units: u64) -> u64 {
+    count.saturating_add(units).min(MOST)
+}
+
 /// Takes up to `units` off `count`. Returns how many were taken off.
-pub(super) fn take(count: &mut u64, units: u32) -> u32 {
-    let taken = u64::from(units).min(*count);
+pub(super) fn take(count: &mut u64, units: u64) -> u64 {
+    let taken = units.min(*count);
     *count -= taken;
-    u32::try_from(taken).unwrap_or(units)
+    taken
 }
 
 /// The quotient (saturating) and the remainder of `a * b / c`, without overflow.

@@ -1,7 +1,7 @@
 //! The fixed window: one count per window, aligned to the epoch.
 
 use crate::{
-    algorithm::counter::{Counter, outcome, take},
+    algorithm::counter::{Counter, outcome, take, with},
     policy::Policy,
     verdict::Outcome,
 };
@@ -37,13 +37,13 @@ impl Counter for FixedWindow {
     }
 
     #[inline(always)]
-    fn fits(&self, advanced: &Self, policy: &Policy, _: u64, cost: u32) -> bool {
-        advanced.count + u64::from(cost) <= policy.limit().into()
+    fn fits(&self, advanced: &Self, policy: &Policy, _: u64, cost: u64) -> bool {
+        advanced.count.saturating_add(cost) <= policy.limit()
     }
 
     #[inline(always)]
-    fn charge(&mut self, advanced: Self, _: &Policy, _: u64, cost: u32) -> Self {
-        *self = Self { count: advanced.count + u64::from(cost), ..advanced };
+    fn charge(&mut self, advanced: Self, _: &Policy, _: u64, cost: u64) -> Self {
+        *self = Self { count: with(advanced.count, cost), ..advanced };
         *self
     }
 
@@ -54,19 +54,19 @@ impl Counter for FixedWindow {
         policy: &Policy,
         now: u64,
         fits: bool,
-        denied: Option<u32>,
+        denied: Option<u64>,
     ) -> Outcome {
-        let available = policy.limit().saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        let available = policy.limit().saturating_sub(count);
         outcome(policy, fits, available, denied, |cost| self.wait(&Self { start, count }, policy, now, cost))
     }
 
     #[inline(always)]
-    fn wait(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, cost: u32) -> u64 {
+    fn wait(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, cost: u64) -> u64 {
         // A cost that does not fit waits for the end of the window.
-        if count + u64::from(cost) <= policy.limit().into() { 0 } else { start + policy.window_us() - now }
+        if count + cost <= policy.limit() { 0 } else { start + policy.window_us() - now }
     }
 
-    fn credit(&mut self, advanced: Self, _: &Policy, _: u64, units: u32) -> u32 {
+    fn credit(&mut self, advanced: Self, _: &Policy, _: u64, units: u64) -> u64 {
         if advanced.start == self.start { take(&mut self.count, units) } else { 0 }
     }
 

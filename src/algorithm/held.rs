@@ -30,9 +30,8 @@ pub(crate) struct Held {
 
 impl Held {
     /// What has to fit, so that `cost` fits beside the holds. `None` if it can never fit. A cost of 0 always fits.
-    pub(crate) fn asked(self, policy: &Policy, cost: u32) -> Option<u32> {
-        let asked = self.units.checked_add(cost.into())?;
-        u32::try_from(asked).ok().filter(|asked| *asked <= policy.capacity())
+    pub(crate) fn asked(self, policy: &Policy, cost: u64) -> Option<u64> {
+        self.units.checked_add(cost).filter(|asked| *asked <= policy.capacity())
     }
 
     /// The outcome of a charge. `plain` is its outcome without holds, `denied` a cost that does not fit with them, and
@@ -42,15 +41,14 @@ impl Held {
         policy: &Policy,
         now: u64,
         plain: Outcome,
-        denied: Option<u32>,
-        wait: impl Fn(u32) -> u64,
+        denied: Option<u64>,
+        wait: impl Fn(u64) -> u64,
     ) -> Outcome {
         if self.units == 0 {
             return Outcome { retry_after_us: denied.map(wait), ..plain };
         }
-        let wait = |cost: u32| self.wait(policy, now, cost, &wait);
-        let available = u64::from(plain.available).saturating_sub(self.units);
-        let available = u32::try_from(available).unwrap_or(plain.available);
+        let wait = |cost: u64| self.wait(policy, now, cost, &wait);
+        let available = plain.available.saturating_sub(self.units);
         Outcome {
             available,
             retry_after_us: denied.map(&wait),
@@ -62,7 +60,7 @@ impl Held {
     }
 
     /// W of the module's page.
-    fn wait(self, policy: &Policy, now: u64, cost: u32, wait: impl Fn(u32) -> u64) -> u64 {
+    fn wait(self, policy: &Policy, now: u64, cost: u64, wait: impl Fn(u64) -> u64) -> u64 {
         let Some(holds) = policy.holds() else { return wait(cost) };
         let beside_holds = self.asked(policy, cost).map_or(u64::MAX, &wait);
         let after_holds = match holds.unsettled() {

@@ -80,6 +80,13 @@ impl RecordQueue {
         }
     }
 
+    /// Lowers all totals by `start`, a multiple of 2^32.
+    pub(super) fn rebase(&mut self, start: u64) {
+        if let Self::Far(records) = self {
+            records.iter_mut().for_each(|record| record.total -= start);
+        }
+    }
+
     /// Drops all records.
     pub(super) fn clear(&mut self) {
         match self {

@@ -36,7 +36,7 @@ const NOW: u64 = 1 << 60;
 
 impl Reported {
     /// The outcome of the charge.
-    pub(crate) fn outcome(self, policy: &Policy, cost: u32, fits: bool) -> Outcome {
+    pub(crate) fn outcome(self, policy: &Policy, cost: u64, fits: bool) -> Outcome {
         let denied = (!fits && cost <= policy.capacity()).then_some(cost);
         match self {
             Self::FixedWindow { count, left } => {
@@ -55,7 +55,7 @@ impl Reported {
     }
 
     /// The outcome of a charge beside open holds, the last of which ends `last_end` microseconds after it.
-    pub(crate) fn outcome_beside(self, policy: &Policy, cost: u32, fits: bool, held: Held) -> Outcome {
+    pub(crate) fn outcome_beside(self, policy: &Policy, cost: u64, fits: bool, held: Held) -> Outcome {
         let held = Held { last_end: NOW + held.last_end, ..held };
         match self {
             Self::FixedWindow { count, left } => {
@@ -79,7 +79,7 @@ fn beside<C: Counter>(
     count: &C,
     advanced: &C::Advanced,
     policy: &Policy,
-    cost: u32,
+    cost: u64,
     fits: bool,
     held: Held,
 ) -> Outcome {

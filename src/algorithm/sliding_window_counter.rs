@@ -2,7 +2,7 @@
 //! evenly over it.
 
 use crate::{
-    algorithm::counter::{Counter, muldiv, outcome, take},
+    algorithm::counter::{Counter, muldiv, outcome, take, with},
     policy::Policy,
     verdict::Outcome,
 };
@@ -26,12 +26,12 @@ pub(crate) struct Advanced {
 
 impl SlidingWindowCounter {
     /// The wait of `cost` in microseconds if the estimate is `spent`.
-    fn wait_of(&self, policy: &Policy, now: u64, spent: u64, cost: u32) -> u64 {
-        if spent + u64::from(cost) <= policy.limit().into() {
+    fn wait_of(&self, policy: &Policy, now: u64, spent: u64, cost: u64) -> u64 {
+        if spent + cost <= policy.limit() {
             return 0;
         }
         let window = policy.window_us();
-        let (end, room) = (self.start + window, u64::from(policy.limit() - cost));
+        let (end, room) = (self.start + window, policy.limit() - cost);
         // The cost fits within the current window, while the weight of the older window falls.
         if let Some(room) = room.checked_sub(self.current) {
             let left = left_for(self.previous, room, window);
@@ -91,30 +91,30 @@ impl Counter for SlidingWindowCounter {
     }
 
     #[inline(always)]
-    fn fits(&self, advanced: &Advanced, policy: &Policy, _: u64, cost: u32) -> bool {
-        advanced.estimate + u64::from(cost) <= policy.limit().into()
+    fn fits(&self, advanced: &Advanced, policy: &Policy, _: u64, cost: u64) -> bool {
+        advanced.estimate.saturating_add(cost) <= policy.limit()
     }
 
     #[inline(always)]
-    fn charge(&mut self, advanced: Advanced, policy: &Policy, _: u64, cost: u32) -> Advanced {
+    fn charge(&mut self, advanced: Advanced, policy: &Policy, _: u64, cost: u64) -> Advanced {
         *self = advanced.count;
-        self.current += u64::from(cost);
+        self.current = with(self.current, cost);
         self.with_estimate(policy, advanced.left)
     }
 
     #[inline(always)]
-    fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
+    fn report(&self, advanced: &Advanced, policy: &Policy, now: u64, fits: bool, denied: Option<u64>) -> Outcome {
         let spent = advanced.estimate;
-        let available = policy.limit().saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
+        let available = policy.limit().saturating_sub(spent);
         outcome(policy, fits, available, denied, |cost| self.wait(advanced, policy, now, cost))
     }
 
     #[inline(always)]
-    fn wait(&self, advanced: &Advanced, policy: &Policy, now: u64, cost: u32) -> u64 {
+    fn wait(&self, advanced: &Advanced, policy: &Policy, now: u64, cost: u64) -> u64 {
         advanced.count.wait_of(policy, now, advanced.estimate, cost)
     }
 
-    fn credit(&mut self, advanced: Advanced, policy: &Policy, _: u64, units: u32) -> u32 {
+    fn credit(&mut self, advanced: Advanced, policy: &Policy, _: u64, units: u64) -> u64 {
         // The buckets stay where they are, also in the window after theirs.
         match advanced.count.start - self.start {
             0 => {

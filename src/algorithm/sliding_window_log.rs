@@ -26,7 +26,7 @@ pub(crate) struct SlidingWindowLog {
     /// All records before the last one.
     earlier: RecordQueue,
     /// The highest limit under which the log was charged since it was last empty.
-    highest_limit: u32,
+    highest_limit: u64,
 }
 
 impl SlidingWindowLog {
@@ -57,13 +57,16 @@ impl SlidingWindowLog {
 
     /// Adds a record, after the first `expired` records have left.
     #[inline(always)]
-    fn add(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) {
+    fn add(&mut self, expired: usize, policy: &Policy, now: u64, cost: u64) {
         let resolution = policy.resolution_us();
         let mut stamp = self.monotonic(policy, now);
         if resolution > 1 {
             stamp = stamp.next_multiple_of(resolution);
         }
-        let newest = Record { at: stamp.max(self.newest.at), total: self.newest.total + u64::from(cost) };
+        if self.newest.total > FARTHEST {
+            self.rebase();
+        }
+        let newest = Record { at: stamp.max(self.newest.at), total: self.newest.total + cost };
         self.drop_first(expired);
         if self.is_empty() {
             (self.oldest, self.highest_limit) = (newest.at, policy.limit());
@@ -78,12 +81,27 @@ impl SlidingWindowLog {
         self.newest = newest;
     }
 
+    /// Lets the oldest of more units than any limit leave: they affect no decision.
+    fn leave_excess(&mut self) {
+        self.leave(self.newest.total.saturating_sub(Policy::MAX_LIMIT));
+    }
+
     /// Lets all units up to the cumulative cost `base`, before that of the newest record, leave.
     fn leave(&mut self, base: u64) {
         if base > self.base {
             self.drop_first(self.earlier.count(self.newest, |record| record.total <= base));
             self.base = base;
         }
+    }
+
+    /// Counts the cumulative cost from near the records on, instead of from the first charge of the key. The low halves
+    /// stay.
+    #[cold]
+    fn rebase(&mut self) {
+        let start = self.base & !u64::from(u32::MAX);
+        self.base -= start;
+        self.newest.total -= start;
+        self.earlier.rebase(start);
     }
 
     /// Drops the first `count` records.
@@ -100,6 +118,9 @@ impl SlidingWindowLog {
         self.oldest = self.record(0).at;
     }
 }
+
+/// The cumulative cost from which on a log counts anew. The sum with any limit does not overflow.
+const FARTHEST: u64 = 1 << 62;
 
 impl Counter for SlidingWindowLog {
     /// Number of records that have left the window.
@@ -119,32 +140,33 @@ impl Counter for SlidingWindowLog {
     }
 
     #[inline(always)]
-    fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u32) -> bool {
-        self.newest.total - self.total_after(expired) + u64::from(cost) <= policy.limit().into()
+    fn fits(&self, &expired: &usize, policy: &Policy, _: u64, cost: u64) -> bool {
+        (self.newest.total - self.total_after(expired)).saturating_add(cost) <= policy.limit()
     }
 
     #[inline(always)]
-    fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u32) -> usize {
+    fn charge(&mut self, expired: usize, policy: &Policy, now: u64, cost: u64) -> usize {
         self.add(expired, policy, now, cost);
         if policy.denials_counted() {
             // Records that lie more than the highest limit below the total affect no decision. A policy with a higher
             // limit may share the log.
-            let (newest, highest) = (self.newest, u64::from(self.highest_limit));
+            let (newest, highest) = (self.newest, self.highest_limit);
             self.drop_first(self.earlier.count(newest, |record| record.total + highest <= newest.total));
+            self.leave_excess();
         }
         // All remaining records are in the window.
         0
     }
 
     #[inline(always)]
-    fn report(&self, &expired: &usize, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
-        let limit = u64::from(policy.limit());
+    fn report(&self, &expired: &usize, policy: &Policy, now: u64, fits: bool, denied: Option<u64>) -> Outcome {
+        let limit = policy.limit();
         let leaves = |at: u64| at + policy.window_us() - now;
-        let wait = |cost: u32| self.wait(&expired, policy, now, cost);
+        let wait = |cost: u64| self.wait(&expired, policy, now, cost);
         let spent = self.newest.total - self.total_after(expired);
         Outcome {
             fits,
-            available: u32::try_from(limit.saturating_sub(spent)).unwrap_or(0),
+            available: limit.saturating_sub(spent),
             retry_after_us: denied.map(wait),
             // The oldest record leaves next. If rejections were counted beyond the limit, more than one record has to
             // leave.
@@ -161,8 +183,8 @@ impl Counter for SlidingWindowLog {
     }
 
     #[inline(always)]
-    fn wait(&self, &expired: &usize, policy: &Policy, now: u64, cost: u32) -> u64 {
-        let target = (self.newest.total + u64::from(cost)).saturating_sub(policy.limit().into());
+    fn wait(&self, &expired: &usize, policy: &Policy, now: u64, cost: u64) -> u64 {
+        let target = (self.newest.total + cost).saturating_sub(policy.limit());
         if target <= self.total_after(expired) {
             return 0;
         }
@@ -175,15 +197,14 @@ impl Counter for SlidingWindowLog {
         leaves(self.record(self.earlier.count(self.newest, |record| record.total < target)).at)
     }
 
-    /// Unlike a counted denial, these units are no reason to forget older ones. No limit is higher than `u32::MAX`,
-    /// so units beyond that affect no decision, and the oldest leave.
-    fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u32) {
+    /// Unlike a counted denial, these units are no reason to forget older ones.
+    fn settle(&mut self, expired: usize, policy: &Policy, now: u64, units: u64) {
         self.add(expired, policy, now, units);
-        self.leave(self.newest.total.saturating_sub(u32::MAX.into()));
+        self.leave_excess();
     }
 
     /// The oldest units leave: the total that has left moves forward, into a record if only a part of it leaves.
-    fn credit(&mut self, expired: usize, _: &Policy, _: u64, units: u32) -> u32 {
+    fn credit(&mut self, expired: usize, _: &Policy, _: u64, units: u64) -> u64 {
         let mut spent = self.newest.total - self.total_after(expired);
         if spent == 0 {
             return 0;
@@ -225,6 +246,32 @@ mod tests {
                 log.charge(log.advance_to(&policy, now), &policy, now, 1);
             }
             assert_eq!((log.len(), log.newest.total), (records, 1_000), "{policy:?}");
+        }
+    }
+
+    /// One log has counted little so far, and the other one almost as much as a number can hold.
+    #[test]
+    fn a_log_that_has_counted_for_ages_decides_like_a_new_one() {
+        for step in [1_u64, 1 << 20, 1 << 33] {
+            let policy = Policy::new("p", Policy::MAX_LIMIT, Duration::from_micros(40 * step)).unwrap();
+            let (mut new, mut old) = (SlidingWindowLog::default(), SlidingWindowLog::default());
+            let start = FARTHEST - 5 * Policy::MAX_LIMIT;
+            (old.base, old.newest.total) = (start, start);
+            for number in 0..1_000 {
+                let (now, cost) = (number * step, number * Policy::MAX_LIMIT / 30 % Policy::MAX_LIMIT + 1);
+                let reports = [&mut new, &mut old].map(|log| {
+                    let expired = log.advance_to(&policy, now);
+                    if log.fits(&expired, &policy, now, cost) {
+                        log.charge(expired, &policy, now, cost);
+                    } else if number % 7 == 0 {
+                        log.settle(expired, &policy, now, cost);
+                    }
+                    let expired = log.advance_to(&policy, now);
+                    log.report(&expired, &policy, now, true, Some(cost.min(Policy::MAX_LIMIT)))
+                });
+                assert_eq!(reports[0], reports[1], "step {step}, {number}");
+            }
+            assert!(old.newest.total < FARTHEST, "the count starts anew");
         }
     }
 

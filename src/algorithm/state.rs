@@ -43,7 +43,7 @@ impl CountState {
     /// Evaluates and commits in one pass, for a check with a single charge. Inlined, so that the outcome stays in
     /// registers until it is written into the verdict.
     #[inline(always)]
-    pub(crate) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u32) -> Outcome {
+    pub(crate) fn evaluate_and_commit(&mut self, policy: &Policy, now: u64, cost: u64) -> Outcome {
         dispatch!(self, counter => {
             let advanced = counter.advance_to(policy, now);
             let fits = cost == 0 || counter.fits(&advanced, policy, now, cost);
@@ -52,24 +52,24 @@ impl CountState {
     }
 
     /// Evaluates: returns whether `cost` fits. Changes nothing.
-    pub(crate) fn evaluate(&self, policy: &Policy, now: u64, cost: u32) -> bool {
+    pub(crate) fn evaluate(&self, policy: &Policy, now: u64, cost: u64) -> bool {
         cost == 0 || dispatch!(self, counter => counter.fits(&counter.advance_to(policy, now), policy, now, cost))
     }
 
     /// Commits: charges `cost` if the whole check is admitted or rejections count. Returns the outcome.
-    pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u32, fits: bool, admission: Admission) -> Outcome {
+    pub(crate) fn commit(&mut self, policy: &Policy, now: u64, cost: u64, fits: bool, admission: Admission) -> Outcome {
         dispatch!(self, counter => {
             commit(counter, counter.advance_to(policy, now), policy, now, cost, fits, admission)
         })
     }
 
     /// Evaluates beside open holds: returns whether `cost` fits. Changes nothing.
-    pub(crate) fn evaluate_beside(&self, policy: &Policy, now: u64, cost: u32, held: Held) -> bool {
+    pub(crate) fn evaluate_beside(&self, policy: &Policy, now: u64, cost: u64, held: Held) -> bool {
         cost == 0 || held.asked(policy, cost).is_some_and(|asked| self.evaluate(policy, now, asked))
     }
 
     /// The outcome of a charge beside open holds.
-    pub(crate) fn outcome_beside(&self, policy: &Policy, now: u64, cost: u32, fits: bool, held: Held) -> Outcome {
+    pub(crate) fn outcome_beside(&self, policy: &Policy, now: u64, cost: u64, fits: bool, held: Held) -> Outcome {
         let denied = (!fits && cost <= policy.capacity()).then_some(cost);
         dispatch!(self, counter => {
             let advanced = counter.advance_to(policy, now);
@@ -78,15 +78,18 @@ impl CountState {
         })
     }
 
-    /// Charges any number of units at `now`, whether or not they fit.
-    pub(crate) fn settle(&mut self, policy: &Policy, now: u64, units: u32) {
+    /// Charges units at `now`, whether or not they fit. More than [`Policy::MAX_LIMIT`] affect no decision, and count
+    /// as that many.
+    pub(crate) fn settle(&mut self, policy: &Policy, now: u64, units: u64) {
+        let units = units.min(Policy::MAX_LIMIT);
         if units > 0 {
             dispatch!(self, counter => counter.settle(counter.advance_to(policy, now), policy, now, units));
         }
     }
 
     /// Takes up to `units` charged units off the count. Returns how many were taken off.
-    pub(crate) fn credit(&mut self, policy: &Policy, now: u64, units: u32) -> u32 {
+    pub(crate) fn credit(&mut self, policy: &Policy, now: u64, units: u64) -> u64 {
+        let units = units.min(Policy::MAX_LIMIT);
         dispatch!(self, counter => counter.credit(counter.advance_to(policy, now), policy, now, units))
     }
 
@@ -96,7 +99,7 @@ impl CountState {
     }
 
     /// The largest cost that fits now.
-    pub(crate) fn available(&self, policy: &Policy, now: u64) -> u32 {
+    pub(crate) fn available(&self, policy: &Policy, now: u64) -> u64 {
         dispatch!(self, counter => counter.report(&counter.advance_to(policy, now), policy, now, true, None).available)
     }
 
@@ -140,7 +143,7 @@ fn commit<C: Counter>(
     mut advanced: C::Advanced,
     policy: &Policy,
     now: u64,
-    cost: u32,
+    cost: u64,
     mut fits: bool,
     admission: Admission,
 ) -> Outcome {

@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
 impl TokenBucket {
     /// A bucket that is full again `fraction` of a microsecond after `at`.
     pub(super) fn full_at(at: u64, policy: &Policy, fraction: u64) -> Self {
-        Self { full: Arrival { at, fraction }, parts: policy.limit().into() }
+        Self { full: Arrival { at, fraction }, parts: policy.limit() }
     }
 
     /// The state of a bucket that is not full yet, or just now.
@@ -54,23 +54,23 @@ impl Arrival {
     /// The units that are missing in the bucket at `now`, rounded up.
     #[inline(always)]
     fn taken(self, policy: &Policy, now: u64) -> u64 {
-        let (whole, rest) = muldiv(policy.limit().into(), self.at - now, policy.window_us());
+        let (whole, rest) = muldiv(policy.limit(), self.at - now, policy.window_us());
         whole.saturating_add(div_ceil(rest + self.fraction, policy.window_us()))
     }
 
     /// Microseconds until `cost` fits.
     #[inline(always)]
-    fn wait(self, policy: &Policy, now: u64, cost: u32) -> u64 {
+    fn wait(self, policy: &Policy, now: u64, cost: u64) -> u64 {
         let (ahead, fraction) = refill(policy, policy.capacity() - cost);
         (self.at + u64::from(self.fraction > fraction)).saturating_sub(now + ahead)
     }
 }
 
 /// The time in which `units`, at most the capacity, refill: whole microseconds, and parts of a further one.
-fn refill(policy: &Policy, units: u32) -> (u64, u64) {
-    let (units, (whole, parts)) = (u64::from(units), policy.unit_time());
+fn refill(policy: &Policy, units: u64) -> (u64, u64) {
+    let (whole, parts) = policy.unit_time();
     // Most rates have a whole number of microseconds for each unit. They need no division.
-    let (more, rest) = if parts == 0 { (0, 0) } else { muldiv(units, parts, policy.limit().into()) };
+    let (more, rest) = if parts == 0 { (0, 0) } else { muldiv(units, parts, policy.limit()) };
     (units * whole + more, rest)
 }
 
@@ -85,7 +85,7 @@ impl Counter for TokenBucket {
 
     #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Arrival {
-        let limit = u64::from(policy.limit());
+        let limit = policy.limit();
         if self.full.at < now {
             return Arrival { at: now, fraction: 0 };
         }
@@ -93,17 +93,18 @@ impl Counter for TokenBucket {
             return self.full;
         }
         // Rounded up: another limit never makes the arrival time earlier.
-        Arrival::new(self.full.at, (self.full.fraction * limit).div_ceil(self.parts), limit)
+        let (fraction, rest) = muldiv(self.full.fraction, limit, self.parts);
+        Arrival::new(self.full.at, fraction + u64::from(rest > 0), limit)
     }
 
     #[inline(always)]
-    fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> bool {
+    fn fits(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u64) -> bool {
         cost <= policy.capacity() && advanced.wait(policy, now, cost) == 0
     }
 
     #[inline(always)]
-    fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u32) -> Arrival {
-        let limit = u64::from(policy.limit());
+    fn charge(&mut self, advanced: Arrival, policy: &Policy, now: u64, cost: u64) -> Arrival {
+        let limit = policy.limit();
         let (whole, rest) = refill(policy, cost);
         let mut full = Arrival::new(advanced.at + whole, advanced.fraction + rest, limit);
         if policy.denials_counted() {
@@ -117,9 +118,9 @@ impl Counter for TokenBucket {
     }
 
     #[inline(always)]
-    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u32>) -> Outcome {
+    fn report(&self, advanced: &Arrival, policy: &Policy, now: u64, fits: bool, denied: Option<u64>) -> Outcome {
         let taken = advanced.taken(policy, now);
-        let available = policy.capacity().saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        let available = policy.capacity().saturating_sub(taken);
         let is_spent = taken > 0;
         Outcome {
             fits,
@@ -133,14 +134,14 @@ impl Counter for TokenBucket {
     }
 
     #[inline(always)]
-    fn wait(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u32) -> u64 {
+    fn wait(&self, advanced: &Arrival, policy: &Policy, now: u64, cost: u64) -> u64 {
         advanced.wait(policy, now, cost)
     }
 
     /// The arrival time is at most [`MAX_AHEAD_US`] ahead of the clock, so that no number of units overflows it.
-    fn settle(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u32) {
-        let limit = u64::from(policy.limit());
-        let (whole, fraction) = muldiv(units.into(), policy.window_us(), limit);
+    fn settle(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u64) {
+        let limit = policy.limit();
+        let (whole, fraction) = muldiv(units, policy.window_us(), limit);
         let latest = Arrival { at: now + MAX_AHEAD_US, fraction: 0 };
         let full = match whole < MAX_AHEAD_US {
             true => Arrival::new(advanced.at + whole, advanced.fraction + fraction, limit).min(latest),
@@ -150,13 +151,13 @@ impl Counter for TokenBucket {
         *self = Self { full: full.max(advanced), parts: limit };
     }
 
-    fn credit(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u32) -> u32 {
+    fn credit(&mut self, advanced: Arrival, policy: &Policy, now: u64, units: u64) -> u64 {
         if self.full.at < now {
             return 0;
         }
-        let (taken, limit) = (advanced.taken(policy, now), u64::from(policy.limit()));
-        let (whole, fraction) = muldiv(units.into(), policy.window_us(), limit);
-        let full = match advanced.at.checked_sub(whole + u64::from(fraction > advanced.fraction)) {
+        let (taken, limit) = (advanced.taken(policy, now), policy.limit());
+        let (whole, fraction) = muldiv(units, policy.window_us(), limit);
+        let full = match advanced.at.checked_sub(whole.saturating_add(u64::from(fraction > advanced.fraction))) {
             Some(at) if at >= now => {
                 let borrowed = if fraction > advanced.fraction { limit } else { 0 };
                 Arrival { at, fraction: advanced.fraction + borrowed - fraction }
@@ -164,11 +165,11 @@ impl Counter for TokenBucket {
             _ => Arrival { at: now, fraction: 0 },
         };
         *self = Self { full, parts: limit };
-        u32::try_from(taken).map_or(units, |taken| taken.min(units))
+        taken.min(units)
     }
 
     fn span(policy: &Policy, units: u64) -> u64 {
-        muldiv(units, policy.window_us(), policy.limit().into()).0.min(MAX_AHEAD_US) + 1
+        muldiv(units, policy.window_us(), policy.limit()).0.min(MAX_AHEAD_US) + 1
     }
 
     fn idle_at(&self, _: &Policy) -> u64 {

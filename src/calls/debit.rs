@@ -35,7 +35,7 @@ async fn charge_debt(calls: Arc<Calls>, fallback: Arc<Fallback>, debt: Debt) -> 
     let shards = policy.shards();
     for evenly in [true, false] {
         for number in 0..shards {
-            let part = if evenly { rest.div_ceil(shards - number) } else { rest };
+            let part = if evenly { rest.div_ceil((shards - number).into()) } else { rest };
             match charge_what_fits(&calls, Charge { cost: part, ..whole.of_shard(number) }).await {
                 Ok(charged) => {
                     rest -= charged;
@@ -66,11 +66,11 @@ async fn charge_debt(calls: Arc<Calls>, fallback: Arc<Fallback>, debt: Debt) -> 
 struct Uncharged {
     error: Error,
     /// The units that the store may have charged.
-    unknown: u32,
+    unknown: u64,
 }
 
 /// Charges one count as far as it has room. Returns the charged units.
-async fn charge_what_fits(calls: &Arc<Calls>, charge: Charge) -> Result<u32, Uncharged> {
+async fn charge_what_fits(calls: &Arc<Calls>, charge: Charge) -> Result<u64, Uncharged> {
     let Charge { key, policy, mut cost, .. } = charge;
     // A policy that counts denials must not count a rejected debit, so a peek first finds how much fits.
     let mut peeks = policy.denials_counted();
@@ -85,7 +85,7 @@ async fn charge_what_fits(calls: &Arc<Calls>, charge: Charge) -> Result<u32, Unc
         if decision.is_allowed() && !peeks {
             return Ok(cost);
         }
-        cost = cost.saturating_sub(u32::from(!peeks)).min(decision.available().unwrap_or(0));
+        cost = cost.saturating_sub(u64::from(!peeks)).min(decision.available().unwrap_or(0));
         peeks = false;
     }
     Ok(0)

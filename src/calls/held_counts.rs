@@ -119,5 +119,5 @@ impl HeldCounts {
 /// How long a block counts at most from its request: until it expires, and then for a window, in which a bucket fills.
 fn lasting(policy: &Policy, holds: &HoldSettings) -> Duration {
     let windows = policy.capacity().div_ceil(policy.limit()).max(2);
-    holds.ttl().saturating_add(policy.window_length().saturating_mul(windows))
+    holds.ttl().saturating_add(Duration::from_micros(policy.window_us().saturating_mul(windows)))
 }

@@ -107,7 +107,7 @@ impl Calls {
     }
 
     /// Changes a count by hand.
-    pub(crate) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
+    pub(crate) async fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Result<u64, Error> {
         self.answered(key, self.store.change_count(key, policy, change)).await
     }
 

@@ -57,7 +57,7 @@ impl Calls {
         let Some(fallback) = self.fallback.as_ref().filter(|_| purpose.uses_fallback()) else { return Ok(None) };
         let is_closed = sent.charges().iter().all(|charge| self.is_closed(charge));
         let owes = check.charges().iter().any(|charge| self.owes(fallback, charge));
-        let least = u32::from(purpose.is_peek());
+        let least = u64::from(purpose.is_peek());
         let room = if !is_closed || owes || sent.charges().iter().any(|charge| self.is_recovering(charge)) {
             fallback.reserve(check, least)
         } else if check.charges().iter().any(|charge| fallback.debts().is_unsure(&charge.key, &charge.policy)) {

@@ -61,7 +61,7 @@ fn check(entry: &Entry<'_>, default: Option<&Entry<'_>>, policies: &[&Named], mi
 
 /// The cost under a policy, and the place that chooses it; no place if the default alone does. `None` if the cost
 /// cannot be read.
-pub(super) fn effective(entry: &Entry<'_>, default: Option<&Entry<'_>>, name: &str) -> Option<(u32, Option<Place>)> {
+pub(super) fn effective(entry: &Entry<'_>, default: Option<&Entry<'_>>, name: &str) -> Option<(u64, Option<Place>)> {
     let plain = |entry: &Entry<'_>| entry.place.at(fields::COST.name);
     let policies = || has(&entry.policies).then(|| entry.place.at(fields::CHARGED.name));
     if let Some((written, cost)) = entry.cost_of(name) {
@@ -82,7 +82,7 @@ fn has<T>(read: &Read<T>) -> bool {
     !read.is_absent()
 }
 
-fn above(cost: u32, policy: &Policy) -> String {
+fn above(cost: u64, policy: &Policy) -> String {
     let (capacity, name) = (policy.capacity(), policy.name());
     match (policy.shards(), policy.burst()) {
         (1, Some(_)) => format!("{cost} is above the burst {capacity} of policy {name:?}"),

@@ -53,8 +53,8 @@ pub(super) struct Entry<'a> {
     pub(super) place: Place,
     pub(super) is_exempt: bool,
     pub(super) policies: Read<Vec<&'a Named>>,
-    pub(super) cost: Read<u32>,
-    pub(super) costs: Vec<(String, u32)>,
+    pub(super) cost: Read<u64>,
+    pub(super) costs: Vec<(String, u64)>,
     pub(super) failure: Option<FailurePolicy>,
 }
 
@@ -95,13 +95,13 @@ impl<'a> Entry<'a> {
     }
 
     /// The cost under the policy of this name.
-    pub(super) fn cost_of(&self, name: &str) -> Option<&(String, u32)> {
+    pub(super) fn cost_of(&self, name: &str) -> Option<&(String, u64)> {
         self.costs.iter().find(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 }
 
 /// Reads a plain cost. 0 would lift the limit.
-fn cost(field: &Field, value: Tree) -> Result<u32, String> {
+fn cost(field: &Field, value: Tree) -> Result<u64, String> {
     if value == Tree::Integer(0) {
         return Err(
             "a cost of 0 charges nothing, so nothing would be limited; write 1 or more, or exempt = true in a \
@@ -147,7 +147,7 @@ fn unknown(name: &str, known: &Known) -> String {
 }
 
 /// Reads the costs under single policies.
-fn costs(value: Tree, place: &Place, mistakes: &mut Mistakes) -> Vec<(String, u32)> {
+fn costs(value: Tree, place: &Place, mistakes: &mut Mistakes) -> Vec<(String, u64)> {
     let (mut costs, mut names) = (Vec::new(), HashSet::new());
     for (name, value) in entries(value, place, mistakes).unwrap_or_default() {
         if names.contains(&name.to_ascii_lowercase()) {

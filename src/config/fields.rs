@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::policy::Unsettled;
+use crate::policy::{Policy, Unsettled};
 
 /// A table with fixed fields.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Table {
 pub(super) struct Field {
     pub(super) name: &'static str,
     /// The range of its whole numbers, if it has any.
-    pub(super) range: RangeInclusive<u32>,
+    pub(super) range: RangeInclusive<u64>,
 }
 
 /// The words of `unsettled`.
@@ -26,11 +26,11 @@ pub(super) const UNSETTLED_WORDS: [(&str, Unsettled); 2] =
     [("charge", Unsettled::Charge), ("release", Unsettled::Release)];
 
 const fn field(name: &'static str) -> Field {
-    Field { name, range: 0..=u32::MAX }
+    Field { name, range: 0..=Policy::MAX_LIMIT }
 }
 
 const fn units(name: &'static str) -> Field {
-    Field { name, range: 1..=u32::MAX }
+    Field { name, range: 1..=Policy::MAX_LIMIT }
 }
 
 /// The file as a whole.
@@ -101,7 +101,7 @@ pub(super) static RATES_ONLY: [&Field; 11] = [
 
 pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[] };
 
-pub(super) static DENIALS: Field = units("denials");
+pub(super) static DENIALS: Field = Field { name: "denials", range: 1..=u32::MAX as u64 };
 pub(super) static FOR: Field = field("for");
 
 pub(super) static HOLD_SETTINGS: Table = Table { fields: &[&TTL, &TYPICAL, &LONGEST, &WHEN_UNSETTLED], refused: &[] };

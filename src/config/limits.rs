@@ -59,9 +59,9 @@ pub struct LimitsConfig {
 pub(super) struct Charges {
     pub(super) is_exempt: bool,
     pub(super) policies: Option<Vec<Policy>>,
-    pub(super) cost: Option<u32>,
+    pub(super) cost: Option<u64>,
     /// Costs under single policies, by policy name.
-    pub(super) costs: Vec<(String, u32)>,
+    pub(super) costs: Vec<(String, u64)>,
     pub(super) failure: Option<FailurePolicy>,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
         read => Some(concurrency_limit(name, read.value(), &mut section, mistakes)?),
     };
     // Without a usable limit, the other fields are read on a policy in which each of them has room.
-    let base = base.or_else(|| Policy::new("policy", u32::MAX, Policy::MAX_WINDOW).ok())?;
+    let base = base.or_else(|| Policy::new("policy", Policy::MAX_LIMIT, Policy::MAX_WINDOW).ok())?;
     let mut draft = Draft { policy: base, section, mistakes };
     draft.set_algorithm();
     draft.set_shards();
@@ -41,14 +41,14 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
 
 /// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake
 /// already.
-fn concurrency_limit(name: &str, limit: Option<u32>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
+fn concurrency_limit(name: &str, limit: Option<u64>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
     for field in fields::RATES_ONLY {
         if section.take(field).is_some() {
             let message = format!("a concurrency limit has no {}; leave out {} or concurrent", field.name, field.name);
             mistakes.add(section.place_of(field), message);
         }
     }
-    let concurrent = Policy::concurrent(usable(name), limit.unwrap_or(u32::MAX));
+    let concurrent = Policy::concurrent(usable(name), limit.unwrap_or(Policy::MAX_LIMIT));
     concurrent.map_err(|error| mistakes.add(section.place_of(&fields::CONCURRENT), message(error))).ok()
 }
 
@@ -86,7 +86,7 @@ fn base(name: &str, section: &mut Section, mistakes: &mut Mistakes) -> Option<Po
 /// A policy; an error is a mistake of `field`. An unusable name is a mistake already.
 fn new_policy(
     name: &str,
-    limit: u32,
+    limit: u64,
     window: Duration,
     field: &Field,
     section: &Section,

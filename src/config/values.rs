@@ -34,7 +34,7 @@ pub(super) fn duration(_: &Field, value: Tree) -> Result<Duration, String> {
 }
 
 /// Reads a rate: the units, at least 1, and their window.
-pub(super) fn rate(_: &Field, value: Tree) -> Result<(u32, Duration), String> {
+pub(super) fn rate(_: &Field, value: Tree) -> Result<(u64, Duration), String> {
     let text = if let Tree::Text(text) = &value { text } else { "" };
     units::limit_and_window(text).map_err(|advice| format!("{} {advice}", shown(&value)))
 }
@@ -53,12 +53,13 @@ pub(super) fn share_or_off(_: &Field, value: Tree) -> Result<Option<f64>, String
 }
 
 /// Reads a whole number in the range of the field.
-pub(super) fn whole(field: &Field, value: Tree) -> Result<u32, String> {
+pub(super) fn whole<N: TryFrom<u64>>(field: &Field, value: Tree) -> Result<N, String> {
     let (least, most) = (field.range.start(), field.range.end());
     match value {
-        Tree::Integer(number) => u32::try_from(number)
+        Tree::Integer(number) => u64::try_from(number)
             .ok()
             .filter(|number| field.range.contains(number))
+            .and_then(|number| N::try_from(number).ok())
             .ok_or_else(|| format!("{number} is out of range; write {least} to {most}")),
         other => Err(format!("{} is not a whole number; write {least} to {most}", shown(&other))),
     }

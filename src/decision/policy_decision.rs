@@ -27,7 +27,7 @@ pub struct PolicyDecision {
     /// because a share would disclose the number of instances to clients. The other fields then describe the share.
     pub policy: Policy,
     /// The cost under this policy, in units; 0 for a [peek](crate::Limiter::peek).
-    pub cost: u32,
+    pub cost: u64,
     /// Whether the check was denied because of this policy. For a [peek](crate::Limiter::peek), whether a cost of 1
     /// would be denied. Always `false` under a [shadow](Policy::with_shadow) policy.
     pub violated: bool,
@@ -35,7 +35,7 @@ pub struct PolicyDecision {
     /// enforced. For a peek, whether it would deny a cost of 1. Always `false` under an enforced policy.
     pub would_deny: bool,
     /// The largest cost that would pass now.
-    pub available: u32,
+    pub available: u64,
     /// Time until the same cost fits if nothing else is charged (for a peek, a cost of 1). `None` if the cost fits or
     /// can never fit.
     pub retry_after: Option<Duration>,

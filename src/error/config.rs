@@ -56,7 +56,7 @@ impl ConfigError {
     }
 
     /// A fixed cost above the limit can never pass.
-    pub(crate) fn cost_above_limit(policy: &str, cost: u32, limit: u32, shards: u32) -> Self {
+    pub(crate) fn cost_above_limit(policy: &str, cost: u64, limit: u64, shards: u32) -> Self {
         let message = match shards {
             1 => format!(
                 "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; \

@@ -90,7 +90,7 @@ impl Debts {
     }
 
     /// Takes units off the debt of a key, because the store has charged as many for a request that was denied.
-    pub(super) fn pay(&self, domain: usize, key: &Key, policy: &Policy, units: u32) {
+    pub(super) fn pay(&self, domain: usize, key: &Key, policy: &Policy, units: u64) {
         self.change(|table| {
             if let Some(domain) = table.domains.get_mut(&domain) {
                 domain.pay(key, policy, units);
@@ -146,7 +146,7 @@ impl Debts {
 
     /// Notes what has become of a debt that was taken. `rest` was not charged, and is a debt again from `due` on; at
     /// once, if it is not set and the domain does not pause.
-    pub(super) fn settled(&self, debt: &Debt, rest: u32, due: Option<Instant>) {
+    pub(super) fn settled(&self, debt: &Debt, rest: u64, due: Option<Instant>) {
         self.change(|table| table.domains.entry(debt.domain).or_default().settled(debt, rest, due));
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Debt {
     pub(crate) domain: usize,
     pub(crate) key: Key,
     pub(crate) policy: Policy,
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
     /// How often the debt did not fit.
     pub(crate) kept: u32,
 }
@@ -40,7 +40,7 @@ pub(super) struct DomainDebts {
 struct Owed {
     policy: Policy,
     /// The units that are to be charged.
-    units: u32,
+    units: u64,
     /// Whether further units are being charged.
     is_sent: bool,
     kept: u32,
@@ -112,7 +112,7 @@ impl DomainDebts {
     }
 
     /// See [`Debts::settled`](super::debts::Debts::settled).
-    pub(super) fn settled(&mut self, debt: &Debt, rest: u32, due: Option<Instant>) {
+    pub(super) fn settled(&mut self, debt: &Debt, rest: u64, due: Option<Instant>) {
         let Some(owed) = self.owed_mut(&debt.key, &debt.policy) else { return };
         owed.is_sent = false;
         owed.units = owed.units.saturating_add(rest);
@@ -127,7 +127,7 @@ impl DomainDebts {
     }
 
     /// Takes units off a debt.
-    pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u32) {
+    pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u64) {
         let Some(owed) = self.owed_mut(key, policy).filter(|owed| owed.units > 0) else { return };
         owed.units = owed.units.saturating_sub(units);
         if owed.units == 0 && !owed.is_sent {

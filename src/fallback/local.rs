@@ -82,7 +82,7 @@ impl Fallback {
         }
         let mut shares = Check::empty();
         // What checks on their way to the store may take of each share.
-        let mut taken: SmallVec<[u32; 2]> = SmallVec::new();
+        let mut taken: SmallVec<[u64; 2]> = SmallVec::new();
         for Charge { key, policy, cost, hold } in check.charges() {
             // A cost that fits no shard never passes, although it may fit the share, which is one of the whole policy.
             let mut share = Charge { hold: *hold, ..Charge::new(key.clone(), self.shares.of(policy).judging, *cost) };
@@ -90,7 +90,7 @@ impl Fallback {
             taken.push(reserved);
             let is_taken = reserved > 0 && !self.fits(&share, cost.saturating_add(reserved));
             if *cost > policy.capacity() || is_taken {
-                share.cost = u32::MAX;
+                share.cost = u64::MAX;
             }
             // `push` cannot fail: `check` has passed the same tests.
             shares.push_another(share)?;
@@ -169,17 +169,17 @@ impl Fallback {
 
     /// Takes room of the instance's share for `check`, and for at least `least` units of each policy, until the result
     /// is dropped. `None` if there is no room. Shadow policies need none, because they deny nothing.
-    pub(crate) fn reserve(&self, check: &Check, least: u32) -> Option<Reservation> {
+    pub(crate) fn reserve(&self, check: &Check, least: u64) -> Option<Reservation> {
         self.reserve_of(check, least, |share| Some(share.judging.clone()))
     }
 
     /// As [`reserve`](Self::reserve), of the whole limit: what this instance has admitted by itself and by the store
     /// is within it.
-    pub(crate) fn reserve_whole(&self, check: &Check, least: u32) -> Option<Reservation> {
+    pub(crate) fn reserve_whole(&self, check: &Check, least: u64) -> Option<Reservation> {
         self.reserve_of(check, least, Share::whole)
     }
 
-    fn reserve_of(&self, check: &Check, least: u32, of: impl Fn(&Share) -> Option<Policy>) -> Option<Reservation> {
+    fn reserve_of(&self, check: &Check, least: u64, of: impl Fn(&Share) -> Option<Policy>) -> Option<Reservation> {
         let enforced = check.charges().iter().filter(|charge| !charge.policy.is_shadow());
         let counts: SmallVec<[Charge; 1]> = enforced
             .filter_map(|Charge { key, policy, cost, .. }| {
@@ -206,14 +206,14 @@ impl Fallback {
     }
 
     /// Whether the count of this charge of a share has room for `units`.
-    fn fits(&self, share: &Charge, units: u32) -> bool {
+    fn fits(&self, share: &Charge, units: u64) -> bool {
         let peek = self.judge_in_memory(&Check::new(share.key.clone(), &share.policy, 0));
         peek.is_some_and(|verdict| verdict.outcomes.iter().all(|outcome| outcome.available >= units))
     }
 
     /// The units that the fallback has admitted for `key` within the window. 0 if a full memory has no count of the
     /// key, so that a debt that may have left its window is not charged.
-    pub(crate) fn unsettled(&self, key: &Key, policy: &Policy) -> u32 {
+    pub(crate) fn unsettled(&self, key: &Key, policy: &Policy) -> u64 {
         self.memory.spent(key, &self.shares.of(policy).unsettled)
     }
 

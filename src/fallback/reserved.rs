@@ -18,7 +18,7 @@ use crate::{check::Charge, runtime::random::FastState};
 /// so one of them may be denied too early.
 #[derive(Default)]
 pub(super) struct Reserved {
-    units: Mutex<HashMap<u64, u32, FastState>>,
+    units: Mutex<HashMap<u64, u64, FastState>>,
     /// The number of counts, so that a process without reservations takes no lock.
     number: AtomicUsize,
     hasher: FastState,
@@ -27,7 +27,7 @@ pub(super) struct Reserved {
 /// Room of the share, until it is dropped.
 pub(crate) struct Reservation {
     reserved: Arc<Reserved>,
-    charges: SmallVec<[(u64, u32); 1]>,
+    charges: SmallVec<[(u64, u64); 1]>,
 }
 
 impl Reserved {
@@ -36,14 +36,14 @@ impl Reserved {
     pub(super) fn reserve<'a>(
         self: &Arc<Self>,
         charges: impl Iterator<Item = &'a Charge> + Clone,
-        fits: impl Fn(&Charge, u32) -> bool,
+        fits: impl Fn(&Charge, u64) -> bool,
     ) -> Option<Reservation> {
         let mut units = self.lock();
         let needs = |charge: &Charge| units.get(&self.hash(charge)).copied().unwrap_or(0).saturating_add(charge.cost);
         if !charges.clone().all(|charge| fits(charge, needs(charge))) {
             return None;
         }
-        let charges: SmallVec<[(u64, u32); 1]> =
+        let charges: SmallVec<[(u64, u64); 1]> =
             charges.filter(|charge| charge.cost > 0).map(|charge| (self.hash(charge), charge.cost)).collect();
         for (hash, cost) in &charges {
             let sum = units.entry(*hash).or_default();
@@ -54,7 +54,7 @@ impl Reserved {
     }
 
     /// The units that are reserved of the count of a charge.
-    pub(super) fn of(&self, charge: &Charge) -> u32 {
+    pub(super) fn of(&self, charge: &Charge) -> u64 {
         if self.number.load(Ordering::Acquire) == 0 {
             return 0;
         }
@@ -65,7 +65,7 @@ impl Reserved {
         self.hasher.hash_one(&charge.key) ^ charge.policy.name_hash().rotate_left(32)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u32, FastState>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64, FastState>> {
         // A panic under the lock leaves some units reserved, which only makes the share smaller.
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,9 +15,9 @@ use crate::fallback::{
 /// The result of charging the store for one debt.
 pub(crate) enum Settlement {
     /// The store has answered. `rest` units did not fit; they are charged later.
-    Answered { rest: u32 },
+    Answered { rest: u64 },
     /// The store failed. `rest` units may be charged again: those that cannot have been charged.
-    Failed { rest: u32 },
+    Failed { rest: u64 },
     /// The debt has left its window, so the store was not asked.
     NotSent,
 }

@@ -119,7 +119,7 @@ fn longest_memory(policy: &Policy) -> Duration {
         // As long as an empty bucket fills.
         Algorithm::TokenBucket => policy.capacity().div_ceil(policy.limit()),
     };
-    policy.window_length().saturating_mul(windows)
+    Duration::from_micros(policy.window_us().saturating_mul(windows))
 }
 
 #[cfg(test)]

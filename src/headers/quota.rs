@@ -89,14 +89,14 @@ impl<'a> From<&'a PolicyDecision> for QuotaReport<'a> {
         let typical = policy.holds().filter(|_| policy.is_concurrent()).map(HoldSettings::typical_duration);
         Self {
             name: policy.name(),
-            limit: policy.limit().into(),
+            limit: policy.limit(),
             // Of the whole policy, as the limit is: a client knows of no shards.
-            capacity: policy.burst().unwrap_or(policy.limit()).into(),
+            capacity: policy.burst().unwrap_or(policy.limit()),
             // Units of a concurrency limit come back when others end, at no known time.
             window: policy.window(),
             unit: policy.unit(),
             partition_key: decision.partition_key(),
-            remaining: (*available).into(),
+            remaining: *available,
             next: Some(typical.map_or(*next, |typical| typical.min(*next))),
             reset: Some(typical.map_or(*reset, |typical| typical.min(*reset))),
             retry_after: *retry_after,

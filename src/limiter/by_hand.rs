@@ -121,7 +121,7 @@ impl Limiter {
     /// # }
     /// ```
     #[doc(alias = "penalty")]
-    pub async fn record(&self, key: impl Into<Key>, policy: &Policy, units: u32) -> Result<(), Error> {
+    pub async fn record(&self, key: impl Into<Key>, policy: &Policy, units: u64) -> Result<(), Error> {
         self.change_by_hand(key.into(), policy, CountChange::Record(units)).await.map(|_| ())
     }
 
@@ -151,11 +151,11 @@ impl Limiter {
     ///
     /// See [`record`](Self::record).
     #[doc(alias = "refund")]
-    pub async fn credit(&self, key: impl Into<Key>, policy: &Policy, units: u32) -> Result<u32, Error> {
+    pub async fn credit(&self, key: impl Into<Key>, policy: &Policy, units: u64) -> Result<u64, Error> {
         self.change_by_hand(key.into(), policy, CountChange::Credit(units)).await
     }
 
-    async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u32, Error> {
+    async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u64, Error> {
         self.core.mistake.found()?;
         policy.validate()?;
         change.validate(policy)?;

@@ -164,7 +164,7 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> CheckFuture {
+    pub fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> CheckFuture {
         self.check_all(Check::new(key, policy, cost))
     }
 

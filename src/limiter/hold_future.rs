@@ -61,7 +61,7 @@ impl Limiter {
     ///
     /// See [`Hold`].
     #[doc(alias = "reserve")]
-    pub fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> HoldFuture {
+    pub fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> HoldFuture {
         self.hold_named(Check::hold(key, policy, cost))
     }
 

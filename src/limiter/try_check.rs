@@ -46,7 +46,7 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn try_check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Decision, Error> {
+    pub fn try_check(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Result<Decision, Error> {
         self.try_check_all(Check::new(key, policy, cost))
     }
 

@@ -34,13 +34,13 @@ pub(super) struct Holding<'a> {
 impl Holding<'_> {
     /// The units that a charge under a policy with holds holds; `None` if it is no hold.
     #[cold]
-    fn units(&self, policy: &Policy, cost: Units) -> Result<Option<u32>, ConfigError> {
+    fn units(&self, policy: &Policy, cost: Units) -> Result<Option<u64>, ConfigError> {
         if !self.settles && !policy.is_concurrent() {
             return Ok(None);
         }
         // Without a hold, nothing can be settled. So an estimate of 0 that a client has sent must hold a unit, or the
         // request would be free whatever its bill says. A fixed cost of 0 is the decision of the service.
-        let least = u32::from(self.settles && cost.is_computed);
+        let least = u64::from(self.settles && cost.is_computed);
         let units = cost.units.max(least);
         if units == 0 {
             return Ok(None);

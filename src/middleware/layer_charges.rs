@@ -27,7 +27,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(self, cost: u32) -> Self {
+    pub fn with_cost(self, cost: u64) -> Self {
         self.change_rules(|rules| rules.layer.cost = Some(Cost::of_each(cost)))
     }
 
@@ -60,9 +60,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// /// The largest body that the service accepts, 1 MiB.
-    /// const LARGEST: u32 = 1 << 20;
+    /// const LARGEST: u64 = 1 << 20;
     ///
-    /// fn bytes(parts: &Parts) -> u32 {
+    /// fn bytes(parts: &Parts) -> u64 {
     ///     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     ///     length.unwrap_or(LARGEST)
     /// }
@@ -74,7 +74,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+    pub fn with_cost_fn(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         let cost = Cost::computed(cost);
         self.change_rules(|rules| rules.layer.cost = Some(cost.clone()))
     }
@@ -103,7 +103,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of(self, policy: &str, cost: u32) -> Self {
+    pub fn with_cost_of(self, policy: &str, cost: u64) -> Self {
         self.change_rules(|rules| rules.layer.named_costs.set(policy, Cost::of_each(cost)))
     }
 
@@ -116,7 +116,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// /// Inserted by the layer that has read the prompt.
     /// #[derive(Clone)]
-    /// struct Tokens(u32);
+    /// struct Tokens(u64);
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let largest = 4_096;
@@ -127,7 +127,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost_of_fn(self, policy: &str, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+    pub fn with_cost_of_fn(self, policy: &str, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         let cost = Cost::computed(cost);
         self.change_rules(|rules| rules.layer.named_costs.set(policy, cost.clone()))
     }

@@ -67,9 +67,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::HoldSettings,
     /// };
     ///
-    /// fn estimate(request: &request::Parts) -> u32 {
+    /// fn estimate(request: &request::Parts) -> u64 {
     ///     let length = request.headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
-    ///     length.map_or(4_000, |bytes: u32| bytes / 4 + 1_000)
+    ///     length.map_or(4_000, |bytes: u64| bytes / 4 + 1_000)
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {

@@ -53,7 +53,7 @@ pub(crate) struct CountChangeEvent<'a> {
     /// The change.
     pub(super) change: CountChange,
     /// The units that were charged or given back; for `Unban`, 1 if a ban has ended. Otherwise the error of the store.
-    pub(super) result: Result<u32, &'a Error>,
+    pub(super) result: Result<u64, &'a Error>,
     /// How long the change took.
     pub(super) elapsed: Duration,
 }
@@ -63,7 +63,7 @@ impl<'a> CountChangeEvent<'a> {
         key: &'a Key,
         policy: &'a Policy,
         change: CountChange,
-        result: &'a Result<u32, Error>,
+        result: &'a Result<u64, Error>,
         elapsed: Duration,
     ) -> Self {
         Self { policy, key: ObservedKey(key), change, result: result.as_ref().copied(), elapsed }

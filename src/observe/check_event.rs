@@ -196,7 +196,7 @@ pub struct ObservedCharge<'a> {
     /// The key.
     pub key: ObservedKey<'a>,
     /// The cost in units.
-    pub cost: u32,
+    pub cost: u64,
     /// Whether the check was denied because of this policy.
     pub violated: bool,
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were

@@ -130,7 +130,7 @@ pub enum Event<'a> {
         key: ObservedKey<'a>,
         /// Units that the key has spent, with the request that came near the limit. Under a policy with
         /// [shards](Policy::with_shards), those of one shard.
-        spent: u32,
+        spent: u64,
     },
     /// A [hold](crate::Limiter::hold) of this process has ended: it was settled, released or dropped, or a settlement
     /// came too late or found no store. Holds that a crash leaves to the store are not reported.
@@ -163,11 +163,11 @@ pub enum Event<'a> {
         /// The key.
         key: ObservedKey<'a>,
         /// The units that were held.
-        held: u32,
+        held: u64,
         /// The units that its end was to charge: those of the settlement, or those that the policy charges for a hold
         /// that is not settled. If the end is `expired`, only what is above the charge at the end is charged. If it is
         /// `unanswered`, nothing is.
-        actual: u32,
+        actual: u64,
         /// How the hold has ended, in one word:
         ///
         /// | word | the hold |

@@ -85,14 +85,14 @@ impl NearLimits {
 }
 
 /// What was spent after a charge that has taken it to the policy's near limit, or `None`.
-fn spent_at_crossing(standing: &PolicyDecision) -> Option<u32> {
+fn spent_at_crossing(standing: &PolicyDecision) -> Option<u64> {
     let spent = spent_when_near(standing)?;
-    (u64::from(spent.saturating_sub(standing.cost)) < standing.policy.near_units()).then_some(spent)
+    (spent.saturating_sub(standing.cost) < standing.policy.near_units()).then_some(spent)
 }
 
 /// What was spent after a charge, if that is at the policy's near limit or above.
-fn spent_when_near(standing: &PolicyDecision) -> Option<u32> {
+fn spent_when_near(standing: &PolicyDecision) -> Option<u64> {
     let PolicyDecision { policy, cost, available, would_deny, .. } = standing;
     let spent = policy.capacity().saturating_sub(*available);
-    (u64::from(spent) >= policy.near_units() && *cost > 0 && !would_deny).then_some(spent)
+    (spent >= policy.near_units() && *cost > 0 && !would_deny).then_some(spent)
 }

@@ -138,7 +138,7 @@ pub(crate) struct Eviction<'a> {
     /// The policy of the count. If the count is of denials, its name ends in `(ban)`.
     pub(crate) policy: &'a Policy,
     /// Units that the count had recorded. Its key may now spend them again.
-    pub(crate) spent: u32,
+    pub(crate) spent: u64,
 }
 
 impl fmt::Display for Eviction<'_> {

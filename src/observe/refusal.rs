@@ -30,9 +30,9 @@ pub(crate) enum RefusalReason {
         /// The policy's name.
         policy: String,
         /// The cost of the request, in units.
-        cost: u32,
+        cost: u64,
         /// The largest cost that can pass, in units.
-        limit: u32,
+        limit: u64,
     },
     /// The request has no usable key, or a key that is denied.
     Key(KeyError),

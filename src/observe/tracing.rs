@@ -246,7 +246,7 @@ impl Tracing {
         }
     }
 
-    fn near_limit(policy: &Policy, key: ObservedKey<'_>, spent: u32) {
+    fn near_limit(policy: &Policy, key: ObservedKey<'_>, spent: u64) {
         debug!(
             target: "tollgate::near_limit",
             policy = policy.name(), %key, spent, limit = policy.capacity(), is_shadow = policy.is_shadow(),
@@ -275,7 +275,7 @@ impl Tracing {
         }
     }
 
-    fn hold_end(&self, policy: &Policy, key: ObservedKey<'_>, held: u32, actual: u32, end: &str) {
+    fn hold_end(&self, policy: &Policy, key: ObservedKey<'_>, held: u64, actual: u64, end: &str) {
         if end != HoldEnd::Unanswered.as_str() {
             debug!(
                 target: "tollgate::hold",

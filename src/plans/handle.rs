@@ -167,7 +167,7 @@ impl Plans {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn check(&self, key: impl Into<Key>, cost: u32) -> Check {
+    pub fn check(&self, key: impl Into<Key>, cost: u64) -> Check {
         let key = key.into();
         Check::of_plan(&key, self.get(key.clone()), cost, &self.core.mistake)
     }

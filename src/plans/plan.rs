@@ -21,7 +21,7 @@ A source of names, with limits of their own for single customers:
 ```
 use tollgate::{Policy, plans::Plan};
 
-fn plan(name: String, own_limit: Option<u32>) -> Result<Plan, tollgate::ConfigError> {
+fn plan(name: String, own_limit: Option<u64>) -> Result<Plan, tollgate::ConfigError> {
     Ok(match own_limit {
         Some(limit) => Policy::per_minute("enterprise", limit)?.into(),
         None => name.into(),

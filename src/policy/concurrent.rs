@@ -59,7 +59,7 @@ impl Policy {
     ///
     /// [`with_partition_keys`]: Self::with_partition_keys
     #[doc(alias = "concurrency")]
-    pub fn concurrent(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+    pub fn concurrent(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         // Nothing is charged, so the window is never used.
         let policy = Self::new(name, limit, Duration::from_secs(1))?;
         let holds = Some(HoldSettings::new().with_unsettled(Unsettled::Release));

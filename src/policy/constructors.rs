@@ -16,14 +16,19 @@ impl Policy {
     /// The longest window, 366 days: arithmetic on microseconds stays exact in Lua's doubles.
     pub const MAX_WINDOW: Duration = Duration::from_secs(366 * 86_400);
 
+    /// The largest limit, burst or block of a lease, 2^40 units (1 099 511 627 776): enough for a terabyte per window.
+    /// Arithmetic on units stays exact in Lua's doubles. A larger cost is valid: it never fits.
+    pub const MAX_LIMIT: u64 = 1 << 40;
+
     /// Creates a policy of `limit` units per `window`.
     ///
     /// The window is counted in microseconds; a fraction of a microsecond is rounded up.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the name is not usable as a Structured Field String and Token (RFC 9651), the limit is 0, or
-    /// the window is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// [`ConfigError`] if the name is not usable as a Structured Field String and Token (RFC 9651), the limit is 0
+    /// or above [`MAX_LIMIT`](Self::MAX_LIMIT), or the window is shorter than 1 µs or longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -38,13 +43,17 @@ impl Policy {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn new(name: impl Into<String>, limit: u32, window: Duration) -> Result<Self, ConfigError> {
+    pub fn new(name: impl Into<String>, limit: u64, window: Duration) -> Result<Self, ConfigError> {
         let policy = name.into();
         if !is_token(&policy) {
             return Err(ConfigError::invalid_policy_name(&policy));
         }
         if limit == 0 {
             return Err(ConfigError::of_policy(&policy, "a limit of 0 lets nothing through; use 1 or more"));
+        }
+        if limit > Self::MAX_LIMIT {
+            let message = format!("a limit of {limit} is too large; use at most {}, which is 2^40", Self::MAX_LIMIT);
+            return Err(ConfigError::of_policy(&policy, message));
         }
         let wrong = |how| ConfigError::of_policy(&policy, format!("a window of {window:?} is too {how}"));
         if window < Duration::from_micros(1) {
@@ -62,7 +71,7 @@ impl Policy {
     /// # Errors
     ///
     /// As [`Policy::new`].
-    pub fn per_second(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+    pub fn per_second(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         Self::new(name, limit, Duration::from_secs(1))
     }
 
@@ -71,7 +80,7 @@ impl Policy {
     /// # Errors
     ///
     /// As [`Policy::new`].
-    pub fn per_minute(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+    pub fn per_minute(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         Self::new(name, limit, Duration::from_secs(60))
     }
 
@@ -80,7 +89,7 @@ impl Policy {
     /// # Errors
     ///
     /// As [`Policy::new`].
-    pub fn per_hour(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+    pub fn per_hour(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         Self::new(name, limit, Duration::from_secs(3_600))
     }
 
@@ -89,7 +98,7 @@ impl Policy {
     /// # Errors
     ///
     /// As [`Policy::new`].
-    pub fn per_day(name: impl Into<String>, limit: u32) -> Result<Self, ConfigError> {
+    pub fn per_day(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         Self::new(name, limit, Duration::from_secs(86_400))
     }
 }

@@ -12,11 +12,11 @@ use crate::{
 #[derive(Clone, PartialEq)]
 pub(super) struct Definition {
     pub(super) name: Box<str>,
-    pub(super) limit: u32,
+    pub(super) limit: u64,
     pub(super) window_us: u64,
     pub(super) algorithm: Algorithm,
     pub(super) resolution_us: Special<u64>,
-    pub(super) burst: Special<u32>,
+    pub(super) burst: Special<u64>,
     pub(super) denials_counted: bool,
     /// `None` for requests, the default of the header draft.
     pub(super) unit: Option<Box<str>>,
@@ -28,7 +28,7 @@ pub(super) struct Definition {
     /// Whether units are only ever held, so that nothing is charged.
     pub(super) is_concurrent: bool,
     /// The largest block of a lease; `None` without leases.
-    pub(super) lease: Option<u32>,
+    pub(super) lease: Option<u64>,
     /// The number of counts that a key has under the policy; 1 unless the policy is divided.
     pub(super) shards: u32,
     /// Whether the policy counts another policy's denials.
@@ -67,7 +67,7 @@ impl<T: PartialEq> PartialEq for Special<T> {
 
 impl Definition {
     /// A definition without optional settings.
-    pub(super) fn plain(name: Box<str>, limit: u32, window_us: u64) -> Self {
+    pub(super) fn plain(name: Box<str>, limit: u64, window_us: u64) -> Self {
         Self {
             name,
             limit,
@@ -100,12 +100,12 @@ impl Definition {
     pub(super) fn ban_definition(&self) -> Option<Self> {
         self.ban.map(|(limit, window_us)| {
             let name = format!("{}(ban)", self.name).into_boxed_str();
-            Self { is_ban: true, shadow: self.shadow, ..Self::plain(name, limit, window_us) }
+            Self { is_ban: true, shadow: self.shadow, ..Self::plain(name, limit.into(), window_us) }
         })
     }
 
     /// The largest cost that can ever pass at once if the policy has no shards.
-    pub(super) fn whole_capacity(&self) -> u32 {
+    pub(super) fn whole_capacity(&self) -> u64 {
         match self.algorithm {
             Algorithm::TokenBucket => self.burst.value,
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => self.limit,
@@ -129,8 +129,9 @@ impl Definition {
     }
 
     /// The units of one shard, counted from 0, of those of all shards.
-    pub(super) fn part(&self, units: u32, number: u32) -> u32 {
-        units / self.shards + u32::from(number < units % self.shards)
+    pub(super) fn part(&self, units: u64, number: u32) -> u64 {
+        let shards = u64::from(self.shards);
+        units / shards + u64::from(u64::from(number) < units % shards)
     }
 }
 

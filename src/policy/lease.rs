@@ -65,7 +65,7 @@ impl Policy {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_lease(self, units: u32) -> Self {
+    pub fn with_lease(self, units: u64) -> Self {
         if units == 0 {
             return self
                 .mistaken("a lease of 0 units spends nothing; use 1 or more, what is spent in some milliseconds");
@@ -78,7 +78,7 @@ impl Policy {
 
     /// The largest block that a process takes, set by [`with_lease`](Self::with_lease). `None` without leases.
     #[inline]
-    pub fn lease(&self) -> Option<u32> {
+    pub fn lease(&self) -> Option<u64> {
         self.definition().lease
     }
 }

@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// A limit of units per window, counted by an [`Algorithm`].
+/// A limit of units per window, counted by an [`Algorithm`]: at most [2^40 units](Self::MAX_LIMIT) in at most
+/// [366 days](Self::MAX_WINDOW).
 ///
 /// Clones share one allocation. The policy's name appears in headers, problem documents and Redis keys.
 ///
@@ -71,7 +72,7 @@ struct Inner {
     /// See [`Policy::unit_time`].
     unit_time: (u64, u64),
     /// See [`Policy::capacity`].
-    capacity: u32,
+    capacity: u64,
     /// See [`Policy::near_units`].
     near_units: u64,
     /// See [`Policy::is_direct`].
@@ -95,7 +96,7 @@ impl Policy {
     }
 
     /// The limit, in units per window.
-    pub fn limit(&self) -> u32 {
+    pub fn limit(&self) -> u64 {
         self.definition().limit
     }
 
@@ -118,13 +119,13 @@ impl Policy {
 
     /// The burst of a [token bucket](Algorithm::TokenBucket). It equals the limit unless
     /// [`with_burst`](Self::with_burst) sets another. `None` for the other algorithms.
-    pub fn burst(&self) -> Option<u32> {
+    pub fn burst(&self) -> Option<u64> {
         (self.algorithm() == Algorithm::TokenBucket).then_some(self.definition().burst.value)
     }
 
     /// The largest cost that can ever pass at once: the burst of a token bucket, otherwise the limit. Of a policy with
     /// [shards](Self::with_shards), what its smallest shard can hold.
-    pub fn capacity(&self) -> u32 {
+    pub fn capacity(&self) -> u64 {
         self.0.capacity
     }
 
@@ -186,8 +187,8 @@ impl Policy {
     /// spend one unit.
     pub(crate) fn share(&self, instances: u32) -> Self {
         self.clone().change(|d| {
-            d.limit = d.limit.div_ceil(instances);
-            d.burst.value = d.burst.value.div_ceil(instances);
+            d.limit = d.limit.div_ceil(instances.into());
+            d.burst.value = d.burst.value.div_ceil(instances.into());
         })
     }
 
@@ -209,7 +210,7 @@ impl Policy {
     }
 
     /// The policy of the pauses beside this policy: a bucket of `burst_us` microseconds that fills in real time.
-    pub(crate) fn pauses(&self, burst_us: u32) -> Self {
+    pub(crate) fn pauses(&self, burst_us: u64) -> Self {
         let name = format!("{} pause", self.name()).into();
         let plain = Definition::plain(name, 1_000_000, 1_000_000);
         Self::from(Definition { algorithm: Algorithm::TokenBucket, burst: Special::set(burst_us), ..plain })
@@ -245,7 +246,7 @@ impl Policy {
     }
 
     /// Returns an error if the cost can never pass.
-    pub(crate) fn check_cost(&self, cost: u32) -> Result<(), ConfigError> {
+    pub(crate) fn check_cost(&self, cost: u64) -> Result<(), ConfigError> {
         if cost > self.capacity() {
             return Err(ConfigError::cost_above_limit(self.name(), cost, self.capacity(), self.shards()));
         }
@@ -297,9 +298,9 @@ impl Policy {
         let mistake = former.of(definition.mistakes());
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
         let ban = definition.ban_definition().map(Self::from);
-        let limit = u64::from(definition.limit);
-        let unit_time = (definition.window_us / limit, definition.window_us % limit);
-        let capacity = definition.whole_capacity() / definition.shards;
+        let (limit, window_us) = (definition.limit, definition.window_us);
+        let unit_time = (window_us / limit, window_us % limit);
+        let capacity = definition.whole_capacity() / u64::from(definition.shards);
         // Shards of a mistake might have no unit.
         let has_shards = definition.shards > 1 && mistake.found().is_ok();
         let shards = if has_shards { shards_of(&definition) } else { Box::default() };

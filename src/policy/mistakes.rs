@@ -88,11 +88,11 @@ impl Definition {
     }
 
     fn shards_above_burst(&self) -> Option<ConfigError> {
-        (self.shards > self.whole_capacity()).then(|| self.wrong_shards(self.shards, self.whole_capacity()))
+        (u64::from(self.shards) > self.whole_capacity()).then(|| self.wrong_shards(self.shards, self.whole_capacity()))
     }
 
     /// The error of a number of shards that leaves a shard without a unit. `most` is the largest number.
-    pub(super) fn wrong_shards(&self, shards: u32, most: u32) -> ConfigError {
+    pub(super) fn wrong_shards(&self, shards: u32, most: u64) -> ConfigError {
         let message = format!(
             "{shards} shards are out of range; use 1 to {most}, because each shard needs a unit of the limit and of \
              the burst"
@@ -204,7 +204,7 @@ mod tests {
         (|_| concurrent(), |p| p.with_lease(9), "`Unsettled::Release` and `with_lease` exclude each other"),
     ];
 
-    fn bucket(policy: Policy, burst: u32) -> Policy {
+    fn bucket(policy: Policy, burst: u64) -> Policy {
         policy.with_burst(burst).with_algorithm(Algorithm::TokenBucket)
     }
 

@@ -9,12 +9,13 @@ pub(super) const NEAR_LIMIT: f64 = 0.8;
 /// The product of 0.55 and 100 is a little above 55 as a float. The difference of one rounding is left out.
 #[expect(
     clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "the product is between 0 and the capacity"
+    reason = "the product is between 0 and the capacity, which is at most `Policy::MAX_LIMIT`"
 )]
-pub(super) fn near_units(share: Option<f64>, capacity: u32) -> u64 {
+pub(super) fn near_units(share: Option<f64>, capacity: u64) -> u64 {
     share.map_or(u64::MAX, |share| {
-        let units = f64::from(capacity) * share;
+        let units = capacity as f64 * share;
         ((units - units * f64::EPSILON).ceil() as u64).max(1)
     })
 }
@@ -22,6 +23,7 @@ pub(super) fn near_units(share: Option<f64>, capacity: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn a_share_is_the_smallest_number_of_units_that_is_not_below_it() {
@@ -30,7 +32,7 @@ mod tests {
         }
         assert_eq!(near_units(Some(0.8), 3), 3, "2.4 units");
         assert_eq!(near_units(Some(0.01), 10), 1);
-        assert_eq!(near_units(Some(1.0), u32::MAX), u64::from(u32::MAX));
-        assert_eq!(near_units(None, u32::MAX), u64::MAX);
+        assert_eq!(near_units(Some(1.0), Policy::MAX_LIMIT), Policy::MAX_LIMIT);
+        assert_eq!(near_units(None, Policy::MAX_LIMIT), u64::MAX);
     }
 }

@@ -72,8 +72,9 @@ impl Policy {
     ///
     /// Defaults to the limit, so that an idle client may spend the units of a whole window at once.
     ///
-    /// It is a [mistake](Self#mistakes) if the algorithm is not the token bucket, if the burst is 0 or smaller than the
-    /// number of [shards](Self::with_shards), or if refilling it takes longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// It is a [mistake](Self#mistakes) if the algorithm is not the token bucket, if the burst is 0, smaller than the
+    /// number of [shards](Self::with_shards) or above [`MAX_LIMIT`](Self::MAX_LIMIT), or if refilling it takes longer
+    /// than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///
@@ -87,9 +88,13 @@ impl Policy {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_burst(self, burst: u32) -> Self {
+    pub fn with_burst(self, burst: u64) -> Self {
         if burst == 0 {
             return self.mistaken("a burst of 0 lets nothing through; use 1 or more");
+        }
+        if burst > Self::MAX_LIMIT {
+            let most = Self::MAX_LIMIT;
+            return self.mistaken(format_args!("a burst of {burst} is too large; use at most {most}, which is 2^40"));
         }
         self.change(|d| d.burst = Special::set(burst))
     }
@@ -191,6 +196,12 @@ mod tests {
         };
         let zero = message(Policy::per_second("p", 0));
         assert_eq!(zero, "policy \"p\": a limit of 0 lets nothing through; use 1 or more");
+        assert_eq!(Policy::per_second("p", Policy::MAX_LIMIT).unwrap().limit(), 1_099_511_627_776);
+        for limit in [Policy::MAX_LIMIT + 1, u64::MAX] {
+            let expected =
+                format!("policy \"p\": a limit of {limit} is too large; use at most 1099511627776, which is 2^40");
+            assert_eq!(message(Policy::per_second("p", limit)), expected);
+        }
         for window in [Duration::ZERO, Duration::from_nanos(999)] {
             let expected = format!("policy \"p\": a window of {window:?} is too short; use at least 1 µs");
             assert_eq!(message(Policy::new("p", 1, window)), expected);
@@ -218,6 +229,7 @@ mod tests {
         }
         let bucket = policy.with_algorithm(Algorithm::TokenBucket);
         says(bucket.clone().with_burst(0), "a burst of 0 lets nothing through");
+        says(bucket.clone().with_burst(Policy::MAX_LIMIT + 1), "a burst of 1099511627777 is too large");
         let yearly = Policy::new("p", 1, Policy::MAX_WINDOW).unwrap().with_algorithm(Algorithm::TokenBucket);
         says(yearly.with_burst(2), "a burst of 2 takes more than 366 days to refill");
         assert_eq!((bucket.resolution(), bucket.burst()), (None, Some(10)));

@@ -77,8 +77,8 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_shards(self, shards: u32) -> Self {
-        let most = MAX_SHARDS.min(self.limit());
-        if !(1..=most).contains(&shards) {
+        let most = self.limit().min(MAX_SHARDS.into());
+        if !(1..=most).contains(&shards.into()) {
             let mistake = self.definition().wrong_shards(shards, most);
             return self.change(|d| d.mistake.add(mistake));
         }
@@ -109,24 +109,24 @@ mod tests {
     use super::*;
     use crate::{check::Charge, error::ConfigError, key::Key, policy::Algorithm};
 
-    fn policy(limit: u32) -> Policy {
+    fn policy(limit: u64) -> Policy {
         Policy::per_minute("p", limit).unwrap()
     }
 
-    fn bucket(limit: u32, burst: u32) -> Policy {
+    fn bucket(limit: u64, burst: u64) -> Policy {
         policy(limit).with_algorithm(Algorithm::TokenBucket).with_burst(burst)
     }
 
     #[test]
     fn shards_divide_limit_and_burst_without_a_rest() {
-        for (limit, burst) in [(64, 64), (100, 100), (65, 1_000), (127, 64), (u32::MAX, u32::MAX)] {
+        for (limit, burst) in [(64, 64), (100, 100), (65, 1_000), (127, 64), (Policy::MAX_LIMIT, Policy::MAX_LIMIT)] {
             for count in [2, 3, 7, 63, 64] {
                 let policy = bucket(limit, burst).with_shards(count);
                 let shards = policy.shard_policies();
                 assert_eq!((policy.shards() as usize, shards.len()), (count as usize, count as usize));
-                for (of, whole) in [(Policy::limit as fn(&Policy) -> u32, limit), (|p| p.burst().unwrap(), burst)] {
-                    let parts: Vec<u32> = shards.iter().map(of).collect();
-                    assert_eq!(parts.iter().sum::<u32>(), whole);
+                for (of, whole) in [(Policy::limit as fn(&Policy) -> u64, limit), (|p| p.burst().unwrap(), burst)] {
+                    let parts: Vec<u64> = shards.iter().map(of).collect();
+                    assert_eq!(parts.iter().sum::<u64>(), whole);
                     assert!(parts.is_sorted_by(|one, next| one >= next) && parts[0] - parts[parts.len() - 1] <= 1);
                 }
                 assert_eq!(policy.capacity(), shards.iter().map(Policy::capacity).min().unwrap());
@@ -134,7 +134,7 @@ mod tests {
             }
         }
         let policy = policy(7).with_resolution(Duration::from_secs(1)).with_shards(3);
-        let limits: Vec<u32> = policy.shard_policies().iter().map(Policy::limit).collect();
+        let limits: Vec<u64> = policy.shard_policies().iter().map(Policy::limit).collect();
         assert_eq!((limits, policy.capacity()), (vec![3, 2, 2], 2));
         assert!(policy.shard_policies().iter().all(|shard| shard.form() == policy.form()));
     }

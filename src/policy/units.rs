@@ -32,13 +32,13 @@ impl Policy {
 }
 
 /// Reads a rate: the units, at least 1, and their window. The error says what is wrong with the text and what to write.
-pub(crate) fn limit_and_window(text: &str) -> Result<(u32, Duration), String> {
+pub(crate) fn limit_and_window(text: &str) -> Result<(u64, Duration), String> {
     const ADVICE: &str = "is not a rate; write \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\"";
     let (limit, window) = rate(text).ok_or(ADVICE)?;
-    match u32::try_from(limit) {
-        Ok(0) => Err("lets nothing through; write 1 unit or more".to_owned()),
-        Ok(limit) => Ok((limit, window)),
-        Err(_) => Err(format!("is out of range; write at most {} units", u32::MAX)),
+    match limit {
+        0 => Err("lets nothing through; write 1 unit or more".to_owned()),
+        1..=Policy::MAX_LIMIT => Ok((limit, window)),
+        _ => Err(format!("is out of range; write at most {} units", Policy::MAX_LIMIT)),
     }
 }
 

@@ -68,9 +68,9 @@ pub enum Reason {
 pub(super) enum Cause {
     CostAboveLimit {
         policy: String,
-        cost: u32,
+        cost: u64,
         /// The most units that can pass at once.
-        limit: u32,
+        limit: u64,
     },
     HeldTooLong {
         policy: String,

@@ -16,14 +16,14 @@ use crate::{check::Charge, policy::Policy, verdict::Outcome};
 #[derive(Clone, Copy)]
 pub(super) struct PolicyCost<'a> {
     pub(super) policy: &'a Policy,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
 }
 
 /// The cost under the charge's own policy, and under the policy that counts its denials if they lead to a ban.
 pub(super) fn policy_costs(charge: &Charge) -> impl Iterator<Item = PolicyCost<'_>> {
     let Charge { policy, cost, .. } = charge;
     // A denied cost above the capacity could never pass and is not counted. A peek (cost 0) is never denied.
-    let denial = u32::from((1..=policy.capacity()).contains(cost));
+    let denial = u64::from((1..=policy.capacity()).contains(cost));
     let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial });
     std::iter::once(PolicyCost { policy, cost: *cost }).chain(ban)
 }
@@ -47,7 +47,7 @@ pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
 }
 
 /// The outcome of a charge whose key is banned by hand for `left_us` more. `own` is the outcome without the ban.
-pub(super) fn by_hand(own: Outcome, cost: u32, left_us: u64) -> Outcome {
+pub(super) fn by_hand(own: Outcome, cost: u64, left_us: u64) -> Outcome {
     let own_next_us = if own.available > 0 { 0 } else { own.next_us };
     // A cost that does not fit now and has no wait can never fit.
     let passes_after_ban = own.fits || own.retry_after_us.is_some();

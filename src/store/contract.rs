@@ -154,7 +154,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`reset`](Self::reset) ends a ban too.
     ///
     /// Defaults to an error, for stores without such changes.
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         if let Some(inner) = self.inner() {
             return inner.change_count(key, policy, change);
         }

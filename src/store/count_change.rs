@@ -15,9 +15,9 @@ pub enum CountChange {
     /// Ends a ban of the key.
     Unban,
     /// Charges this number of units, at least 1, whether or not they fit.
-    Record(u32),
+    Record(u64),
     /// Gives back up to this number of units, at least 1.
-    Credit(u32),
+    Credit(u64),
 }
 
 impl CountChange {

@@ -126,7 +126,7 @@ impl Store for FailingStore {
         }
     }
 
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.change_count(key, policy, change),

@@ -59,7 +59,7 @@
 //!
 //! /// Counts by key, policy name and end of the window, in microseconds since the Unix epoch.
 //! #[derive(Debug, Default)]
-//! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u32>>);
+//! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u64>>);
 //!
 //! /// The end of the current window.
 //! fn end_us(policy: &Policy, now_us: u64) -> u64 {

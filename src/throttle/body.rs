@@ -16,12 +16,12 @@ use crate::limiter::Hold;
 #[derive(Debug)]
 pub struct HeldCall {
     hold: Option<Box<Hold>>,
-    cost: u32,
+    cost: u64,
     is_answered: bool,
 }
 
 impl HeldCall {
-    pub(super) fn new(hold: Hold, cost: u32) -> Self {
+    pub(super) fn new(hold: Hold, cost: u64) -> Self {
         Self { hold: Some(Box::new(hold)), cost, is_answered: false }
     }
 

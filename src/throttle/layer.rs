@@ -62,7 +62,7 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// }
 /// ```
 #[must_use]
-pub struct ThrottleLayer<K = Key, C = u32, H = ()> {
+pub struct ThrottleLayer<K = Key, C = u64, H = ()> {
     pub(super) key: Arc<K>,
     pub(super) cost: Arc<C>,
     pub(super) head: Arc<H>,

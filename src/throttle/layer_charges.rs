@@ -54,7 +54,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cost(self, cost: u32) -> ThrottleLayer<K, u32, H> {
+    pub fn with_cost(self, cost: u64) -> ThrottleLayer<K, u64, H> {
         self.replace_cost(cost).change(|settings| {
             settings.mistake.keep(check_fixed(cost, &settings.policy));
         })
@@ -83,7 +83,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// ```
     pub fn with_cost_fn<Req, F>(self, cost: F) -> ThrottleLayer<K, F, H>
     where
-        F: Fn(&Req) -> u32,
+        F: Fn(&Req) -> u64,
     {
         self.replace_cost(cost)
     }
@@ -118,7 +118,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// # fn tokens(_: &Request<String>) -> u32 { 1_200 }
+    /// # fn tokens(_: &Request<String>) -> u64 { 1_200 }
     /// let (per_token, per_request) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
     /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), per_token, "account-1")
     ///     .with_cost_fn(tokens)
@@ -128,7 +128,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn and_limit(self, policy: Policy, cost: u32) -> Self {
+    pub fn and_limit(self, policy: Policy, cost: u64) -> Self {
         self.change(|settings| {
             let checked = check_fixed(cost, &policy);
             add_limit(settings, policy, Some(cost));
@@ -141,7 +141,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// The cost in the layer's type is then a pair: the cost before, and this closure.
     pub fn and_limit_fn<Req, F>(self, policy: Policy, cost: F) -> ThrottleLayer<K, (Arc<C>, F), H>
     where
-        F: Fn(&Req) -> u32,
+        F: Fn(&Req) -> u64,
     {
         let Self { key, cost: others, head, settings } = self.change(|settings| add_limit(settings, policy, None));
         ThrottleLayer { key, cost: Arc::new((others, cost)), head, settings }
@@ -149,7 +149,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
 }
 
 /// Adds a further limit. Without a cost, a closure computes it.
-fn add_limit(settings: &mut Settings, policy: Policy, cost: Option<u32>) {
+fn add_limit(settings: &mut Settings, policy: Policy, cost: Option<u64>) {
     settings.mistake.keep(policy.validate());
     if policy.is_concurrent() {
         settings.mistake.add(ConfigError::concurrency_needs_hold(policy.name()));

@@ -29,7 +29,7 @@ use crate::key::Key;
 /// Returns the response of the inner service unchanged, and its errors in a box:
 /// `error.downcast_ref::<reqwest::Error>()`. The error of a call that was not made is
 /// [`Throttled`](super::Throttled).
-pub struct Throttle<S, K = Key, C = u32, H = ()> {
+pub struct Throttle<S, K = Key, C = u64, H = ()> {
     inner: S,
     layer: ThrottleLayer<K, C, H>,
 }

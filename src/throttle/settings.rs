@@ -39,14 +39,14 @@ pub(super) struct Settings {
 pub(super) struct FurtherLimit {
     pub(super) policy: Policy,
     /// The cost of each call; `None` if a closure computes it.
-    pub(super) cost: Option<u32>,
+    pub(super) cost: Option<u64>,
 }
 
 /// The costs of a call under the limits of its layer.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
-    pub(super) first: u32,
-    pub(super) further: Vec<u32>,
+    pub(super) first: u64,
+    pub(super) further: Vec<u64>,
 }
 
 impl Settings {
@@ -57,7 +57,7 @@ impl Settings {
     }
 
     /// The costs of a call, of which closures have computed the `first` and those under some further limits.
-    pub(super) fn costs(&self, first: u32, computed: Vec<u32>) -> Costs {
+    pub(super) fn costs(&self, first: u64, computed: Vec<u64>) -> Costs {
         let mut computed = computed.into_iter();
         // Each limit without a cost has a closure, unless the layer has a mistake and makes no call.
         let further = self.further.iter().map(|limit| limit.cost.or_else(|| computed.next()).unwrap_or_default());

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The decision of a check that charged for several waiters, or that a pause has denied, for one waiter of `cost`.
-pub(super) fn for_waiter(decision: &Decision, cost: u32) -> Decision {
+pub(super) fn for_waiter(decision: &Decision, cost: u64) -> Decision {
     let Some(standing) = decision.policies().first() else { return decision.clone() };
     let retry_after = decision.retry_after();
     let standing = PolicyDecision { cost, violated: !decision.is_allowed(), retry_after, ..standing.clone() };

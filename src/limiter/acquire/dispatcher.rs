@@ -120,7 +120,7 @@ impl Dispatcher {
 }
 
 /// Gives units that were charged for callers that are gone to the next waiters.
-pub(super) fn hand_on(core: &Core, id: &QueueId, mut units: u32, decision: &Decision) {
+pub(super) fn hand_on(core: &Core, id: &QueueId, mut units: u64, decision: &Decision) {
     while units > 0 {
         let heirs = core.queues.inherit(id, &mut units, decision);
         if heirs.is_empty() {
@@ -147,6 +147,6 @@ impl Drop for Dispatcher {
 }
 
 /// Sends the replies. Returns the units that were charged for waiters that are gone.
-fn deliver(replies: Vec<Reply>) -> u32 {
-    replies.into_iter().map(Reply::send).fold(0, u32::saturating_add)
+fn deliver(replies: Vec<Reply>) -> u64 {
+    replies.into_iter().map(Reply::send).fold(0, u64::saturating_add)
 }

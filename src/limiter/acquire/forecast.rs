@@ -19,11 +19,11 @@ pub(super) struct Forecast {
     pub(super) sent: Instant,
     /// The time of the decision by the store's clock.
     pub(super) time_us: u64,
-    available: u32,
+    available: u64,
     next: Duration,
     reset: Duration,
     /// A cost that was denied, and the time until this cost fits.
-    denied: Option<(u32, Duration)>,
+    denied: Option<(u64, Duration)>,
 }
 
 /// By how much waits may differ that are computed in another order.
@@ -56,13 +56,13 @@ impl Forecast {
     }
 
     /// The units that are available at `now`, if no other caller spends.
-    pub(super) fn available_at(&self, now: Instant) -> u32 {
+    pub(super) fn available_at(&self, now: Instant) -> u64 {
         self.available_after(now.saturating_duration_since(self.sent))
     }
 
     /// Whether `decision` on a check of `cost` shows that another caller has spent. Judged by the store's clock,
     /// because checks may be held up on their way.
-    pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u32) -> bool {
+    pub(super) fn is_disproved_by(&self, decision: &Decision, cost: u64) -> bool {
         let (Some(standing), Some(time_us)) = (decision.policies().first(), decision.time_us()) else { return false };
         if standing.policy != self.policy || !self.is_certain() {
             return false;
@@ -78,16 +78,16 @@ impl Forecast {
     /// The time after which `units` fit for certain, if no other caller spends. A log and a counter say when the first
     /// unit comes back, when a denied cost fits, and when all is free: a cost in between fits by then, and a process
     /// that is denied it earlier has no rivals for that.
-    fn longest_wait(&self, units: u32) -> Duration {
+    fn longest_wait(&self, units: u64) -> Duration {
         let is_exact = matches!(self.policy.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
         if is_exact || units <= self.available.saturating_add(1) {
-            return self.wait(units.into());
+            return self.wait(units);
         }
         let denied = self.denied.filter(|(cost, _)| units <= *cost).map(|(_, wait)| wait);
         denied.unwrap_or(self.reset).min(self.reset)
     }
 
-    fn available_after(&self, passed: Duration) -> u32 {
+    fn available_after(&self, passed: Duration) -> u64 {
         let returned = match passed.checked_sub(self.next) {
             None => 0,
             Some(_) if self.next.is_zero() => 0,
@@ -97,7 +97,7 @@ impl Forecast {
             }
             Some(_) => 1,
         };
-        let returned = u32::try_from(returned).unwrap_or(u32::MAX);
+        let returned = u64::try_from(returned).unwrap_or(u64::MAX);
         self.available.saturating_add(returned).min(self.policy.capacity())
     }
 
@@ -115,7 +115,7 @@ impl Forecast {
 
     /// The earliest time at which checks of `units` in all can have passed, one after the other.
     pub(super) fn earliest(&self, units: u64) -> Instant {
-        let denied = self.denied.filter(|(cost, wait)| units >= u64::from(*cost) && self.is_caused_by_charges(*wait));
+        let denied = self.denied.filter(|(cost, wait)| units >= *cost && self.is_caused_by_charges(*wait));
         let computed = if self.is_certain() { self.wait(units) } else { Duration::ZERO };
         after(self.sent, denied.map_or(computed, |(_, wait)| wait.max(computed)))
     }
@@ -131,14 +131,13 @@ impl Forecast {
     }
 
     fn wait(&self, units: u64) -> Duration {
-        let available = u64::from(self.available);
-        if units <= available {
+        if units <= self.available {
             return Duration::ZERO;
         }
-        let (limit, window) = (u64::from(self.policy.limit()), self.policy.window_length());
+        let (limit, window) = (self.policy.limit(), self.policy.window_length());
         // The number of units that have to come back after the first one that comes back.
-        let more = units - available - 1;
-        let windows = |count: u64| window.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let more = units - self.available - 1;
+        let windows = |count: u64| Duration::from_micros(self.policy.window_us().saturating_mul(count));
         match self.policy.algorithm() {
             Algorithm::TokenBucket => {
                 let micros = u128::from(more) * window.as_micros() / u128::from(limit);

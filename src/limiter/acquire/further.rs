@@ -6,19 +6,19 @@ use crate::{check::Check, decision::Decision, key::Key, policy::Policy};
 
 /// Policies and costs that are charged together with the first policy of a caller, or not at all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Further(Option<Arc<[(Policy, u32)]>>);
+pub(super) struct Further(Option<Arc<[(Policy, u64)]>>);
 
 /// The units of each further limit that were left after the last check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Room(Vec<(Policy, u32)>);
+pub(super) struct Room(Vec<(Policy, u64)>);
 
 impl Further {
-    pub(super) fn add(&mut self, policy: &Policy, cost: u32) {
+    pub(super) fn add(&mut self, policy: &Policy, cost: u64) {
         let present = self.limits().iter().cloned();
         self.0 = Some(present.chain([(policy.clone(), cost)]).collect());
     }
 
-    fn limits(&self) -> &[(Policy, u32)] {
+    fn limits(&self) -> &[(Policy, u64)] {
         self.0.as_deref().unwrap_or_default()
     }
 
@@ -62,7 +62,7 @@ impl Room {
 
     /// Whether the costs are known to fit.
     pub(super) fn holds(&self, further: &Further) -> bool {
-        let fits = |(policy, cost): &(Policy, u32)| self.0.iter().any(|(of, left)| of == policy && cost <= left);
+        let fits = |(policy, cost): &(Policy, u64)| self.0.iter().any(|(of, left)| of == policy && cost <= left);
         further.limits().iter().all(fits)
     }
 }

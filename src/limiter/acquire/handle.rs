@@ -26,7 +26,7 @@ pub struct Acquire<T = Decision> {
     pub(super) core: Arc<Core>,
     pub(super) key: Key,
     pub(super) policy: Policy,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     pub(super) further: Further,
     pub(super) purpose: Purpose,
     pub(super) shares_pauses: bool,
@@ -113,7 +113,7 @@ impl Limiter {
     /// ```
     #[doc(alias = "until_ready")]
     #[doc(alias = "wait")]
-    pub fn acquire(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire {
+    pub fn acquire(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Acquire {
         Acquire::new(self, key.into(), policy, cost, false)
     }
 
@@ -191,7 +191,7 @@ impl<T> Acquire<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn and(mut self, policy: &Policy, cost: u32) -> Self {
+    pub fn and(mut self, policy: &Policy, cost: u64) -> Self {
         self.further.add(policy, cost);
         self
     }

@@ -46,7 +46,7 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn acquire_hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Acquire<HoldAnswer> {
+    pub fn acquire_hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Acquire<HoldAnswer> {
         Acquire::new(self, key.into(), policy, cost, true)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The capacity of the bucket for checks: 1 000 µs, so that checks do not pause each other.
-const ROOM_US: u32 = 1_000;
+const ROOM_US: u64 = 1_000;
 
 impl Limiter {
     /// Pauses the queue of `key` in this process: its waiters send no check for `time`.
@@ -53,7 +53,7 @@ pub(super) fn heed(check: Check, key: &Key, policy: &Policy) -> Check {
 
 async fn begin(core: &Arc<Core>, key: &Key, policy: &Policy, time: Duration) -> Result<(), Error> {
     // The bucket lets checks pass when it has one unit, so the pause has to outlast the room for checks.
-    let burst_us = u32::try_from(micros(time).saturating_add(ROOM_US.into())).unwrap_or(u32::MAX);
+    let burst_us = micros(time).saturating_add(ROOM_US).min(Policy::MAX_LIMIT);
     let pauses = policy.pauses(burst_us);
     let mut cost = burst_us;
     while cost > 0 {

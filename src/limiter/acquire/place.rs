@@ -34,7 +34,7 @@ use crate::{
 pub(super) struct Place {
     pub(super) core: Arc<Core>,
     pub(super) id: QueueId,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     pub(super) further: Further,
     pub(super) shares_pauses: bool,
     /// Whether the caller asks for a hold.

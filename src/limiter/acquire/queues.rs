@@ -187,7 +187,7 @@ impl Queues {
     }
 
     /// Waiters to whom units go that were charged for waiters that are gone.
-    pub(super) fn inherit(&self, id: &QueueId, units: &mut u32, decision: &Decision) -> Vec<Reply> {
+    pub(super) fn inherit(&self, id: &QueueId, units: &mut u64, decision: &Decision) -> Vec<Reply> {
         self.with(id, |queue| queue.inherit(units, decision)).unwrap_or_default()
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Rivals {
 /// Number of admissions without a sign of rivals after which a process takes itself to be alone.
 const ALONE_AFTER: u8 = 4;
 /// The part of the available units that a process with rivals takes at once.
-const PART: u32 = 16;
+const PART: u64 = 16;
 /// The part of a wait by which the checks of rivals are spread.
 const SPREAD_PART: u32 = 16;
 /// The longest time by which the checks of rivals are spread.
@@ -58,7 +58,7 @@ impl Rivals {
     }
 
     /// The units to take at most, of those that are available.
-    pub(super) fn share_of(&self, available: u32) -> u32 {
+    pub(super) fn share_of(&self, available: u64) -> u64 {
         if self.are_likely() { (available / PART).max(1) } else { available }
     }
 

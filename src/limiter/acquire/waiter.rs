@@ -39,7 +39,7 @@ impl Delivery {
     }
 
     /// Takes the delivery back, because its waiter is gone: releases the hold, or returns the units that were charged.
-    pub(super) fn take_back(self, cost: u32) -> u32 {
+    pub(super) fn take_back(self, cost: u64) -> u64 {
         match (self.hold, self.outcome) {
             (Some(hold), _) => {
                 // A settlement that is dropped is sent in the background.
@@ -56,7 +56,7 @@ impl Delivery {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) policy: Policy,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     pub(super) further: Further,
     /// Whether a pause of the fleet holds this waiter back.
     pub(super) shares_pauses: bool,
@@ -70,6 +70,12 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
+    /// The units that those behind it wait for. A cost above the largest limit never passes, so its number does not
+    /// matter, and sums do not overflow.
+    pub(super) fn units(&self) -> u64 {
+        self.cost.min(Policy::MAX_LIMIT + 1)
+    }
+
     /// Whether one check can charge for both waiters. Each hold has a handle of its own, and so a check of its own.
     pub(super) fn can_join(&self, head: &Self) -> bool {
         !self.holds
@@ -89,7 +95,7 @@ pub(super) struct Reply {
 
 impl Reply {
     /// Sends the outcome. Returns the units that were charged for a waiter that is gone.
-    pub(super) fn send(self) -> u32 {
+    pub(super) fn send(self) -> u64 {
         let Waiter { cost, hold, reply, .. } = self.waiter;
         let delivery = Delivery { outcome: self.outcome, hold };
         reply.send(delivery).map_or_else(|delivery| delivery.take_back(cost), |()| 0)

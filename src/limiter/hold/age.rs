@@ -20,7 +20,7 @@ pub(crate) enum Charged {
     /// The units that are held.
     Held,
     /// This number of units.
-    Units(u32),
+    Units(u64),
 }
 
 /// Where the holds of a request come from.
@@ -57,7 +57,7 @@ pub(super) struct Age {
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) request: Arc<dyn OnLongest>,
-    pub(super) held: u32,
+    pub(super) held: u64,
     pub(super) origin: Origin,
     pub(super) claim: Claim,
 }

@@ -11,9 +11,9 @@ use crate::{
 pub(super) struct Ending {
     pub(super) hold: OpenHold,
     /// The units that are held.
-    pub(super) held: u32,
+    pub(super) held: u64,
     /// The units to charge.
-    pub(super) actual: u32,
+    pub(super) actual: u64,
     /// How observers see the end if it is no settlement: [`HoldEnd::Dropped`] or [`HoldEnd::TooLong`].
     pub(super) cause: Option<HoldEnd>,
     /// Whether the process does not know if the store has made the hold. The hold may still be on its way to the
@@ -23,7 +23,7 @@ pub(super) struct Ending {
 
 impl Ending {
     /// The release of a hold that the store may have made, or may still make.
-    pub(super) fn release_of_uncertain(hold: OpenHold, held: u32) -> Self {
+    pub(super) fn release_of_uncertain(hold: OpenHold, held: u64) -> Self {
         Self { hold, held, actual: 0, cause: None, is_uncertain: true }
     }
 

@@ -66,7 +66,7 @@ impl HoldAnswer {
 }
 
 /// The holds of one handle, with their units.
-pub(crate) type OpenHolds = SmallVec<[(OpenHold, u32); 1]>;
+pub(crate) type OpenHolds = SmallVec<[(OpenHold, u64); 1]>;
 
 /// Units that are held until their cost is known.
 ///
@@ -168,7 +168,7 @@ impl Hold {
     ///
     /// The hold ends in any case: if the future is dropped, also before its first poll, the settlement is sent in the
     /// background.
-    pub fn settle(self, actual: u32) -> SettleFuture {
+    pub fn settle(self, actual: u64) -> SettleFuture {
         self.settle_by(|_| actual)
     }
 
@@ -192,7 +192,7 @@ impl Hold {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle_by(mut self, actual: impl Fn(&Policy) -> u32) -> SettleFuture {
+    pub fn settle_by(mut self, actual: impl Fn(&Policy) -> u64) -> SettleFuture {
         self.end(|hold, _| actual(&hold.policy), None)
     }
 
@@ -228,7 +228,7 @@ impl Hold {
     }
 
     /// Ends all holds, each with the units that `actual` returns for it and what it holds.
-    fn end(&mut self, actual: impl Fn(&OpenHold, u32) -> u32, cause: Option<HoldEnd>) -> SettleFuture {
+    fn end(&mut self, actual: impl Fn(&OpenHold, u64) -> u64, cause: Option<HoldEnd>) -> SettleFuture {
         let open = mem::take(&mut self.open);
         self.renewals.clear();
         let Some(shared) = self.shared.take().filter(|_| !open.is_empty()) else {

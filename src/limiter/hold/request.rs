@@ -40,14 +40,14 @@ pub(super) struct HeldUnits {
     number: usize,
     hold: OpenHold,
     /// The units that are held.
-    held: u32,
+    held: u64,
     /// The renewal of the hold, while its request lives.
     renewal: Option<RenewedHold>,
 }
 
 impl HeldUnits {
     /// Units that are not renewed.
-    pub(super) fn new(hold: OpenHold, held: u32) -> Self {
+    pub(super) fn new(hold: OpenHold, held: u64) -> Self {
         Self { number: 0, hold, held, renewal: None }
     }
 }

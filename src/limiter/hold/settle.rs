@@ -55,8 +55,8 @@ impl SettleFuture {
         shared: Arc<SharedHolds>,
         runtime: Option<Handle>,
         hold: OpenHold,
-        held: u32,
-        actual: u32,
+        held: u64,
+        actual: u64,
         is_uncertain: bool,
     ) -> Self {
         let ending = Ending { hold, held, actual, cause: None, is_uncertain };

@@ -10,8 +10,8 @@ use crate::{hold::OpenHold, policy::Policy};
 #[derive(Debug)]
 pub(super) struct Block {
     hold: OpenHold,
-    units: u32,
-    spent: u32,
+    units: u64,
+    spent: u64,
     /// From when the store has held the block, in microseconds by the store's clock.
     held_from_us: u64,
     /// When the block was received.
@@ -24,8 +24,8 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) hold: OpenHold,
-    pub(super) units: u32,
-    pub(super) spent: u32,
+    pub(super) units: u64,
+    pub(super) spent: u64,
     /// Whether the process does not know if the store has made the hold.
     pub(super) is_uncertain: bool,
 }
@@ -42,7 +42,7 @@ const MARGIN_DIVISOR: u32 = 100;
 impl Block {
     /// A block whose hold was requested at `sent`. The hold lives from a later instant than that, which is
     /// `held_from_us` by the store's clock.
-    pub(super) fn new(hold: OpenHold, units: u32, held_from_us: u64, sent: Instant, received: Instant) -> Self {
+    pub(super) fn new(hold: OpenHold, units: u64, held_from_us: u64, sent: Instant, received: Instant) -> Self {
         let time = usable_time(&hold.policy);
         // An end that cannot be represented is far away.
         let end = sent.checked_add(time).unwrap_or(sent);
@@ -65,7 +65,7 @@ impl Block {
         self.held_from_us
     }
 
-    pub(super) fn left(&self) -> u32 {
+    pub(super) fn left(&self) -> u64 {
         self.units - self.spent
     }
 
@@ -74,7 +74,7 @@ impl Block {
     }
 
     /// Spends up to `units`. Returns the units that the block does not have.
-    pub(super) fn spend(&mut self, units: u32) -> u32 {
+    pub(super) fn spend(&mut self, units: u64) -> u64 {
         let spent = units.min(self.left());
         self.spent += spent;
         units - spent

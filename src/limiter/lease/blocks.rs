@@ -10,7 +10,7 @@ use super::block::{Block, Ended};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spending {
     /// What the blocks have left.
-    pub(super) left: u32,
+    pub(super) left: u64,
     /// From when the store has held all of the units, in microseconds by the store's clock.
     pub(super) held_from_us: u64,
 }
@@ -41,7 +41,7 @@ impl Blocks {
 
     /// Spends units, if the blocks have enough at `now`.
     #[inline]
-    pub(super) fn spend(&mut self, units: u32, now: Instant) -> Option<Spending> {
+    pub(super) fn spend(&mut self, units: u64, now: Instant) -> Option<Spending> {
         let left = self.left(now).checked_sub(units)?;
         let (mut missing, mut held_from_us) = (units, 0);
         while missing > 0
@@ -58,9 +58,9 @@ impl Blocks {
 
     /// The units that can be spent at `now`.
     #[inline]
-    pub(super) fn left(&mut self, now: Instant) -> u32 {
+    pub(super) fn left(&mut self, now: Instant) -> u64 {
         self.end_expired(now);
-        self.open.iter().map(Block::left).fold(0, u32::saturating_add)
+        self.open.iter().map(Block::left).fold(0, u64::saturating_add)
     }
 
     /// Ends blocks that must not be spent any more.

@@ -62,7 +62,7 @@ impl Keeper {
     }
 
     /// Requests a block.
-    async fn ask(&self, units: u32) {
+    async fn ask(&self, units: u64) {
         let LeaseId { key, block_policy, .. } = &self.id;
         // From before the request, because the time-to-live counts from a later instant.
         let sent = Instant::now();
@@ -99,7 +99,7 @@ impl Keeper {
 /// releases it, whether or not the store has made it.
 struct OnItsWay<'a> {
     core: &'a Arc<Core>,
-    block: Option<(OpenHold, u32)>,
+    block: Option<(OpenHold, u64)>,
 }
 
 impl Drop for OnItsWay<'_> {

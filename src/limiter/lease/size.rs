@@ -11,11 +11,11 @@ use crate::policy::Policy;
 pub(super) struct Sizes {
     demand: Meter,
     /// The largest block.
-    most: u32,
+    most: u64,
     /// How long blocks last on a fast network.
     shortest_horizon: Duration,
     /// The units of the last block.
-    last_units: u32,
+    last_units: u64,
     round_trip: Duration,
     /// When a round trip was measured last.
     measured: Option<Instant>,
@@ -35,12 +35,12 @@ const HORIZONS_PER_WINDOW: u32 = 250;
 /// Blocks last for this number of round trips.
 const ROUND_TRIPS: u32 = 3;
 /// A smaller block saves no call of the store.
-const SMALLEST_BLOCK: u32 = 4;
+const SMALLEST_BLOCK: u64 = 4;
 /// The largest first block, and by how much a block may be larger than the last one.
-const FIRST_BLOCK: u32 = 32;
-const GROWTH: u32 = 4;
+const FIRST_BLOCK: u64 = 32;
+const GROWTH: u64 = 4;
 /// The part of the available units that a block takes, as a divisor.
-const SHARE: u32 = 4;
+const SHARE: u64 = 4;
 /// The part of the deadline that a round trip may take, as a divisor.
 const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
 /// The time after which a round trip says nothing about the next one. On a network that is always slow, one block in
@@ -65,12 +65,12 @@ impl Sizes {
 
     /// Counts units that are asked for.
     #[inline]
-    pub(super) fn ask(&mut self, units: u32) {
+    pub(super) fn ask(&mut self, units: u64) {
         self.demand.add(units);
     }
 
     /// The largest block.
-    pub(super) fn most(&self) -> u32 {
+    pub(super) fn most(&self) -> u64 {
         self.most
     }
 
@@ -84,7 +84,7 @@ impl Sizes {
     ///
     /// Near the limit, blocks become smaller and smaller. Checks that more than one of them would have to serve ask the
     /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
-    pub(super) fn next(&mut self, waiting: u32, least: u32, available: u32, now: Instant) -> u32 {
+    pub(super) fn next(&mut self, waiting: u64, least: u64, available: u64, now: Instant) -> u64 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
         if is_paused || waiting > available / SHARE || self.round_trip(now) > self.longest_round_trip {
             return 0;
@@ -96,7 +96,7 @@ impl Sizes {
     }
 
     /// Notes the answer to a request for a block.
-    pub(super) fn answered(&mut self, units: u32, took: Duration, now: Instant) {
+    pub(super) fn answered(&mut self, units: u64, took: Duration, now: Instant) {
         self.round_trip = match self.measured {
             Some(at) if now.saturating_duration_since(at) > MEMORY => took,
             _ => (self.round_trip * 3 + took) / 4,
@@ -137,12 +137,12 @@ impl Meter {
         Self { rate: 0, units: 0, since: now }
     }
 
-    pub(super) fn add(&mut self, units: u32) {
-        self.units += u64::from(units);
+    pub(super) fn add(&mut self, units: u64) {
+        self.units = self.units.saturating_add(units);
     }
 
     /// The units to expect in `time`.
-    pub(super) fn expected(&mut self, time: Duration, now: Instant) -> u32 {
+    pub(super) fn expected(&mut self, time: Duration, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.since);
         let fresh = per_second(self.units, elapsed.max(SHORTEST_SPAN));
         let rate = if elapsed < RATE_MEMORY { u64::midpoint(self.rate, fresh).max(fresh) } else { fresh };
@@ -150,7 +150,7 @@ impl Meter {
             (self.rate, self.units, self.since) = (rate, 0, now);
         }
         let expected = u128::from(rate) * time.as_micros() / 1_000_000;
-        u32::try_from(expected).unwrap_or(u32::MAX)
+        u64::try_from(expected).unwrap_or(u64::MAX)
     }
 }
 
@@ -163,7 +163,7 @@ fn per_second(units: u64, time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn sizes(units: u32, deadline: Duration, now: Instant) -> Sizes {
+    fn sizes(units: u64, deadline: Duration, now: Instant) -> Sizes {
         let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units);
         Sizes::new(&policy, deadline, now)
     }
@@ -243,7 +243,7 @@ mod tests {
         let mut meter = Meter::new(start);
         meter.add(10);
         assert_eq!(meter.expected(HORIZON, start), 40);
-        meter.add(u32::MAX);
-        assert_eq!(meter.expected(HORIZON, start), u32::MAX);
+        meter.add(u64::MAX);
+        assert_eq!(meter.expected(HORIZON, start), u64::MAX / 125, "as many a second as there are numbers");
     }
 }

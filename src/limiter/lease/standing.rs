@@ -24,7 +24,7 @@ impl Standing {
     }
 
     /// The units that the store had left. Units of this process's blocks are not in it.
-    pub(super) fn available(&self) -> u32 {
+    pub(super) fn available(&self) -> u64 {
         self.outcome.available
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Lease {
     /// Whether the keeper is to look whether to request a block.
     is_wanted: bool,
     /// The units left at which the next block is wanted.
-    low: u32,
+    low: u64,
     /// When a check was made last.
     used: Instant,
     wake: Arc<Notify>,
@@ -60,7 +60,7 @@ pub(super) struct Act {
     pub(super) ended: Vec<Ended>,
     pub(super) deliveries: Vec<Delivery>,
     /// The units of the block to request.
-    pub(super) ask: Option<u32>,
+    pub(super) ask: Option<u64>,
     /// The lease has ended, and its keeper ends too.
     pub(super) is_over: bool,
 }
@@ -69,7 +69,7 @@ pub(super) struct Act {
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) hold: OpenHold,
-    pub(super) units: u32,
+    pub(super) units: u64,
     pub(super) sent: Instant,
 }
 
@@ -107,7 +107,7 @@ impl Lease {
 
     /// Spends the units of a check, or lets it wait if a block is on its way or worth a request.
     #[inline]
-    pub(super) fn spend(&mut self, cost: u32, may_wait: bool, now: Instant) -> Spent {
+    pub(super) fn spend(&mut self, cost: u64, may_wait: bool, now: Instant) -> Spent {
         self.sizes.ask(cost);
         self.used = now;
         if self.waiters.is_empty()
@@ -119,7 +119,7 @@ impl Lease {
     }
 
     #[inline]
-    fn spend_now(&mut self, cost: u32, now: Instant) -> Option<Verdict> {
+    fn spend_now(&mut self, cost: u64, now: Instant) -> Option<Verdict> {
         let spending = self.blocks.spend(cost, now)?;
         if spending.left <= self.low {
             self.want_block();
@@ -127,7 +127,7 @@ impl Lease {
         Some(self.standing.verdict(&self.policy, spending, now))
     }
 
-    fn spend_later(&mut self, cost: u32, now: Instant) -> Spent {
+    fn spend_later(&mut self, cost: u64, now: Instant) -> Spent {
         let is_coming = self.is_asking || self.is_wanted;
         if cost > self.sizes.most() || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
             return Spent::Not;
@@ -147,7 +147,7 @@ impl Lease {
     }
 
     /// The units that can be spent.
-    pub(super) fn left(&mut self, now: Instant) -> u32 {
+    pub(super) fn left(&mut self, now: Instant) -> u64 {
         self.blocks.left(now)
     }
 
@@ -281,7 +281,7 @@ impl Lease {
     }
 
     /// The units of the next block; 0 if no block is worth a request. `least` is what the first waiter needs.
-    fn next_units(&mut self, least: u32, now: Instant) -> u32 {
+    fn next_units(&mut self, least: u64, now: Instant) -> u64 {
         // One is spent, and the next one is there.
         if self.blocks.len() > 1 {
             return 0;

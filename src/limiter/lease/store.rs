@@ -123,7 +123,7 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<Ended> {
     }
     let helps = |(charge, outcome): (&Charge, &Outcome)| {
         let left = || core.leases.left(&charge.key, &charge.policy, now);
-        let fits_with = |left: u32| left > 0 && outcome.available.saturating_add(left) >= charge.cost;
+        let fits_with = |left: u64| left > 0 && outcome.available.saturating_add(left) >= charge.cost;
         outcome.fits || fits_with(left())
     };
     if !check.charges().iter().zip(&verdict.outcomes).all(helps) {

@@ -124,8 +124,8 @@ impl Leases {
     }
 
     /// What this process can still spend of a count.
-    pub(super) fn left(&self, key: &Key, policy: &Policy, now: Instant) -> u32 {
-        self.map_count(key, policy, |lease| lease.left(now)).fold(0, u32::saturating_add)
+    pub(super) fn left(&self, key: &Key, policy: &Policy, now: Instant) -> u64 {
+        self.map_count(key, policy, |lease| lease.left(now)).fold(0, u64::saturating_add)
     }
 
     /// Ends the blocks of a count, to give back what they have left.

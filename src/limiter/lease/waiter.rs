@@ -19,7 +19,7 @@ pub(super) enum Reply {
 
 #[derive(Debug)]
 struct Waiter {
-    cost: u32,
+    cost: u64,
     reply: oneshot::Sender<Reply>,
 }
 
@@ -28,7 +28,7 @@ struct Waiter {
 pub(super) struct Waiters {
     queue: VecDeque<Waiter>,
     /// The units of all.
-    units: u32,
+    units: u64,
 }
 
 /// A reply that is to be sent when no lock is held.
@@ -44,12 +44,12 @@ impl Waiters {
         self.queue.is_empty()
     }
 
-    pub(super) fn units(&self) -> u32 {
+    pub(super) fn units(&self) -> u64 {
         self.units
     }
 
     /// The cost of the first waiter whose caller is still there.
-    pub(super) fn head(&mut self) -> Option<u32> {
+    pub(super) fn head(&mut self) -> Option<u64> {
         while self.queue.front().is_some_and(|waiter| waiter.reply.is_closed()) {
             self.pop();
         }
@@ -57,7 +57,7 @@ impl Waiters {
     }
 
     /// Adds a waiter, unless there are too many.
-    pub(super) fn push(&mut self, cost: u32) -> Option<oneshot::Receiver<Reply>> {
+    pub(super) fn push(&mut self, cost: u64) -> Option<oneshot::Receiver<Reply>> {
         if self.queue.len() >= MOST {
             return None;
         }

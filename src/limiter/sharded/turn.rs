@@ -27,9 +27,9 @@ pub(super) struct Turn<'a> {
 }
 
 /// The most checks in a row that ask one shard. A call takes up to 128 checks, so half of a full call.
-const LONGEST_RUN: u32 = 64;
+const LONGEST_RUN: u64 = 64;
 /// The smallest part of a shard's capacity that a run is not to exceed, so that a run of checks hardly fills a shard.
-const RUNS_TO_FILL: u32 = 32;
+const RUNS_TO_FILL: u64 = 32;
 
 impl Turns {
     /// The turn of the next check.
@@ -42,7 +42,7 @@ impl Turn<'_> {
     /// The shard of the charge with this index.
     pub(super) fn shard_of(self, index: usize, policy: &Policy) -> u32 {
         let shards = u64::from(policy.shards());
-        let run = self.number / u64::from((policy.capacity() / RUNS_TO_FILL).clamp(1, LONGEST_RUN));
+        let run = self.number / (policy.capacity() / RUNS_TO_FILL).clamp(1, LONGEST_RUN);
         let (round, place) = (run / shards, run % shards);
         u32::try_from((place + self.random.hash_one((round, index)) % shards) % shards).unwrap_or(0)
     }
@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn each_round_has_a_run_of_checks_for_each_shard() {
-        for (limit, count, run) in [(8, 8, 1), (1_000, 8, 3), (100_000, 5, 64), (u32::MAX, 64, 64), (9, 1, 1)] {
+        for (limit, count, run) in [(8, 8, 1), (1_000, 8, 3), (100_000, 5, 64), (Policy::MAX_LIMIT, 64, 64), (9, 1, 1)]
+        {
             let policy = Policy::per_minute("p", limit).unwrap().with_shards(count);
             let checks = u64::from(count) * run;
             for round in 0..10 {

@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use crate::limiter::{Charged, NameReport, RequestHolds};
+use crate::{
+    limiter::{Charged, NameReport, RequestHolds},
+    policy::Policy,
+};
 
 /// The cost of a request, set by its handler while it runs: an argument of handlers of axum, and in the extensions of
 /// the request.
@@ -88,12 +91,14 @@ struct Rest {
 /// The cost under one policy.
 struct NamedCost {
     policy: String,
-    cost: u32,
+    cost: u64,
     /// Whether the request has asked for a hold under the policy.
     is_known: bool,
 }
 
 const UNSET: u64 = u64::MAX;
+/// The most that a settlement charges.
+const MOST: u64 = Policy::MAX_LIMIT;
 
 impl Bill {
     pub(crate) fn new() -> Self {
@@ -102,12 +107,12 @@ impl Bill {
 
     /// Sets the cost of the request, in units. Replaces what was set or added before, but not a cost
     /// [under one policy](Self::set_cost_of).
-    pub fn set_cost(&self, cost: u32) {
-        self.0.cost.store(cost.into(), Ordering::Release);
+    pub fn set_cost(&self, cost: u64) {
+        self.0.cost.store(cost.min(MOST), Ordering::Release);
     }
 
-    /// Adds units to the cost of the request, which starts at 0 if none was set. A sum above [`u32::MAX`] is
-    /// `u32::MAX`.
+    /// Adds units to the cost of the request, which starts at 0 if none was set. A cost above
+    /// [`Policy::MAX_LIMIT`](crate::Policy::MAX_LIMIT) is that number.
     ///
     /// # Examples
     ///
@@ -117,17 +122,17 @@ impl Bill {
     /// use tollgate::middleware::Bill;
     ///
     /// fn send(piece: &str, bill: &Bill) {
-    ///     bill.add(u32::try_from(piece.split_whitespace().count()).unwrap_or(u32::MAX));
+    ///     bill.add(piece.split_whitespace().count() as u64);
     /// }
     /// ```
-    pub fn add(&self, units: u32) {
-        let add = |cost: u64| Some(if cost == UNSET { 0 } else { cost }.saturating_add(units.into()).min(MOST));
+    pub fn add(&self, units: u64) {
+        let add = |cost: u64| Some(if cost == UNSET { 0 } else { cost }.saturating_add(units).min(MOST));
         // The closure always returns a cost, so the update never fails.
         let _ = self.0.cost.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
     }
 
     /// The cost of the request so far; `None` if none was set, so that the units that are held will be charged.
-    pub fn cost(&self) -> Option<u32> {
+    pub fn cost(&self) -> Option<u64> {
         self.0.cost()
     }
 
@@ -146,24 +151,25 @@ impl Bill {
     /// ```
     /// use tollgate::middleware::Bill;
     ///
-    /// fn on_usage(bill: &Bill, prompt_tokens: u32, completion_tokens: u32) {
+    /// fn on_usage(bill: &Bill, prompt_tokens: u64, completion_tokens: u64) {
     ///     bill.set_cost_of("input-tokens", prompt_tokens);
     ///     bill.set_cost_of("output-tokens", completion_tokens);
     /// }
     /// ```
-    pub fn set_cost_of(&self, policy: &str, cost: u32) {
+    pub fn set_cost_of(&self, policy: &str, cost: u64) {
         self.0.change_cost_of(policy, |_| cost);
     }
 
     /// Adds units to the cost of the request under the policy with the name `policy`. That cost starts at 0 if none was
-    /// [set](Self::set_cost_of), whatever the plain cost is. A sum above [`u32::MAX`] is `u32::MAX`.
-    pub fn add_to(&self, policy: &str, units: u32) {
+    /// [set](Self::set_cost_of), whatever the plain cost is. A cost above
+    /// [`Policy::MAX_LIMIT`](crate::Policy::MAX_LIMIT) is that number.
+    pub fn add_to(&self, policy: &str, units: u64) {
         self.0.change_cost_of(policy, |cost| cost.saturating_add(units));
     }
 
     /// What will be charged under the policy with the name `policy`: its own cost, or else the plain cost of the
     /// request. `None` if neither was set, so that the units that are held will be charged.
-    pub fn cost_of(&self, policy: &str) -> Option<u32> {
+    pub fn cost_of(&self, policy: &str) -> Option<u64> {
         self.0.cost_of(policy)
     }
 
@@ -211,7 +217,7 @@ impl Bill {
 
 impl WeakBill {
     /// As [`Bill::cost_of`]. `None` also if the bill is gone.
-    pub(super) fn cost_of(&self, policy: &str) -> Option<u32> {
+    pub(super) fn cost_of(&self, policy: &str) -> Option<u64> {
         self.0.upgrade()?.cost_of(policy)
     }
 }
@@ -222,15 +228,17 @@ impl Shared {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_cost_of(&self, policy: &str, change: impl FnOnce(u32) -> u32) {
+    fn change_cost_of(&self, policy: &str, change: impl FnOnce(u64) -> u64) {
         let mut rest = self.rest();
         match rest.named.iter_mut().find(|named| named.is_of(policy)) {
-            Some(named) => named.cost = change(named.cost),
-            None => rest.named.push(NamedCost { policy: policy.to_owned(), cost: change(0), is_known: false }),
+            Some(named) => named.cost = change(named.cost).min(MOST),
+            None => {
+                rest.named.push(NamedCost { policy: policy.to_owned(), cost: change(0).min(MOST), is_known: false })
+            }
         }
     }
 
-    fn cost_of(&self, policy: &str) -> Option<u32> {
+    fn cost_of(&self, policy: &str) -> Option<u64> {
         let rest = self.rest();
         let named = rest.named.iter().find(|named| named.is_of(policy));
         named.map(|named| named.cost).or_else(|| self.cost())
@@ -258,10 +266,10 @@ impl Shared {
         holds.end(|policy| self.cost_of(policy.name()).map_or(unset, Charged::Units));
     }
 
-    fn cost(&self) -> Option<u32> {
+    fn cost(&self) -> Option<u64> {
         match self.cost.load(Ordering::Acquire) {
             UNSET => None,
-            cost => Some(u32::try_from(cost).unwrap_or(u32::MAX)),
+            cost => Some(cost),
         }
     }
 }
@@ -287,8 +295,6 @@ impl NamedCost {
         self.policy.eq_ignore_ascii_case(policy)
     }
 }
-
-const MOST: u64 = u32::MAX as u64;
 
 impl fmt::Debug for WeakBill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

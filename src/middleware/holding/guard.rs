@@ -63,7 +63,7 @@ impl Bill {
     /// ```
     /// use tollgate::middleware::Bill;
     ///
-    /// fn start(bill: &Bill) -> std::thread::JoinHandle<u32> {
+    /// fn start(bill: &Bill) -> std::thread::JoinHandle<u64> {
     ///     let guard = bill.guard();
     ///     std::thread::spawn(move || {
     ///         let result = 7; // the work

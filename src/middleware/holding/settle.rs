@@ -34,7 +34,7 @@ pub enum Settlement {
     AtEnd,
     /// Charges this number of units at once, instead of those that are held. It may be more than was held: later
     /// requests then wait until the excess has left the window.
-    Units(u32),
+    Units(u64),
     /// Charges the units that are held, at once.
     Held,
     /// Charges nothing: the units that are held are free at once.

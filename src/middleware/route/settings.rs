@@ -89,7 +89,7 @@ impl Route {
     ///
     /// let search = Route::new().cost(10);
     /// ```
-    pub fn cost(self, cost: u32) -> Self {
+    pub fn cost(self, cost: u64) -> Self {
         Self { cost: Some(Cost::of_each(cost)), ..self }
     }
 
@@ -104,7 +104,7 @@ impl Route {
     /// // A request with a filter costs less.
     /// let list = Route::new().cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
     /// ```
-    pub fn cost_fn(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
+    pub fn cost_fn(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         Self { cost: Some(Cost::computed(cost)), ..self }
     }
 
@@ -128,7 +128,7 @@ impl Route {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn cost_of(mut self, policy: &str, cost: u32) -> Self {
+    pub fn cost_of(mut self, policy: &str, cost: u64) -> Self {
         self.named_costs.set(policy, Cost::of_each(cost));
         self
     }

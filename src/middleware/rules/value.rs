@@ -200,7 +200,7 @@ impl Rules {
         for policy in self.first_policies(settings).fixed()? {
             let cost = self.cost_under(policy, settings).fixed()?;
             // A unit of a limit of 60 in an hour takes as long to come back as 60 units of a limit of 60 in a minute.
-            let part = u128::from(cost) * u128::from(policy.window_us());
+            let part = u128::from(cost.min(Policy::MAX_LIMIT)) * u128::from(policy.window_us());
             let share = Share { part, of: u128::from(policy.limit()) };
             if largest.is_less_than(share) {
                 largest = share;
@@ -235,7 +235,7 @@ struct Share {
 }
 
 impl Share {
-    /// Products stay below 2^110: costs and limits are below 2^32, and windows below 2^45 microseconds.
+    /// Products stay below 2^126: costs and limits are at most 2^40, and windows below 2^45 microseconds.
     fn is_less_than(self, other: Self) -> bool {
         self.part * other.of < other.part * self.of
     }

@@ -15,7 +15,7 @@ pub(super) struct Status<'a> {
 /// A `google.rpc.QuotaFailure.Violation`.
 pub(super) struct Violation<'a> {
     pub(super) policy: &'a str,
-    pub(super) limit: u32,
+    pub(super) limit: u64,
     pub(super) description: String,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Violation<'a> {
             .bytes(1, format!("policy:{}", self.policy))
             .bytes(2, &self.description)
             .bytes(5, self.policy)
-            .number(7, self.limit.into())
+            .number(7, self.limit)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Room {
     /// In its own place, which is free. The count starts with what the key may have spent in a shared bucket.
     Free { start: Option<Box<Count>> },
     /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` units of it.
-    Shared { ahead: u32 },
+    Shared { ahead: u64 },
     /// Nowhere: the store is full until this time in microseconds, or longer.
     Nowhere { until: u64 },
 }
@@ -147,7 +147,7 @@ impl Shard {
 }
 
 /// The outcome of a charge whose key gets no place for `wait_us`.
-fn without_place(policy: &Policy, cost: u32, fits: bool, wait_us: u64) -> Outcome {
+fn without_place(policy: &Policy, cost: u64, fits: bool, wait_us: u64) -> Outcome {
     Outcome {
         fits,
         available: 0,

@@ -39,7 +39,7 @@ impl Entry {
     }
 
     /// The units that are spent at `now`.
-    pub(super) fn spent(&self, now: u64) -> u32 {
+    pub(super) fn spent(&self, now: u64) -> u64 {
         self.policy.capacity() - self.state.available(&self.policy, now)
     }
 }

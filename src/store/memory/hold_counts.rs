@@ -92,7 +92,7 @@ impl Count {
     }
 
     /// Evaluates: returns whether `cost` fits. Ends holds whose time has passed, and changes nothing otherwise.
-    pub(super) fn evaluate(&mut self, policy: &Policy, now: u64, cost: u32) -> bool {
+    pub(super) fn evaluate(&mut self, policy: &Policy, now: u64, cost: u64) -> bool {
         if self.is_banned(policy, now) {
             return cost == 0;
         }
@@ -101,7 +101,7 @@ impl Count {
     }
 
     /// Whether `cost` fits, without a ban.
-    pub(super) fn fits(&self, policy: &Policy, now: u64, cost: u32) -> bool {
+    pub(super) fn fits(&self, policy: &Policy, now: u64, cost: u64) -> bool {
         match self {
             Self::Plain(state) => state.evaluate(policy, now, cost),
             Self::Held(count) if policy.holds().is_some() => {
@@ -117,7 +117,7 @@ impl Count {
         &mut self,
         policy: &Policy,
         now: u64,
-        cost: u32,
+        cost: u64,
         hold: Option<HoldId>,
         fits: bool,
         admission: Admission,
@@ -145,10 +145,10 @@ impl Count {
     }
 
     /// Holds units, whether or not they fit.
-    pub(super) fn hold(&mut self, policy: &Policy, now: u64, id: HoldId, units: u32) {
+    pub(super) fn hold(&mut self, policy: &Policy, now: u64, id: HoldId, units: u64) {
         if let Some(holds) = policy.holds() {
             let count = self.with_holds(policy);
-            count.open.open(id, units, now + holds.ttl_us());
+            count.open.open(id, units.min(Policy::MAX_LIMIT), now + holds.ttl_us());
             count.span_us = count.span_us.max(count.state.span(policy, count.open.held().units));
         }
     }
@@ -189,7 +189,7 @@ impl Count {
     }
 
     /// Changes the count by hand. See [`Store::change_count`](crate::store::Store::change_count).
-    pub(super) fn change_by_hand(&mut self, policy: &Policy, now: u64, change: CountChange) -> u32 {
+    pub(super) fn change_by_hand(&mut self, policy: &Policy, now: u64, change: CountChange) -> u64 {
         let was_banned = self.is_banned(policy, now);
         match change {
             CountChange::Ban(duration) => {
@@ -203,6 +203,7 @@ impl Count {
                 was_banned.into()
             }
             CountChange::Record(units) => {
+                let units = units.min(Policy::MAX_LIMIT);
                 self.state_mut().settle(policy, now, units);
                 units
             }
@@ -232,14 +233,13 @@ impl Count {
     }
 
     /// The largest cost that fits now.
-    pub(super) fn available(&self, policy: &Policy, now: u64) -> u32 {
+    pub(super) fn available(&self, policy: &Policy, now: u64) -> u64 {
         match self {
             Self::Banned(banned) if banned.until > now => return 0,
             _ => {}
         }
         let (state, held) = self.parts();
-        let held = u32::try_from(held.units).unwrap_or(u32::MAX);
-        state.available(policy, now).saturating_sub(held)
+        state.available(policy, now).saturating_sub(held.units)
     }
 
     /// The time from which this count equals a fresh one.

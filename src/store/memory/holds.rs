@@ -11,7 +11,7 @@ pub(super) struct OpenHolds {
     /// When each hold ends, in microseconds.
     ends: HashMap<HoldId, u64, FastState>,
     /// The units of each hold, by its end.
-    by_end: BTreeMap<(u64, HoldId), u32>,
+    by_end: BTreeMap<(u64, HoldId), u64>,
 }
 
 impl OpenHolds {
@@ -31,22 +31,22 @@ impl OpenHolds {
     }
 
     /// Adds a hold, in the place of one of the same name.
-    pub(super) fn open(&mut self, id: HoldId, units: u32, end: u64) {
+    pub(super) fn open(&mut self, id: HoldId, units: u64, end: u64) {
         self.close(id);
-        self.units += u64::from(units);
+        self.units += units;
         self.ends.insert(id, end);
         self.by_end.insert((end, id), units);
     }
 
     /// Ends a hold. Returns its units.
-    pub(super) fn close(&mut self, id: HoldId) -> Option<u32> {
+    pub(super) fn close(&mut self, id: HoldId) -> Option<u64> {
         let units = self.by_end.remove(&(self.ends.remove(&id)?, id))?;
-        self.units -= u64::from(units);
+        self.units -= units;
         Some(units)
     }
 
     /// Ends the hold that ends first, if it has ended by `now`. Returns its end and its units.
-    pub(super) fn close_first(&mut self, now: u64) -> Option<(u64, u32)> {
+    pub(super) fn close_first(&mut self, now: u64) -> Option<(u64, u64)> {
         let (&(end, id), _) = self.by_end.first_key_value()?;
         if end > now {
             return None;

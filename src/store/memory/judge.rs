@@ -40,7 +40,7 @@ fn now_us(clock: &dyn Clock) -> u64 {
 
 impl Table {
     /// The units that a key has spent by its own count; 0 without a count.
-    pub(super) fn spent(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> u32 {
+    pub(super) fn spent(&self, key: &Key, policy: &Policy, clock: &dyn Clock) -> u64 {
         let place = self.place(key, policy);
         let shard = lock(&self.shards[place.shard]);
         let state = shard.find(key, policy, place.hash).map(|index| shard.entries.state(index));
@@ -49,7 +49,7 @@ impl Table {
 
     /// Holds units in the key's own count, whether or not they fit. Also ends holds whose time has passed, because a
     /// count that is never judged would keep them.
-    pub(super) fn hold_anyway(&self, key: &Key, policy: &Policy, id: HoldId, units: u32, clock: &dyn Clock) {
+    pub(super) fn hold_anyway(&self, key: &Key, policy: &Policy, id: HoldId, units: u64, clock: &dyn Clock) {
         let place = self.place(key, policy);
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
@@ -96,7 +96,7 @@ impl Table {
         policy: &Policy,
         change: CountChange,
         clock: &dyn Clock,
-    ) -> Result<u32, Error> {
+    ) -> Result<u64, Error> {
         let place = self.place(key, policy);
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
@@ -289,7 +289,7 @@ impl Table {
                 {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy == policy;
                     let ahead =
-                        before.iter().filter(same).fold(0_u32, |sum, other| sum.saturating_add(other.charged.cost));
+                        before.iter().filter(same).fold(0_u64, |sum, other| sum.saturating_add(other.charged.cost));
                     counted.room = Room::Shared { ahead };
                     counted.place = Place { shard: SHARED, hash: policy.name_hash() };
                     counted.key = key;

@@ -51,7 +51,7 @@ const OPEN: u64 = 1 << 33;
 /// A live count that was dropped.
 pub(super) struct Victim {
     pub(super) policy: Policy,
-    pub(super) spent: u32,
+    pub(super) spent: u64,
 }
 
 impl Shard {
@@ -267,7 +267,12 @@ impl Shard {
     /// The share of its limit that an entry has spent, as a fraction of 2^32; more than the whole if it has open holds,
     /// because a limit that forgets requests that run admits too many beside them.
     fn worth(&self, index: usize, now: u64) -> u64 {
-        let share = |entry: &Entry| (u64::from(entry.spent(now)) << 32) / u64::from(entry.policy.capacity());
+        let share = |entry: &Entry| {
+            let (spent, capacity) = (entry.spent(now), entry.policy.capacity());
+            // The lowest bits of a large limit are left out, so that the product fits.
+            let low_bits = capacity.ilog2().saturating_sub(31);
+            ((spent >> low_bits) << 32) / (capacity >> low_bits)
+        };
         self.entries.get(index).map_or(0, |entry| share(entry) + u64::from(entry.state.has_open_holds(now)) * OPEN)
     }
 

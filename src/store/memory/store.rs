@@ -159,12 +159,12 @@ impl MemoryStore {
 
     /// Holds units in the key's own count, whether or not they fit. If the store is full and drops nothing, units of a
     /// new key are not held.
-    pub(crate) fn hold_own_count(&self, key: &Key, policy: &Policy, id: HoldId, units: u32) {
+    pub(crate) fn hold_own_count(&self, key: &Key, policy: &Policy, id: HoldId, units: u64) {
         self.table.hold_anyway(key, policy, id, units, &*self.clock);
     }
 
     /// The units that a key has spent by its own count; 0 without a count.
-    pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u32 {
+    pub(crate) fn spent(&self, key: &Key, policy: &Policy) -> u64 {
         self.table.spent(key, policy, &*self.clock)
     }
 }
@@ -211,7 +211,7 @@ impl Store for MemoryStore {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
     }
 
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         let changed = self.table.change_count(key, policy, change, &*self.clock);
         let Some(ban) = policy.ban().filter(|_| change == CountChange::Unban) else { return Answer::Ready(changed) };
         // The count of denials is full during a ban. Without it, the denials are counted anew.

@@ -18,8 +18,8 @@ const AT_ONCE: usize = 256;
 
 /// The bytes of a log that are read, and where the highest limit that has charged it is in them. While the first place
 /// has 0, the limit is in the second one.
-const BYTES: usize = 177;
-const HIGHEST: [usize; 2] = [62, 173];
+const BYTES: usize = 198;
+const HIGHEST: [usize; 2] = [68, 192];
 
 impl RedisStore {
     /// Looks up the arguments of [`ban_after`](Policy::ban_after) with which denials of `key` are counted beside its
@@ -98,8 +98,9 @@ impl RedisStore {
 /// The number of denials that lead to the ban: the highest limit that has charged the log of denials.
 fn denials(log: &[u8]) -> u32 {
     let numbers = HIGHEST.into_iter().map(|at| {
-        let bytes = log.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u32::from_le_bytes)
+        let bytes = log.get(at..at + 6).unwrap_or_default();
+        bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     });
-    numbers.into_iter().find(|number| *number > 0).unwrap_or(1)
+    let number = numbers.into_iter().find(|number| *number > 0).unwrap_or(1);
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

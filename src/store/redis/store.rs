@@ -326,7 +326,7 @@ impl Store for RedisStore {
     }
 
     /// Changes the count in one call, which checks may share.
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         let Inner { client, key_hash, .. } = &*self.inner;
         let (progress, redis_key) = (Progress::new(false), key_hash.apply(key));
         let changed = count_change::change(

@@ -14,7 +14,7 @@ use crate::{
 impl Queue {
     /// Removes a waiter whose time is over, unless it may still pass with the next check.
     pub(in crate::limiter::acquire) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Reply> {
-        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| u64::from(waiter.cost)).sum();
+        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| waiter.units()).sum();
         if self.can_pass_now(self.waiters.get(&ticket)?, ahead, now) {
             self.has_late = true;
             return None;
@@ -24,7 +24,7 @@ impl Queue {
 
     /// Removes a waiter whose time is over, whatever may come.
     pub(in crate::limiter::acquire) fn expire(&mut self, ticket: u64, now: Instant) -> Option<Reply> {
-        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| u64::from(waiter.cost)).sum();
+        let ahead = self.waiters.range(..ticket).map(|(_, waiter)| waiter.units()).sum();
         self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now))
     }
 
@@ -70,7 +70,7 @@ impl Queue {
             if is_over(self, waiter, ahead) {
                 over.push((*ticket, ahead));
             } else {
-                ahead += u64::from(waiter.cost);
+                ahead += waiter.units();
             }
         }
         let reply = |(ticket, ahead)| self.remove(ticket).map(|waiter| self.time_out(waiter, ahead, now));

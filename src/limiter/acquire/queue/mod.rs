@@ -102,7 +102,7 @@ struct Dispatch {
 #[derive(Debug)]
 struct Denial {
     policy: Policy,
-    cost: u32,
+    cost: u64,
     again: Instant,
 }
 
@@ -110,7 +110,7 @@ struct Denial {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) waiters: Vec<(u64, Waiter)>,
-    pub(super) units: u32,
+    pub(super) units: u64,
     /// The sum of the waiters' further costs.
     pub(super) further: Further,
 }
@@ -199,14 +199,14 @@ impl Queue {
     }
 
     fn insert(&mut self, ticket: u64, waiter: Waiter) {
-        self.cost += u64::from(waiter.cost);
+        self.cost += waiter.units();
         self.waiters.insert(ticket, waiter);
     }
 
     pub(super) fn remove(&mut self, ticket: u64) -> Option<Waiter> {
         let was_head = self.waiters.first_key_value().is_some_and(|(first, _)| *first == ticket);
         let waiter = self.waiters.remove(&ticket)?;
-        self.cost -= u64::from(waiter.cost);
+        self.cost -= waiter.units();
         if was_head {
             self.dispatch.back_by = Some(Instant::now());
             self.changed.notify_one();
@@ -347,7 +347,7 @@ impl Queue {
 
     fn earliest(&self, waiter: &Waiter, ahead: u64, pause: Option<Instant>, now: Instant) -> Instant {
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
-        let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + u64::from(waiter.cost)));
+        let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + waiter.units()));
         let blocked = self.blocked.map(|(_, until)| until);
         [pause, blocked].into_iter().flatten().fold(earliest, Instant::max).max(now)
     }
@@ -358,7 +358,7 @@ impl Queue {
 }
 
 /// The time in which a policy gains `units` on average.
-fn interval(policy: &Policy, units: u32) -> Duration {
+fn interval(policy: &Policy, units: u64) -> Duration {
     let micros = policy.window_length().as_micros() * u128::from(units) / u128::from(policy.limit());
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }

@@ -78,7 +78,7 @@ impl Queue {
     }
 
     /// Waiters at the head for whom `units` were charged in place of waiters that are gone.
-    pub(in crate::limiter::acquire) fn inherit(&mut self, units: &mut u32, decision: &Decision) -> Vec<Reply> {
+    pub(in crate::limiter::acquire) fn inherit(&mut self, units: &mut u64, decision: &Decision) -> Vec<Reply> {
         let mut replies = Vec::new();
         while let Some(entry) = self.waiters.first_entry() {
             let waiter = entry.get();
@@ -87,7 +87,7 @@ impl Queue {
                 break;
             }
             *units -= waiter.cost;
-            self.cost -= u64::from(waiter.cost);
+            self.cost -= waiter.units();
             let waiter = entry.remove();
             let outcome = Ok(denial::for_waiter(decision, waiter.cost));
             replies.push(Reply { waiter, outcome });
@@ -199,7 +199,7 @@ impl Queue {
         replies
     }
 
-    fn has_rivals(&self, decision: &Decision, cost: u32) -> bool {
+    fn has_rivals(&self, decision: &Decision, cost: u64) -> bool {
         self.forecast.as_ref().is_some_and(|forecast| forecast.is_disproved_by(decision, cost))
     }
 }

@@ -91,7 +91,7 @@ impl Queue {
                 group.further = waiter.further.clone();
             }
             group.units = group.units.saturating_add(waiter.cost);
-            self.cost -= u64::from(waiter.cost);
+            self.cost -= waiter.units();
             group.waiters.push(entry.remove_entry());
         }
         self.turn = None;
@@ -101,6 +101,6 @@ impl Queue {
 }
 
 /// The units that a policy gains on average in `time`, as far as admissions are spaced.
-fn paced_units(policy: &Policy, time: Duration) -> u32 {
-    u32::try_from(time.as_micros() / pace(policy).as_micros().max(1)).unwrap_or(u32::MAX)
+fn paced_units(policy: &Policy, time: Duration) -> u64 {
+    u64::try_from(time.as_micros() / pace(policy).as_micros().max(1)).unwrap_or(u64::MAX)
 }

@@ -40,7 +40,7 @@ impl Alone {
                 };
                 if let Some(own) = own {
                     if held.units > 0 {
-                        let cost = u32::try_from(held.units.saturating_add(own.cost.into())).unwrap_or(u32::MAX);
+                        let cost = held.units.saturating_add(own.cost);
                         records.push((PolicyCost { cost, ..own }, usage::EVALUATE));
                     }
                     records.push((own, used));
@@ -92,7 +92,7 @@ impl Alone {
             if units > 0 {
                 request.outgoing.meets_holds();
             }
-            let available = packed.in_range(u32::try_from(units).ok());
+            let available = packed.units(units);
             return Ok(Outcome { fits, available, retry_after_us: None, next_us: 0, reset_us: last_end, ban_us: 0 });
         }
         let mut outcomes: SmallVec<[Outcome; 2]> = SmallVec::new();
@@ -109,12 +109,12 @@ impl Alone {
 
 /// The outcome of a charge beside units that are held: `all` is the outcome of all these units together, `own` that of
 /// the charge without them.
-fn beside(held: Held, policy: &Policy, cost: u32, all: Outcome, own: Outcome) -> Outcome {
+fn beside(held: Held, policy: &Policy, cost: u64, all: Outcome, own: Outcome) -> Outcome {
     let plain = Outcome { fits: cost == 0 || all.fits, ..own };
     let denied = (!plain.fits && cost <= policy.capacity()).then_some(cost);
-    let wait = |asked: u32| match u64::from(asked) {
+    let wait = |asked: u64| match asked {
         _ if asked <= plain.available => 0,
-        asked if asked == u64::from(cost) + held.units => all.retry_after_us.unwrap_or(u64::MAX),
+        asked if asked == cost.saturating_add(held.units) => all.retry_after_us.unwrap_or(u64::MAX),
         _ if denied == Some(asked) => plain.retry_after_us.unwrap_or(0),
         _ if asked == plain.available + 1 => plain.next_us,
         _ => plain.reset_us,

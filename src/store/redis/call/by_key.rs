@@ -131,8 +131,8 @@ impl KeyByKey {
 }
 
 /// What is held beside `own` units.
-fn held_of(outcome: Outcome, own: u32) -> Held {
-    Held { units: outcome.available.saturating_sub(own).into(), last_end: outcome.reset_us }
+fn held_of(outcome: Outcome, own: u64) -> Held {
+    Held { units: outcome.available.saturating_sub(own), last_end: outcome.reset_us }
 }
 
 /// A hold that may have been made. Released when it is dropped, unless it is kept.

@@ -22,7 +22,7 @@ pub(crate) async fn change(
     policy: Policy,
     change: CountChange,
     progress: Arc<Progress>,
-) -> Result<u32, Error> {
+) -> Result<u64, Error> {
     let _forget = client.denials.forget(client.denials.group_of(&key));
     let slot = client.keys.slot_of(&redis_key);
     let check = Check::new(key, &policy, 0);

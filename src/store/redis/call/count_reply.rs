@@ -55,14 +55,14 @@ impl Packed<'_> {
         }
         // The script has searched the log for the waits beside the holds.
         let retry_us = if fits { None } else { self.wait()? };
-        let next_us = if u64::from(plain.available) < held.units { self.wait()? } else { None };
+        let next_us = if plain.available < held.units { self.wait()? } else { None };
         let denied = (!fits && cost <= policy.capacity()).then_some(cost);
-        let wait = |asked: u32| match u64::from(asked) {
+        let wait = |asked: u64| match asked {
             _ if asked <= plain.available => 0,
             _ if denied == Some(asked) => plain.retry_after_us.unwrap_or(0),
             _ if asked == plain.available + 1 => plain.next_us,
             _ if asked == policy.capacity() => plain.reset_us,
-            beside if beside == u64::from(cost) + held.units => retry_us.unwrap_or(u64::MAX),
+            beside if beside == cost.saturating_add(held.units) => retry_us.unwrap_or(u64::MAX),
             beside if beside == 1 + held.units => next_us.unwrap_or(u64::MAX),
             _ => 0,
         };
@@ -88,7 +88,7 @@ impl Packed<'_> {
             (true, true) => (number, None, self.more()?),
             (true, false) => (number, self.wait()?, self.more()?),
         };
-        let available = self.in_range(u32::try_from(available).ok());
+        let available = self.units(available);
         Ok(Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us: 0 })
     }
 }

@@ -4,7 +4,7 @@ use super::step::{Alone, AloneHold, Step};
 use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},
-    policy::{HoldSettings, Unsettled},
+    policy::{HoldSettings, Policy, Unsettled},
 };
 
 /// What the script does with the holds of a charge.
@@ -20,8 +20,8 @@ pub(super) mod usage {
 }
 
 /// Units whose hold ends unsettled are charged, or released.
-const CHARGE: u32 = 0;
-const RELEASE: u32 = 1;
+const CHARGE: u64 = 0;
+const RELEASE: u64 = 1;
 
 /// The holds that a step with a charge concerns. `None` under a policy without holds. The refund of a plain charge and
 /// a change of a count concern none either, because the holds do not change.
@@ -35,9 +35,9 @@ pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&HoldSettings> {
 
 /// The usage and the fields of the holds: whether an unsettled hold is released, the time-to-live, the name of a hold
 /// (zeros for none), and the units to charge.
-pub(super) fn record(charge: &Charge, holds: &HoldSettings, step: Step) -> (u8, u32, u64, [u8; 8], u32) {
+pub(super) fn record(charge: &Charge, holds: &HoldSettings, step: Step) -> (u8, u64, u64, [u8; 8], u64) {
     let (usage, actual) = match step {
-        Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual),
+        Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual.min(Policy::MAX_LIMIT)),
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
         Step::Refund(_) => (usage::SETTLE, 0),
         Step::Alone(Alone::Holds { usage, .. }) => match usage {

@@ -2,7 +2,10 @@
 
 use smallvec::SmallVec;
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    policy::Policy,
+};
 
 /// The unread rest of a reply.
 pub(super) struct Packed<'a> {
@@ -95,8 +98,13 @@ impl<'a> Packed<'a> {
         if self.has_lost_more { Ok(f64::NAN) } else { self.more.next().ok_or_else(unknown_format) }
     }
 
+    /// Units, of which no count has more available than the largest limit.
+    pub(super) fn units(&mut self, units: u64) -> u64 {
+        self.in_range(Some(units).filter(|units| *units <= Policy::MAX_LIMIT))
+    }
+
     /// Records whether a number is missing because it was out of range.
-    pub(super) fn in_range<N: Default>(&mut self, number: Option<N>) -> N {
+    fn in_range<N: Default>(&mut self, number: Option<N>) -> N {
         number.unwrap_or_else(|| {
             self.is_out_of_range = true;
             N::default()

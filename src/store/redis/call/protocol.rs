@@ -103,7 +103,7 @@ mod tests {
     };
 
     /// The runs of one check.
-    fn packed(charges: &[(&Policy, u32)]) -> Vec<u8> {
+    fn packed(charges: &[(&Policy, u64)]) -> Vec<u8> {
         let mut runs = Runs::new();
         runs.begin(charges.len());
         for &(policy, cost) in charges {
@@ -167,7 +167,7 @@ mod tests {
         let keys = ["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"].map(str::to_owned).to_vec();
         let count = |cost| [&[9], &log(0, cost)[1..]].concat();
         // The fields of holds: 8, usage, what becomes of unsettled ones, TTL, id, units to charge.
-        let holds = |usage, unsettled, id: u64, actual: u32| {
+        let holds = |usage, unsettled, id: u64, actual: u64| {
             let ttl = 30e6_f64.to_le_bytes();
             [&[8, usage, unsettled, 0, 0, 0][..], &ttl, &id.to_be_bytes(), &actual.to_le_bytes()].concat()
         };

@@ -119,7 +119,7 @@ impl Packed<'_> {
         let mut available = 0;
         for _ in 0..counts_of_charge(charge, request.step) {
             let ((_, _, changed), _) = (self.number()?, self.time()?);
-            available = available.max(self.in_range(u32::try_from(changed).ok()));
+            available = available.max(self.units(changed));
         }
         Ok(Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 })
     }
@@ -229,7 +229,7 @@ mod tests {
             (9, f64::INFINITY, 2),
             (11, f64::NAN, 1),
             (12, 1e300, 3),
-            (1, 4.0 * 4_294_967_296.0 + 1.0, 0),
+            (1, 4.0 * 1_099_511_627_777.0 + 1.0, 0),
         ] {
             let mut numbers = good.clone();
             numbers[index] = number;
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn no_numbers_lead_to_a_panic() {
         let short = Policy::new("p", 1, Duration::from_micros(1)).unwrap();
-        let long = Policy::new("p", u32::MAX, Policy::MAX_WINDOW).unwrap();
+        let long = Policy::new("p", Policy::MAX_LIMIT, Policy::MAX_WINDOW).unwrap();
         let algorithms = [
             Algorithm::SlidingWindowLog,
             Algorithm::SlidingWindowCounter,
@@ -288,8 +288,8 @@ mod tests {
             f64::INFINITY,
             f64::NEG_INFINITY,
             f64::NAN,
-            4_294_967_295.0,
-            17_179_869_183.0,
+            1_099_511_627_776.0,
+            4_398_046_511_107.0,
             5e-324,
             31_622_400e6,
         ];

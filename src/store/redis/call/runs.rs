@@ -104,28 +104,28 @@ impl Runs {
         // A lone charge is committed exactly if it fits, under a shadow policy too, so it needs no flag.
         let shadow = if policy.is_shadow() && self.has_several { shadow_flag(step) } else { 0 };
         let units = match step {
-            Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units,
+            Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units.min(Policy::MAX_LIMIT),
             _ => cost,
         };
         self.add_record(policy, usage_of(policy, step) | shadow, units, is_beside_holds);
         self.add_extra(step);
     }
 
-    /// Adds the record of a charge.
-    pub(super) fn add_record(&mut self, policy: &Policy, usage: u8, units: u32, is_beside_holds: bool) {
+    /// Adds the record of a charge. A cost above the largest limit never fits, so its number does not matter.
+    pub(super) fn add_record(&mut self, policy: &Policy, usage: u8, units: u64, is_beside_holds: bool) {
         let (algorithm, parameter) = match policy.algorithm() {
             Algorithm::SlidingWindowLog => (algorithm::SLIDING_WINDOW_LOG, policy.resolution_us()),
             Algorithm::SlidingWindowCounter => (algorithm::SLIDING_WINDOW_COUNTER, 0),
             Algorithm::FixedWindow => (algorithm::FIXED_WINDOW, 0),
-            Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity().into()),
+            Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity()),
         };
         self.uses(uses::algorithm(algorithm));
         let beside = if is_beside_holds { algorithm::BESIDE_HOLDS } else { 0 };
         self.packed.extend_from_slice(&[algorithm + beside, usage]);
-        self.packed.extend_from_slice(&policy.limit().to_le_bytes());
+        self.packed.extend_from_slice(&double(policy.limit()));
         self.packed.extend_from_slice(&double(policy.window_us()));
         self.packed.extend_from_slice(&double(parameter));
-        self.packed.extend_from_slice(&units.to_le_bytes());
+        self.packed.extend_from_slice(&double(units.min(Policy::MAX_LIMIT + 1)));
     }
 
     /// Adds the holds of the charge that was added last.
@@ -133,10 +133,10 @@ impl Runs {
         self.uses(uses::HOLDS);
         let (usage, unsettled, ttl_us, id, actual) = hold_record::record(charge, holds, step);
         self.packed.extend_from_slice(&[algorithm::HOLDS, usage]);
-        self.packed.extend_from_slice(&unsettled.to_le_bytes());
+        self.packed.extend_from_slice(&double(unsettled));
         self.packed.extend_from_slice(&double(ttl_us));
         self.packed.extend_from_slice(&id);
-        self.packed.extend_from_slice(&actual.to_le_bytes());
+        self.packed.extend_from_slice(&double(actual));
         self.add_extra(step);
     }
 
@@ -145,10 +145,10 @@ impl Runs {
         self.uses(uses::RECEIPTS);
         let usage = if matches!(step, Step::Refund(_)) { usage::REFUND } else { usage::COMMIT };
         self.packed.extend_from_slice(&[algorithm::RECEIPT, usage]);
-        self.packed.extend_from_slice(&0_u32.to_le_bytes());
+        self.packed.extend_from_slice(&double(0));
         self.packed.extend_from_slice(&double(micros_up(RECEIPT_TTL)));
         self.packed.extend_from_slice(&double(0));
-        self.packed.extend_from_slice(&0_u32.to_le_bytes());
+        self.packed.extend_from_slice(&double(0));
         self.add_extra(step);
     }
 
