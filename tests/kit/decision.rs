@@ -20,12 +20,12 @@ pub(super) struct Decision {
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) policy: Policy,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     /// Whether the cost does not fit, under an enforced policy.
     pub(super) violated: bool,
     /// Whether the cost does not fit, under a shadow policy.
     pub(super) would_deny: bool,
-    pub(super) available: u32,
+    pub(super) available: u64,
     pub(super) retry_after: Option<Duration>,
     pub(super) next: Duration,
     pub(super) reset: Duration,
@@ -76,7 +76,7 @@ impl Decision {
     }
 
     /// The largest cost that passes now; `None` under shadow policies alone.
-    pub(super) fn available(&self) -> Option<u32> {
+    pub(super) fn available(&self) -> Option<u64> {
         let enforced = self.policies.iter().filter(|standing| !standing.policy.is_shadow());
         enforced.map(|standing| standing.available).min()
     }

@@ -37,7 +37,7 @@
 //! #[derive(Debug)]
 //! struct FixedWindows {
 //!     /// Spent units by key, policy name, and start and end of the window.
-//!     counts: Arc<Mutex<HashMap<(Vec<u8>, String, u64, u64), u32>>>,
+//!     counts: Arc<Mutex<HashMap<(Vec<u8>, String, u64, u64), u64>>>,
 //!     clock: ManualClock, // a `Box<dyn Clock>` in a store for production
 //! }
 //!
@@ -55,7 +55,7 @@
 //!         let mut counts = self.counts.lock().unwrap();
 //!         let now_us = self.clock.now_us();
 //!         counts.retain(|(_, _, _, end_us), _| *end_us > now_us);
-//!         let spent = |counts: &HashMap<_, u32>, charge: &Charge| {
+//!         let spent = |counts: &HashMap<_, u64>, charge: &Charge| {
 //!             counts.get(&count(&charge.key, &charge.policy, now_us)).copied().unwrap_or(0)
 //!         };
 //!         let fits: Vec<bool> = check.charges().iter().map(|charge| {

@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Policy};
 
+/// The largest limit.
+const MOST: u128 = Policy::MAX_LIMIT as u128;
+
 /// Units that were charged, or given back.
 #[derive(Clone, Debug)]
 struct Charge {
     at_us: u64,
     /// When the charge leaves the window of a log.
     leaves_us: u64,
-    cost: u32,
+    cost: u64,
     kind: Kind,
     policy: Policy,
     /// The highest limit among the charges since the log was last empty, this charge included.
-    highest: u32,
+    highest: u64,
 }
 
 /// How a charge came about.
@@ -69,9 +72,11 @@ impl Oracle {
         Self { resolution_us: resolution_us.max(1), charges: Vec::new() }
     }
 
-    /// Charges `cost`. `admitted` is false for a rejection that a policy [counts](Policy::with_denials_counted).
-    pub fn charge(&mut self, policy: &Policy, at_us: u64, cost: u32, admitted: bool) {
-        let leaves_us = at_us.next_multiple_of(self.resolution_us) + window_us(policy);
+    /// Charges `cost`; more than the largest limit affects no decision. `admitted` is false for a rejection that a
+    /// policy [counts](Policy::with_denials_counted).
+    pub fn charge(&mut self, policy: &Policy, at_us: u64, cost: u64, admitted: bool) {
+        let (cost, leaves_us) =
+            (cost.min(Policy::MAX_LIMIT), at_us.next_multiple_of(self.resolution_us) + window_us(policy));
         let live = self.charges.last().filter(|charge| charge.leaves_us > at_us);
         let highest = live.map_or(0, |charge| charge.highest).max(policy.limit());
         let kind = if admitted { Kind::Admitted } else { Kind::Rejected };
@@ -80,13 +85,18 @@ impl Oracle {
 
     /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous
     /// window of a counter. A bucket refills by them. Returns how many were given back.
-    pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u32) -> u32 {
-        let window_us = window_us(policy);
+    pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u64) -> u64 {
+        let (window_us, units) = (window_us(policy), units.min(Policy::MAX_LIMIT));
         let start_us = at_us - at_us % window_us;
         let in_window = |charge: &Charge, windows: u64| {
             charge.at_us + windows * window_us >= start_us && (windows == 0 || charge.at_us < start_us)
         };
-        let mut left = units;
+        // The oldest of more units in a log than the largest limit affect no decision, and leave first.
+        let excess = match policy.algorithm() {
+            Algorithm::SlidingWindowLog => self.sum(|charge| charge.leaves_us > at_us).saturating_sub(MOST),
+            _ => 0,
+        };
+        let mut left = units + u64::try_from(excess).expect("a test charges less than 2^64 units");
         let mut take = |charge: &mut Charge| {
             let taken = left.min(charge.cost);
             (left, charge.cost) = (left - taken, charge.cost - taken);
@@ -107,7 +117,7 @@ impl Oracle {
             }
             _ => {
                 let missing = self.debt(policy, at_us).div_ceil(u128::from(window_us));
-                left -= u32::try_from(missing).map_or(units, |missing| missing.min(units));
+                left -= u64::try_from(missing).map_or(units, |missing| missing.min(units));
                 let (policy, leaves_us, cost) = (policy.clone(), at_us + window_us, units);
                 self.charges.push(Charge { at_us, leaves_us, cost, kind: Kind::Credited, policy, highest: 0 });
             }
@@ -116,7 +126,7 @@ impl Oracle {
     }
 
     /// Whether `cost` fits at that time.
-    pub fn fits(&self, policy: &Policy, now_us: u64, cost: u32) -> bool {
+    pub fn fits(&self, policy: &Policy, now_us: u64, cost: u64) -> bool {
         let window_us = window_us(policy);
         let start_us = now_us - now_us % window_us;
         let current = || self.sum(|charge| charge.at_us >= start_us);
@@ -134,18 +144,18 @@ impl Oracle {
     }
 
     /// The largest cost that fits.
-    pub fn available(&self, policy: &Policy, now_us: u64) -> u32 {
-        let (mut most, mut too_much) = (0, u64::from(policy.capacity()) + 1);
+    pub fn available(&self, policy: &Policy, now_us: u64) -> u64 {
+        let (mut most, mut too_much) = (0, policy.capacity() + 1);
         while too_much - most > 1 {
             let cost = most.midpoint(too_much);
-            let fits = self.fits(policy, now_us, u32::try_from(cost).unwrap_or(u32::MAX));
+            let fits = self.fits(policy, now_us, cost);
             *if fits { &mut most } else { &mut too_much } = cost;
         }
-        u32::try_from(most).unwrap_or(u32::MAX)
+        most
     }
 
     /// How long `cost` has to wait. Without charges a count only falls, so bisection finds the first instant.
-    pub fn wait(&self, policy: &Policy, now_us: u64, cost: u32) -> Duration {
+    pub fn wait(&self, policy: &Policy, now_us: u64, cost: u64) -> Duration {
         if self.fits(policy, now_us, cost) {
             return Duration::ZERO;
         }
@@ -201,10 +211,11 @@ impl Oracle {
     /// Under another limit the debt is the same time, rounded up to a multiple of that limit's unit.
     fn debt(&self, policy: &Policy, now_us: u64) -> u128 {
         let (mut debt, mut parts, mut at_us) = (0, 1, 0);
-        let mut wait_until = |debt: u128, now_us: u64, limit: u32| {
+        let mut wait_until = |debt: u128, now_us: u64, limit: u64| {
             let left = debt.saturating_sub(u128::from(now_us - at_us) * parts);
-            let debt = (left * u128::from(limit)).div_ceil(parts);
-            (parts, at_us) = (limit.into(), now_us);
+            let of_limit = u128::from(limit);
+            let debt = if of_limit == parts { left } else { (left * of_limit).div_ceil(parts) };
+            (parts, at_us) = (of_limit, now_us);
             debt
         };
         for charge in &self.charges {
@@ -250,6 +261,6 @@ pub(super) fn micros(duration: Duration) -> u64 {
 }
 
 /// The time in which `cost` refills, in units of 1 / limit microseconds.
-fn time(policy: &Policy, cost: u32) -> u128 {
+fn time(policy: &Policy, cost: u64) -> u128 {
     u128::from(cost) * u128::from(window_us(policy))
 }

@@ -18,8 +18,8 @@ impl Random {
     }
 
     /// A cost from 1 to `most`.
-    pub(super) fn cost(&mut self, most: u32) -> u32 {
-        1 + self.number() as u32 % most
+    pub(super) fn cost(&mut self, most: u64) -> u64 {
+        1 + self.below(most)
     }
 
     /// One of the elements.

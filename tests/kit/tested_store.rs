@@ -72,13 +72,13 @@ impl TestedStore {
     }
 
     /// A policy of `limit` units a minute under the first algorithm that the store has, for tests that hold under any.
-    pub(super) fn per_minute(&self, name: &str, limit: u32) -> Result<Policy, NotPassed> {
+    pub(super) fn per_minute(&self, name: &str, limit: u64) -> Result<Policy, NotPassed> {
         let first = self.algorithms()?.into_iter().next().unwrap_or_default();
         Ok(Policy::per_minute(name, limit)?.with_algorithm(first))
     }
 
     /// The decision on one charge.
-    pub(super) async fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<Decision, NotPassed> {
+    pub(super) async fn check(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Result<Decision, NotPassed> {
         self.check_all(Check::new(key, policy, cost)).await
     }
 
@@ -110,7 +110,7 @@ impl TestedStore {
     }
 
     /// Holds units, which must fit.
-    pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u32) -> Result<OpenHold, NotPassed> {
+    pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Result<OpenHold, NotPassed> {
         let check = Check::hold(key, policy, cost);
         let hold = check.charges().iter().find_map(Charge::open_hold);
         let decision = self.check_all(check).await?;
@@ -139,7 +139,7 @@ impl TestedStore {
     }
 
     /// Changes a count by hand.
-    pub(super) async fn change_count(&self, key: &str, policy: &Policy, change: CountChange) -> Result<u32, NotPassed> {
+    pub(super) async fn change_count(&self, key: &str, policy: &Policy, change: CountChange) -> Result<u64, NotPassed> {
         self.note(format!("{change:?} under {:?}", policy.name()));
         Ok(match self.fixture.store.change_count(&key.into(), policy, change) {
             Answer::Ready(changed) => changed?,

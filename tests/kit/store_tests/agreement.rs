@@ -39,7 +39,7 @@ async fn traces(store: TestedStore, by_hand: bool) -> Tested {
         for algorithm in store.algorithms()? {
             for resolution in [1, 4_000] {
                 let (name, window) = (format!("{algorithm:?}-{resolution}-{seed}"), 1 + random.below(200_000));
-                let limit = *random.pick(&[1, 3, 20, 1_000]);
+                let limit = *random.pick(&[1, 3, 20, 1_000, (1 << 32) + 1, Policy::MAX_LIMIT]);
                 let mut policy = Policy::new(name, limit, Duration::from_micros(window))?.with_algorithm(algorithm);
                 if policy.resolution().is_some() && can_round && resolution <= window {
                     policy = policy.with_resolution(Duration::from_micros(resolution));
@@ -103,18 +103,22 @@ fn check(random: &mut Random, policies: &[Policy]) -> Check {
 }
 
 /// The key, the policy and the cost of a charge.
-fn charge<'a>(random: &mut Random, policies: &'a [Policy]) -> (&'static str, &'a Policy, u32) {
+fn charge<'a>(random: &mut Random, policies: &'a [Policy]) -> (&'static str, &'a Policy, u64) {
     let policy = random.pick(policies);
     let most = *random.pick(&[1, policy.capacity().min(4), policy.capacity(), policy.capacity() + 1]);
-    let cost = if random.below(8) == 0 { 0 } else { random.cost(most) };
+    let cost = match random.below(32) {
+        0..=3 => 0,
+        4 => u64::MAX,
+        _ => random.cost(most),
+    };
     (*random.pick(&KEYS), policy, cost)
 }
 
 /// What a decision says of one charge.
 #[derive(Debug, PartialEq)]
-struct Seen {
+pub(super) struct Seen {
     fits: bool,
-    available: u32,
+    available: u64,
     retry_after: Option<Duration>,
     next: Duration,
     reset: Duration,
@@ -122,7 +126,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn all(decision: &Decision) -> (bool, Vec<Self>) {
+    pub(super) fn all(decision: &Decision) -> (bool, Vec<Self>) {
         let of = |standing: &Standing| Self {
             fits: !standing.violated,
             available: standing.available,
@@ -137,11 +141,11 @@ impl Seen {
 
 /// The oracle of every count that has been charged or asked for, and the end of a ban by hand; 0 without one.
 #[derive(Default)]
-struct Oracles(HashMap<(Key, String), (Oracle, u64)>);
+pub(super) struct Oracles(HashMap<(Key, String), (Oracle, u64)>);
 
 impl Oracles {
     /// What a store has to decide: it evaluates all charges, then commits all or none.
-    fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
+    pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
         let left: Vec<u64> = check
             .charges()
             .iter()
@@ -182,7 +186,7 @@ impl Oracles {
     }
 
     /// What a store has to answer to a change by hand.
-    fn change(&mut self, key: &str, policy: &Policy, change: CountChange, now_us: u64) -> u32 {
+    pub(super) fn change(&mut self, key: &str, policy: &Policy, change: CountChange, now_us: u64) -> u64 {
         let (oracle, until_us) = self.of(&key.into(), policy);
         match change {
             CountChange::Ban(duration) => {
@@ -196,7 +200,7 @@ impl Oracles {
             }
             CountChange::Record(units) => {
                 oracle.charge(policy, now_us, units, true);
-                units
+                units.min(Policy::MAX_LIMIT)
             }
             CountChange::Credit(units) => oracle.credit(policy, now_us, units),
             _ => unreachable!("a trace makes no other change"),

@@ -29,10 +29,10 @@ async fn ban(store: &TestedStore, key: &str, policy: &Policy) -> Result<Option<D
 }
 
 /// Spends the whole limit of two and continues until the key has been denied `denials` times.
-async fn deny(store: &TestedStore, key: &str, policy: &Policy, denials: u32) -> Tested {
+async fn deny(store: &TestedStore, key: &str, policy: &Policy, denials: u64) -> Tested {
     let mut denied = 0;
     for _ in 0..policy.limit() + denials {
-        denied += u32::from(denied < denials && !store.check(key, policy, 1).await?.is_allowed());
+        denied += u64::from(denied < denials && !store.check(key, policy, 1).await?.is_allowed());
     }
     ensure_eq!(denied, denials, "denials of {key:?}");
     Ok(())

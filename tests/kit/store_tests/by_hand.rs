@@ -22,7 +22,7 @@ const BAN: Duration = Duration::from_secs(10);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// The policies of the test: one of `limit` units a minute for each algorithm that the store has.
-fn policies(store: &TestedStore, limit: u32) -> Result<Vec<Policy>, NotPassed> {
+fn policies(store: &TestedStore, limit: u64) -> Result<Vec<Policy>, NotPassed> {
     store.requires(Feature::CountChanges)?;
     let policy = |algorithm: Algorithm| Ok(Policy::per_minute("p", limit)?.with_algorithm(algorithm));
     store.algorithms()?.into_iter().map(policy).collect()

@@ -10,7 +10,7 @@ use crate::{
     tested_store::TestedStore,
 };
 
-fn per_minute(limit: u32, algorithm: Algorithm) -> Result<Policy, ConfigError> {
+fn per_minute(limit: u64, algorithm: Algorithm) -> Result<Policy, ConfigError> {
     Ok(Policy::per_minute("p", limit)?.with_algorithm(algorithm))
 }
 
@@ -36,8 +36,8 @@ pub(super) async fn old_and_new_limits_side_by_side_share_the_count(store: Teste
     let (old, new) = (per_minute(10, Algorithm::SlidingWindowLog)?, per_minute(20, Algorithm::SlidingWindowLog)?);
     let (mut by_old, mut by_new) = (0, 0);
     for _ in 0..30 {
-        by_old += u32::from(store.check("k", &old, 1).await?.is_allowed());
-        by_new += u32::from(store.check("k", &new, 1).await?.is_allowed());
+        by_old += u64::from(store.check("k", &old, 1).await?.is_allowed());
+        by_new += u64::from(store.check("k", &new, 1).await?.is_allowed());
     }
     ensure_eq!((by_old, by_new), (5, 15), "admitted under a limit of 10, and under a limit of 20");
     Ok(())
@@ -76,7 +76,7 @@ pub(super) async fn alternating_windows_do_not_reset_counts(store: TestedStore) 
         let mut admitted = 0;
         for _ in 0..30 {
             for policy in &windows {
-                admitted += u32::from(store.check("k", policy, 1).await?.is_allowed());
+                admitted += u64::from(store.check("k", policy, 1).await?.is_allowed());
             }
         }
         ensure_eq!(admitted, 20, "{algorithm:?}: admitted in two windows, each with a budget of 10");
@@ -112,7 +112,7 @@ async fn alternate(store: &TestedStore, key: &str, old: &Policy, new: &Policy) -
     let mut by_old = 0;
     for _ in 0..200 {
         for cost in [90, 10] {
-            by_old += cost * u32::from(store.check(key, old, cost).await?.is_allowed());
+            by_old += cost * u64::from(store.check(key, old, cost).await?.is_allowed());
         }
         store.clock.advance(Duration::from_micros(1));
         let by_new = store.check(key, new, new.capacity()).await?;

@@ -11,13 +11,13 @@ use crate::{
     tested_store::TestedStore,
 };
 
-const TASKS: u32 = 32;
+const TASKS: u64 = 32;
 
 /// Runs a task for each number, and adds up what they return.
-async fn sum<F, Fut>(task: F) -> Result<u32, NotPassed>
+async fn sum<F, Fut>(task: F) -> Result<u64, NotPassed>
 where
-    F: Fn(u32) -> Fut,
-    Fut: Future<Output = Result<u32, NotPassed>> + Send + 'static,
+    F: Fn(u64) -> Fut,
+    Fut: Future<Output = Result<u64, NotPassed>> + Send + 'static,
 {
     let tasks: Vec<JoinHandle<_>> = (0..TASKS).map(|number| tokio::spawn(task(number))).collect();
     let mut sum = 0;
@@ -41,7 +41,7 @@ pub(super) async fn law_1_parallel_checks_of_one_key_admit_the_limit_and_no_more
             async move {
                 let mut admitted = 0;
                 for _ in 0..8 {
-                    admitted += u32::from(store.check("k", &policy, 1).await?.is_allowed());
+                    admitted += u64::from(store.check("k", &policy, 1).await?.is_allowed());
                 }
                 Ok(admitted)
             }
@@ -62,7 +62,7 @@ pub(super) async fn law_3_parallel_checks_of_several_keys_are_charged_whole(stor
                 let mut admitted = 0;
                 for _ in 0..4 {
                     let check = Check::new(keys[0], &policy, 1).and(keys[1], &policy, 1);
-                    admitted += u32::from(store.check_all(check).await?.is_allowed());
+                    admitted += u64::from(store.check_all(check).await?.is_allowed());
                 }
                 Ok(admitted)
             }

@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// The time, the cost and the decision of each check.
-type History = Vec<(u64, u32, Decision)>;
+type History = Vec<(u64, u64, Decision)>;
 
 /// Sends checks with random costs at random times.
 async fn trace(store: &TestedStore, policy: &Policy, key: &str, seed: u64, steps: usize) -> Result<History, NotPassed> {
@@ -35,10 +35,10 @@ async fn trace(store: &TestedStore, policy: &Policy, key: &str, seed: u64, steps
 }
 
 /// The units admitted in the window that ends at `at`, by the checks before `index`.
-fn spent(history: &[(u64, u32, Decision)], index: usize, at: u64) -> u64 {
+fn spent(history: &[(u64, u64, Decision)], index: usize, at: u64) -> u64 {
     let start = at.saturating_sub(micros(WINDOW));
     let inside = history[..index].iter().filter(|(time, _, decision)| decision.is_allowed() && *time > start);
-    inside.map(|(_, cost, _)| u64::from(*cost)).sum()
+    inside.map(|(_, cost, _)| *cost).sum()
 }
 
 pub(super) async fn law_1_the_log_never_admits_more_than_the_limit_in_any_window(store: TestedStore) -> Tested {
@@ -61,7 +61,7 @@ pub(super) async fn law_2_a_denied_cost_did_not_fit(store: TestedStore) -> Teste
         let history = trace(&store, &policy, &seed.to_string(), seed, 150).await?;
         ensure!(history.iter().any(|(_, _, decision)| !decision.is_allowed()), "seed {seed}: no check was denied");
         for (index, (time, cost, decision)) in history.iter().enumerate() {
-            let fitted = spent(&history, index, *time) + u64::from(*cost) <= 20;
+            let fitted = spent(&history, index, *time) + *cost <= 20;
             ensure_eq!(decision.is_allowed(), fitted, "seed {seed}, check {index}: allowed");
         }
     }
@@ -74,7 +74,7 @@ pub(super) async fn law_3_a_denied_check_changes_no_count(store: TestedStore) ->
         let policy = Policy::per_minute("p", 10)?.with_algorithm(algorithm);
         let _ = store.check(&key, &policy, 7).await?;
         let before = store.peek(&key, &policy).await?;
-        for cost in [4, 10, 11, u32::MAX] {
+        for cost in [4, 10, 11, u64::MAX] {
             ensure!(
                 !store.check(&key, &policy, cost).await?.is_allowed(),
                 "{key}: {cost} more than 7 of 10 were admitted"
@@ -93,7 +93,7 @@ pub(super) async fn law_3_every_charge_of_a_check_is_charged(store: TestedStore)
         let (p, q) = (policy("p")?, policy("q")?);
         let check = Check::new("a", &p, 1).and("a", &q, 2).and("b", &p, 3).and("b", &q, 4);
         let decision = store.check_all(check).await?;
-        let available: Vec<u32> = decision.policies().iter().map(|standing| standing.available).collect();
+        let available: Vec<u64> = decision.policies().iter().map(|standing| standing.available).collect();
         ensure_eq!(available, [9, 8, 7, 6], "{algorithm:?}: available after the check");
         for (key, policy, left) in [("a", &p, 9), ("a", &q, 8), ("b", &p, 7), ("b", &q, 6)] {
             let name = policy.name();

@@ -8,6 +8,7 @@ mod concurrency;
 mod counts;
 mod holds;
 mod input;
+mod largest;
 mod laws;
 mod outage;
 mod resets;
@@ -123,4 +124,8 @@ pub(super) const ALL: &[StoreTest] = tests! {
     agreement:
         law_12_random_traces_agree_with_the_oracle,
         law_12_random_traces_with_changes_by_hand_agree_with_the_oracle;
+    largest:
+        law_12_charges_up_to_the_largest_limit_agree_with_the_oracle,
+        law_12_changes_by_hand_up_to_the_largest_limit_agree_with_the_oracle,
+        holds_up_to_the_largest_limit_are_exact;
 };

@@ -28,8 +28,8 @@ pub(super) async fn law_1_2_3_and_12_checks_with_shadow_charges_agree_with_lists
     let mut left_out = 0;
     for seed in 0..30 {
         let mut random = Random(seed);
-        let limits: Vec<u32> = (0..3).map(|_| random.cost(12)).collect();
-        let mut charged: Vec<Vec<(u64, u32)>> = vec![Vec::new(); 3];
+        let limits: Vec<u64> = (0..3).map(|_| random.cost(12)).collect();
+        let mut charged: Vec<Vec<(u64, u64)>> = vec![Vec::new(); 3];
         let mut now_us = 0;
         for step in 0..60 {
             let advance_us = random.below(20_000);
@@ -37,7 +37,7 @@ pub(super) async fn law_1_2_3_and_12_checks_with_shadow_charges_agree_with_lists
             now_us += advance_us;
             let first = random.below(3) as usize;
             let count = 1 + random.below(3) as usize;
-            let charges: Vec<(usize, u32, bool)> =
+            let charges: Vec<(usize, u64, bool)> =
                 (0..count).map(|index| ((first + index) % 3, random.cost(5), random.below(2) == 0)).collect();
             let policy = |log: usize, shadow| -> Result<Policy, NotPassed> {
                 let policy = Policy::new(format!("p{log}"), limits[log], Duration::from_micros(WINDOW_US))?;
@@ -49,7 +49,7 @@ pub(super) async fn law_1_2_3_and_12_checks_with_shadow_charges_agree_with_lists
             for &(log, cost, shadow) in &charges[1..] {
                 check = check.and(&key, &policy(log, shadow)?, cost);
             }
-            let spent = |charged: &[Vec<(u64, u32)>], log: usize| -> u32 {
+            let spent = |charged: &[Vec<(u64, u64)>], log: usize| -> u64 {
                 let live = charged[log].iter().filter(|(at_us, _)| at_us + WINDOW_US > now_us);
                 live.map(|(_, cost)| cost).sum()
             };
@@ -60,7 +60,7 @@ pub(super) async fn law_1_2_3_and_12_checks_with_shadow_charges_agree_with_lists
                 if allowed && fits {
                     charged[log].push((now_us, cost));
                 }
-                left_out += u32::from(allowed && !fits);
+                left_out += u64::from(allowed && !fits);
             }
             let decision = store.check_all(check).await?;
             ensure_eq!(decision.is_allowed(), allowed, "seed {seed}, step {step}: {charges:?} {decision:?}");
@@ -98,7 +98,7 @@ pub(super) async fn law_2_an_enforced_policy_beside_a_shadow_policy_admits_what_
                     (decision.is_allowed(), decision.available(), decision.retry_after(), decision.violated().count())
                 };
                 ensure_eq!(all(&beside), all(&alone), "{} step {step}: beside a shadow policy", key(""));
-                denied += u32::from(!alone.is_allowed());
+                denied += u64::from(!alone.is_allowed());
             }
             ensure!((5..60).contains(&denied), "{}: {denied} of 60 checks were denied", key(""));
         }
@@ -158,7 +158,7 @@ pub(super) async fn law_12_a_shadow_policy_counts_as_if_it_were_enforced(store: 
                     );
                 }
                 ensure_eq!((alone.available(), alone.retry_after()), (None, None));
-                denied += u32::from(!under_enforced.is_allowed());
+                denied += u64::from(!under_enforced.is_allowed());
             }
             ensure!((10..80).contains(&denied), "{}: {denied} of 80 checks did not fit", key(""));
         }
@@ -191,7 +191,7 @@ pub(super) async fn a_cost_above_the_limit_of_a_shadow_policy_refuses_nothing(st
         let enforced = Policy::per_minute("enforced", 9)?.with_algorithm(algorithm);
         let alone = store.check(&key, &shadow, 3).await?;
         ensure!(alone.is_allowed() && alone.would_deny() && alone.policies()[0].never_fits());
-        let check = Check::new(&key, &enforced, 3).and(&key, &shadow, u32::MAX);
+        let check = Check::new(&key, &enforced, 3).and(&key, &shadow, u64::MAX);
         let decision = store.check_all(check).await?;
         ensure_eq!((decision.is_allowed(), would_deny(&decision)), (true, vec!["shadow"]));
         ensure_eq!(decision.available(), Some(6), "of the enforced policy");

@@ -90,7 +90,7 @@ pub(super) async fn an_idle_token_bucket_admits_exactly_its_burst(store: TestedS
     for _ in 0..3 {
         let mut admitted = 0;
         for _ in 0..10 {
-            admitted += u32::from(store.check("k", &policy, 1).await?.is_allowed());
+            admitted += u64::from(store.check("k", &policy, 1).await?.is_allowed());
         }
         ensure_eq!(admitted, 4);
         store.clock.advance(Duration::from_secs(3600));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate::{
     Check, Key, Policy,
-    store::{Answer, Verdict},
+    store::{Answer, Charge, Verdict},
 };
 use tollgate_testing::Fixture;
 
@@ -28,6 +28,16 @@ async fn a_store_that_forgets_weights() {
         ready(store.judge(&change(check, |charge| (charge.key.clone(), charge.policy.clone(), charge.cost.min(1)))))
     });
     assert!(why.await.contains("available after a cost of 40: Some(99), expected Some(60)"));
+}
+
+#[tokio::test]
+async fn a_store_that_counts_in_32_bits() {
+    refused_by("law_12_charges_up_to_the_largest_limit_agree_with_the_oracle", |store, check| {
+        let cost =
+            |charge: &Charge| if charge.cost > charge.policy.limit() { charge.cost } else { charge.cost % (1 << 32) };
+        ready(store.judge(&change(check, |charge| (charge.key.clone(), charge.policy.clone(), cost(charge)))))
+    })
+    .await;
 }
 
 #[tokio::test]

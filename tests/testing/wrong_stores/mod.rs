@@ -21,7 +21,7 @@ use tollgate::{
 use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 /// A change of a count by hand.
-type ChangeCount = fn(&Wrong, &Key, &Policy, CountChange) -> u32;
+type ChangeCount = fn(&Wrong, &Key, &Policy, CountChange) -> u64;
 
 /// A memory store with a fault.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ impl Wrong {
     }
 
     /// What the memory store does with a change by hand.
-    fn by_hand(&self, key: &Key, policy: &Policy, change: CountChange) -> u32 {
+    fn by_hand(&self, key: &Key, policy: &Policy, change: CountChange) -> u64 {
         match self.memory.change_count(key, policy, change) {
             Answer::Ready(changed) => changed.unwrap(),
             Answer::Pending(_) => unreachable!("a memory store answers without waiting"),
@@ -95,7 +95,7 @@ impl Store for Wrong {
         Answer::Ready(Ok(change_hold(self, hold, change)))
     }
 
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         match self.change_count {
             Some(change_count) => Answer::Ready(Ok(change_count(self, key, policy, change))),
             None => Answer::Ready(Err(Error::new(
@@ -118,7 +118,7 @@ fn ready(verdict: Verdict) -> Answer<Verdict> {
 }
 
 /// The same check with other keys, policies or costs.
-fn change(check: &Check, change: impl Fn(&Charge) -> (Key, Policy, u32)) -> Check {
+fn change(check: &Check, change: impl Fn(&Charge) -> (Key, Policy, u64)) -> Check {
     let mut charges = check.charges().iter().map(change);
     let (key, policy, cost) = charges.next().unwrap();
     charges.fold(Check::new(key, &policy, cost), |check, (key, policy, cost)| check.and(key, &policy, cost))

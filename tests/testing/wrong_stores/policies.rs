@@ -7,7 +7,7 @@ use tollgate::{Algorithm, Policy, store::Charge};
 use super::{change, plain, ready, refused_by};
 
 /// The charge under another policy.
-fn under(charge: &Charge, policy: Policy) -> (tollgate::Key, Policy, u32) {
+fn under(charge: &Charge, policy: Policy) -> (tollgate::Key, Policy, u64) {
     (charge.key.clone(), policy, charge.cost)
 }
 
