@@ -98,7 +98,7 @@ impl Results {
     pub(crate) fn new(workers: usize) -> Self {
         let judge = |key| {
             let (limit, window) = limit_of(key);
-            Judge::new(limit.into(), u64::try_from(window.as_micros()).unwrap())
+            Judge::new(limit, u64::try_from(window.as_micros()).unwrap())
         };
         Self {
             judges: (0..KEYS).map(judge).collect(),
@@ -258,7 +258,7 @@ impl Results {
         let mut most = 0.0_f64;
         for (judge, key) in self.judges.iter().zip(0..) {
             sum.add(judge.found());
-            most = most.max(judge.found().most as f64 / f64::from(limit_of(key).0));
+            most = most.max(judge.found().most as f64 / limit_of(key).0 as f64);
         }
         (sum, most)
     }

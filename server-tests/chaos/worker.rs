@@ -29,7 +29,7 @@ use crate::{
 pub(crate) const KEYS: u8 = 8;
 /// Limit and window of a key. Half of the windows are short, so they end many times in a run; the others outlast any
 /// fault, and are spent by twenty requests, so that also a busy machine reaches them.
-pub(crate) const fn limit_of(key: u8) -> (u32, Duration) {
+pub(crate) const fn limit_of(key: u8) -> (u64, Duration) {
     if key < KEYS / 2 { (20, Duration::from_millis(20)) } else { (100, Duration::from_secs(4)) }
 }
 const MAX_COST: u64 = 10;

@@ -7,7 +7,7 @@ use tollgate::{Limiter, MemoryStore, Policy, RedisStore};
 use crate::support::redis_server::RedisServer;
 
 const INSTANCES: usize = 8;
-const LIMIT: u32 = 80;
+const LIMIT: u64 = 80;
 
 /// Sends a little traffic through one instance after another, so that they register one after another too.
 async fn send_traffic(limiters: &[Limiter], policy: &Policy) {
@@ -51,7 +51,7 @@ async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     for limiter in &limiters {
         for _ in 0..2 * LIMIT {
             let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
-            admitted += u32::from(decision.is_allowed());
+            admitted += u64::from(decision.is_allowed());
         }
     }
     assert_eq!(admitted, LIMIT, "the shares of {INSTANCES} instances");
@@ -76,7 +76,7 @@ async fn members_from_the_future_take_no_share_of_an_instance() {
     let mut admitted = 0;
     for _ in 0..2 * LIMIT {
         let decision = limiters[0].check("k", &policy, 1).fail_local().await.unwrap();
-        admitted += u32::from(decision.is_allowed());
+        admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, LIMIT, "the share of the only instance");
 }

@@ -31,8 +31,8 @@ enum Mode {
 struct Load {
     mode: Mode,
     instances: u32,
-    limit: u32,
-    cost: u32,
+    limit: u64,
+    cost: u64,
 }
 
 const LOADS: [Load; 6] = [
@@ -51,7 +51,7 @@ struct Admitted {
     answered: Instant,
     /// The order of the answers.
     number: u64,
-    units: u32,
+    units: u64,
     is_local: bool,
 }
 
@@ -67,7 +67,7 @@ struct Instance {
 impl Instance {
     /// Asks once. `work` is how long it holds what it gets, and `unused` what it does not need. On a busy machine, a
     /// check may be one of too many, which no failure policy admits.
-    async fn ask(self: Arc<Self>, work: Duration, unused: u32) {
+    async fn ask(self: Arc<Self>, work: Duration, unused: u64) {
         let (asked, mut units) = (Instant::now(), self.load.cost);
         let (source, hold) = if let Mode::Holds = self.load.mode {
             let held = self.limiter.hold("k", &self.policy, units).fail_local().await;
@@ -92,14 +92,14 @@ impl Instance {
     async fn run(self: Arc<Self>, time: Duration, seed: u64) {
         let (mut random, mut calls, mut ticks) = (Random(seed), JoinSet::new(), interval(4 * MS));
         let (start, mut sent) = (Instant::now(), 0_u32);
-        let per_second = f64::from(2 * self.load.limit / self.load.cost / self.load.instances);
+        let per_second = (2 * self.load.limit / self.load.cost / u64::from(self.load.instances)) as f64;
         while start.elapsed() < time {
             ticks.tick().await;
             // Looked at once, because a process without processor time would be behind for ever.
             let due = start.elapsed().min(time).as_secs_f64() * per_second;
             while f64::from(sent) < due {
                 sent += 1;
-                let (work, unused) = (MS * random.below(80) as u32, random.below(3) as u32);
+                let (work, unused) = (MS * random.below(80) as u32, random.below(3));
                 calls.spawn(Arc::clone(&self).ask(work, unused));
             }
             while calls.try_join_next().is_some() {}
@@ -136,14 +136,14 @@ async fn run(load: Load, seed: u64) -> Vec<Admitted> {
 
 /// The fullest window, and the one that is nearest to its bound or most above it: its units and the bound. A window
 /// sees what was asked and answered within it.
-fn judge(load: Load, mut history: Vec<Admitted>) -> (u32, (u32, u32)) {
+fn judge(load: Load, mut history: Vec<Admitted>) -> (u64, (u64, u64)) {
     history.sort_by_key(|admitted| admitted.asked);
     let (mut fullest, mut nearest) = (0, (0, load.limit));
     for first in 0..history.len() {
         let end = history[first].asked + WINDOW;
         let inside = history[first..].iter().take_while(|admitted| admitted.asked < end);
         let mut inside: Vec<&Admitted> = inside.filter(|admitted| admitted.answered < end).collect();
-        let units = inside.iter().map(|admitted| admitted.units).sum::<u32>();
+        let units = inside.iter().map(|admitted| admitted.units).sum::<u64>();
         fullest = fullest.max(units);
         if units + nearest.1 <= nearest.0 + load.limit {
             continue;
@@ -156,8 +156,8 @@ fn judge(load: Load, mut history: Vec<Admitted>) -> (u32, (u32, u32)) {
                 false => by_store[admitted.instance] += admitted.units,
             }
         }
-        let share = load.limit.div_ceil(load.instances);
-        let left: u32 = before.into_iter().flatten().map(|before| share.saturating_sub(before)).sum();
+        let share = load.limit.div_ceil(load.instances.into());
+        let left: u64 = before.into_iter().flatten().map(|before| share.saturating_sub(before)).sum();
         let bound = load.limit + if load.instances == 1 { 0 } else { left };
         if units + nearest.1 > nearest.0 + bound {
             nearest = (units, bound);
@@ -177,7 +177,7 @@ async fn keep_to_the_bound(count: u64) {
                 locals += history.iter().filter(|admitted| admitted.is_local).count();
                 let (fullest, (units, bound)) = judge(load, history);
                 most = most.max(fullest);
-                above += u32::from(fullest > load.limit);
+                above += u64::from(fullest > load.limit);
                 if units > bound {
                     wrong.push(format!("seed {seed}: {units} of at most {bound}"));
                 }

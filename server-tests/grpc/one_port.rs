@@ -18,7 +18,7 @@ use super::probe::{Probe, check, per_minute, refused, text};
 use crate::support::http::{Connection, Http2, request, serve};
 
 /// Serves `/watch` and the probe behind one layer; returns the address.
-async fn app(limit: u32, probe: &Probe) -> SocketAddr {
+async fn app(limit: u64, probe: &Probe) -> SocketAddr {
     let limiter = Limiter::new(MemoryStore::new());
     let layer = RateLimitLayer::new(limiter, per_minute(limit), PeerIp::new());
     let layer = layer.with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));

@@ -64,7 +64,7 @@ pub(crate) fn layer_with_clock(policy: Policy) -> (RateLimitLayer<GlobalKey, Grp
 }
 
 /// The policy "p" with this limit per minute.
-pub(crate) fn per_minute(limit: u32) -> Policy {
+pub(crate) fn per_minute(limit: u64) -> Policy {
     Policy::per_minute("p", limit).unwrap()
 }
 

@@ -13,7 +13,7 @@ use tower::Layer;
 use super::probe::{Probe, per_minute, refused, serve};
 
 /// The server's limit: `limit` calls in `window`.
-fn server_limit(limit: u32, window: Duration) -> RateLimitLayer<GlobalKey, GrpcStatus> {
+fn server_limit(limit: u64, window: Duration) -> RateLimitLayer<GlobalKey, GrpcStatus> {
     let policy = Policy::new("server", limit, window).unwrap();
     RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, GlobalKey).with_rejection(GrpcStatus::default())
 }

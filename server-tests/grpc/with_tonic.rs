@@ -19,7 +19,7 @@ use tower::util::MapRequestLayer;
 use super::probe::{Probe, check, layer_with_clock, per_minute, refused, serve};
 use crate::support::http::serve as serve_router;
 
-fn layer(limit: u32) -> RateLimitLayer<GlobalKey, GrpcStatus> {
+fn layer(limit: u64) -> RateLimitLayer<GlobalKey, GrpcStatus> {
     layer_with_clock(per_minute(limit)).0
 }
 

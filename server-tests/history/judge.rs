@@ -6,7 +6,7 @@ use crate::worker::{Entry, KEYS, LIMIT, WINDOW};
 pub(crate) fn judge(history: &[Entry]) {
     let mut found = Findings::default();
     for key in 0..KEYS {
-        let mut judge = Judge::new(LIMIT.into(), u64::try_from(WINDOW.as_micros()).unwrap());
+        let mut judge = Judge::new(LIMIT, u64::try_from(WINDOW.as_micros()).unwrap());
         for &Entry { time_us, cost, retry_after_us, .. } in history.iter().filter(|entry| entry.key == key) {
             judge.answer(Answer { time_us, cost, retry_after_us });
         }

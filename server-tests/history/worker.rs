@@ -22,7 +22,7 @@ pub(crate) struct Entry {
 
 /// Few keys and short windows, so that limits are always contended and windows end many times.
 pub(crate) const KEYS: u64 = 25;
-pub(crate) const LIMIT: u32 = 40;
+pub(crate) const LIMIT: u64 = 40;
 pub(crate) const WINDOW: Duration = Duration::from_millis(20);
 const MAX_COST: u64 = 10;
 const ALLOWED: u64 = u64::MAX;
@@ -95,7 +95,7 @@ async fn run(url: String, [requests, in_flight, seed]: [u64; 3]) -> Vec<Entry> {
             for _ in 0..requests.div_ceil(in_flight) {
                 let key = next(&mut random) % KEYS;
                 let cost = 1 + next(&mut random) % MAX_COST;
-                let decision = limiter.check(key, &policy, u32::try_from(cost).unwrap()).await.unwrap();
+                let decision = limiter.check(key, &policy, cost).await.unwrap();
                 let retry_after_us = decision.retry_after().map(|wait| u64::try_from(wait.as_micros()).unwrap());
                 assert_eq!(decision.is_allowed(), retry_after_us.is_none());
                 entries.push(Entry { key, time_us: crate::support::time_us(&decision).unwrap(), cost, retry_after_us });

@@ -136,11 +136,11 @@ fn lives(tested: Tested, count: u64) {
 }
 
 /// The slots of a protocol that are taken, and the units that are spent beyond those on its bills.
-async fn left(limiter: &Limiter, protocol: &str, ledger: &Ledger) -> (u32, i64) {
+async fn left(limiter: &Limiter, protocol: &str, ledger: &Ledger) -> (u64, i64) {
     let free = limiter.peek(protocol, &slots()).await.ok().and_then(|decision| decision.available());
     let available = limiter.peek(protocol, &units()).await.ok().and_then(|decision| decision.available());
     let (Some(free), Some(available)) = (free, available) else { return (SLOTS, 0) };
-    let spent = i64::from(units().limit() - available);
+    let spent = (units().limit() - available) as i64;
     let Sums { by_store, by_share } = ledger.of(protocol);
     (SLOTS - free, spent - by_store - by_share)
 }

@@ -4,7 +4,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -18,7 +18,7 @@ pub(super) struct Runtimes {
     stays: Option<runtime::Runtime>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
-    ended: Arc<AtomicU32>,
+    ended: Arc<AtomicU64>,
 }
 
 impl Runtimes {
@@ -28,7 +28,7 @@ impl Runtimes {
         let address = listener.local_addr().unwrap();
         let stays = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         stays.spawn(serve(listener.try_clone().unwrap(), router.clone()));
-        let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..2_u64).map(|number| {
             let (listener, router) = (listener.try_clone().unwrap(), router.clone());
             let (stop, ended) = (Arc::clone(&stop), Arc::clone(&ended));
@@ -59,7 +59,7 @@ impl Runtimes {
     }
 
     /// Ends all servers. Returns how many runtimes have ended before.
-    pub(super) fn stop(mut self) -> u32 {
+    pub(super) fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
         // Clients that have gone are noticed, and the ends of their requests are sent, while this runtime runs.

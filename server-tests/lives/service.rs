@@ -39,7 +39,7 @@ use tonic_health::pb::{
 use super::web_socket::{self, CLOSE, TEXT};
 
 /// Slots of each protocol: fewer than its clients, so that some requests are denied.
-pub(super) const SLOTS: u32 = 8;
+pub(super) const SLOTS: u64 = 8;
 
 pub(super) fn slots() -> Policy {
     Policy::concurrent("slots", SLOTS).unwrap()
@@ -90,11 +90,11 @@ struct Meter {
 }
 
 impl Meter {
-    fn add(&self, units: u32) {
+    fn add(&self, units: u64) {
         self.bill.add_to("units", units);
         let mut sums = self.ledger.0.lock().unwrap();
         let Sums { by_store, by_share } = sums.entry(self.protocol).or_default();
-        *if self.is_by_share { by_share } else { by_store } += i64::from(units);
+        *if self.is_by_share { by_share } else { by_store } += units as i64;
     }
 }
 
@@ -152,17 +152,17 @@ pub(super) fn router(limiter: &Limiter, ledger: &Ledger) -> Router {
 
 /// Events, a unit each.
 struct Events {
-    left: u32,
+    left: u64,
     meter: Meter,
     pause: Pin<Box<Sleep>>,
 }
 
 impl Events {
-    fn new(left: u32, meter: Meter) -> Self {
+    fn new(left: u64, meter: Meter) -> Self {
         Self { left, meter, pause: Box::pin(sleep(Duration::from_millis(1))) }
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<u32>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
         if self.left == 0 {
             return Poll::Ready(None);
         }

@@ -4,7 +4,7 @@ use std::{
     panic,
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -92,7 +92,7 @@ impl Store for Flaky {
 
 /// Takes the store away for 120 ms, twice a second.
 pub(super) struct Outages {
-    thread: JoinHandle<u32>,
+    thread: JoinHandle<u64>,
     stop: Arc<AtomicBool>,
 }
 
@@ -116,7 +116,7 @@ impl Outages {
     }
 
     /// Returns how many outages there were.
-    pub(super) fn stop(self) -> u32 {
+    pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
@@ -124,7 +124,7 @@ impl Outages {
 
 /// Panics on one event of ten.
 #[derive(Default)]
-pub(super) struct Panics(AtomicU32);
+pub(super) struct Panics(AtomicU64);
 
 const PANIC: &str = "the observer of the lives";
 

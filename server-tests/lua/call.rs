@@ -11,7 +11,7 @@ use super::report::{Numbers, Report};
 pub(crate) const SCRIPT: &str = include!("../../lua/script.rs");
 
 /// The checks of a call: runs of equal checks, whose charges have these costs under one policy.
-pub(crate) fn checks(policy: Policy, usage: u8, runs: &[(u16, &[u32])]) -> Vec<u8> {
+pub(crate) fn checks(policy: Policy, usage: u8, runs: &[(u16, &[u64])]) -> Vec<u8> {
     // What the call uses: the algorithm; 16 for refunds; 32 for checks of several charges.
     let several = runs.iter().any(|(_, costs)| costs.len() > 1);
     let mut packed = vec![(1 << (policy.algorithm - 1)) + 16 * u8::from(usage == REFUND) + 32 * u8::from(several)];
@@ -20,14 +20,14 @@ pub(crate) fn checks(policy: Policy, usage: u8, runs: &[(u16, &[u32])]) -> Vec<u
         packed.push(u8::try_from(costs.len()).unwrap());
         for cost in *costs {
             packed.extend(policy.packed(usage));
-            packed.extend(cost.to_le_bytes());
+            packed.extend((*cost as f64).to_le_bytes());
         }
     }
     packed
 }
 
 /// Adds a check with a single charge to a pipeline, by a client's clock.
-pub(crate) fn pipe(pipeline: &mut Pipeline, script: &Script, key: &str, policy: Policy, cost: u32, now_us: u64) {
+pub(crate) fn pipe(pipeline: &mut Pipeline, script: &Script, key: &str, policy: Policy, cost: u64, now_us: u64) {
     let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key);
     call.arg(checks(policy, COMMIT, &[(1, &[cost])])).arg(now_us);
 }
@@ -40,7 +40,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Sends one check with a single charge. Without `now_us` the script takes the server's time.
-    pub(crate) fn check(&mut self, key: &str, policy: Policy, usage: u8, cost: u32, now_us: Option<u64>) -> Report {
+    pub(crate) fn check(&mut self, key: &str, policy: Policy, usage: u8, cost: u64, now_us: Option<u64>) -> Report {
         let mut call = self.script.prepare_invoke();
         call.key(key)
             .arg(checks(policy, usage, &[(1, &[cost])]))
@@ -50,7 +50,7 @@ impl Caller {
     }
 
     /// Refunds a charge that was made at `charged_us`.
-    pub(crate) fn refund(&mut self, key: &str, policy: Policy, cost: u32, charged_us: u64, now_us: u64) {
+    pub(crate) fn refund(&mut self, key: &str, policy: Policy, cost: u64, charged_us: u64, now_us: u64) {
         let mut call = self.script.prepare_invoke();
         let refund = [checks(policy, REFUND, &[(1, &[cost])]), (charged_us as f64).to_le_bytes().to_vec()].concat();
         call.key(key).arg(refund).arg(now_us);

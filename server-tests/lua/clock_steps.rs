@@ -10,7 +10,7 @@ use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
 const WINDOW_US: u64 = 60_000_000;
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 const ALGORITHMS: std::ops::RangeInclusive<u8> = 1..=4;
 
 /// A server whose clock the test controls: the real time minus the sum of all backward steps.

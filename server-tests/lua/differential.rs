@@ -21,7 +21,7 @@ const START: u64 = 1_767_225_600_000_000;
 struct Step {
     /// Microseconds; the clock may run backwards.
     advance: i64,
-    charges: Vec<(usize, u32)>,
+    charges: Vec<(usize, u64)>,
     /// A change by hand of one of the counts, before the check.
     change: Option<(usize, CountChange)>,
 }
@@ -33,7 +33,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         Algorithm::SlidingWindowLog,
         Algorithm::TokenBucket,
     ]);
-    let limit = prop_oneof![4 => 1..=8_u32, 2 => 1..=200_u32, 1 => 1..=u32::MAX];
+    let limit = prop_oneof![4 => 1..=8_u64, 2 => 1..=200_u64, 1 => 1..=u64::from(u32::MAX), 1 => 1..=Policy::MAX_LIMIT];
     let window = prop_oneof![
         Just(1),
         1..=50_u64,
@@ -47,7 +47,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64]).prop_map(Some),
     ];
     let shadow = prop::bool::weighted(0.3);
-    (algorithm, limit, window, 1..=400_u64, 1..=300_u32, any::<bool>(), ban, shadow).prop_map(
+    (algorithm, limit, window, 1..=400_u64, 1..=300_u64, any::<bool>(), ban, shadow).prop_map(
         |(algorithm, limit, window, resolution, burst, count_rejected, ban, shadow)| {
             let policy = Policy::new("p", limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             let policy = match algorithm {
@@ -87,7 +87,7 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
         2 => 0..=window * 3,
         1 => if single { -window..=0_i64 } else { 0..=0 },
     ];
-    let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u32>()];
+    let cost = prop_oneof![6 => 0..=limit.min(4), 3 => 0..=limit, 1 => any::<u64>()];
     let charges = prop_oneof![
         4 => (0..count, cost.clone()).prop_map(|charge| vec![charge]),
         1 => vec(cost, count).prop_map(|costs| costs.into_iter().enumerate().collect()),
@@ -116,7 +116,7 @@ struct Limiters {
     memory: Limiter,
     redis: Limiter,
     cached: Limiter,
-    cached_denials: Cell<u32>,
+    cached_denials: Cell<u64>,
 }
 
 impl Limiters {
@@ -152,7 +152,7 @@ impl Limiters {
             self.runtime.block_on(async {
                 match change {
                     CountChange::Ban(duration) => limiter.ban(key, policy, duration).await.map(|()| 0),
-                    CountChange::Unban => limiter.unban(key, policy).await.map(u32::from),
+                    CountChange::Unban => limiter.unban(key, policy).await.map(u64::from),
                     CountChange::Record(units) => limiter.record(key, policy, units).await.map(|()| units),
                     CountChange::Credit(units) => limiter.credit(key, policy, units).await,
                     _ => unreachable!("no other change"),
@@ -206,7 +206,7 @@ fn equals_apart_from_policies_with_room(cached: &Decision, redis: &Decision) -> 
 fn law_12_memory_and_redis_agree_on_every_field() {
     let limiters = RefCell::new(Limiters::new());
     let latest = Cell::new(START);
-    let case = Cell::new(0_u32);
+    let case = Cell::new(0_u64);
 
     let traces = vec(policy(), 1..=3).prop_flat_map(|policies| {
         let steps = steps(&policies);
@@ -310,24 +310,24 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
         (random >> 33) % bound
     };
     for (mut policy, max_cost) in policies {
-        let usual = u64::from(policy.limit());
+        let usual = policy.limit();
         let mut denied = 0;
         for step in 0..4_000 {
             // Simulates a deployment that changes the limit or `count_rejected` of a live key.
             match below(600) {
-                0 => policy = with_limit(&policy, u32::try_from(usual / 4 + below(usual)).unwrap()),
+                0 => policy = with_limit(&policy, usual / 4 + below(usual)),
                 1 => policy = policy.clone().with_denials_counted(!policy.denials_counted()),
                 _ => {}
             }
             // Traffic near the limit; rarely a pause, a long pause, or a backward step.
-            let pace = 10_000_000 * max_cost / u64::from(policy.limit());
+            let pace = 10_000_000 * max_cost / policy.limit();
             match below(300) {
                 0 => clock.advance(Duration::from_secs(6)),
                 1 => clock.advance(Duration::from_secs(25)),
                 2 => clock.set_us(now(clock) - below(1_000_000)),
                 _ => clock.advance(Duration::from_micros(below(pace))),
             }
-            let cost = u32::try_from(below(max_cost) + 1).unwrap();
+            let cost = below(max_cost) + 1;
             let decision =
                 limiters.check_all(&Check::new("k", &policy, cost)).unwrap_or_else(|why| panic!("step {step}: {why}"));
             denied += usize::from(!decision.is_allowed());
@@ -336,7 +336,7 @@ fn law_12_memory_and_redis_agree_on_long_logs() {
     }
 }
 
-fn with_limit(policy: &Policy, limit: u32) -> Policy {
+fn with_limit(policy: &Policy, limit: u64) -> Policy {
     let with_limit = Policy::new(policy.name(), limit, policy.window().unwrap())
         .unwrap()
         .with_denials_counted(policy.denials_counted());

@@ -27,7 +27,7 @@ struct SharedCount {
 struct Step {
     advance_us: u64,
     policy: usize,
-    cost: u32,
+    cost: u64,
     /// Whether another policy denies the check.
     denied_by_other: bool,
     /// Whether a shadow policy is in the check that would deny it.
@@ -45,15 +45,15 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
     // Limit, burst (used by every second bucket), whether rejections count, and whether it is a shadow policy.
     let variant = || {
         (
-            prop_oneof![2 => 1..=8_u32, 2 => 1..=100_u32, 1 => 1..=5_000_u32],
-            1..=200_u32,
+            prop_oneof![2 => 1..=8_u64, 2 => 1..=100_u64, 1 => 1..=5_000_u64],
+            1..=200_u64,
             any::<bool>(),
             prop::bool::weighted(0.2),
         )
     };
     let single = (
-        prop_oneof![1..=200_u32, any::<u32>().prop_map(|limit| limit.max(1))],
-        1..=200_u32,
+        prop_oneof![1..=200_u64, 1..=u64::from(u32::MAX), 1..=Policy::MAX_LIMIT],
+        1..=200_u64,
         any::<bool>(),
         Just(false),
     );
@@ -80,7 +80,7 @@ fn shared_count() -> impl Strategy<Value = SharedCount> {
 /// Logs that have dropped rejections: more rejections than the first policy's limit were counted, and the second
 /// policy, which has a higher limit, charges after them. Then random steps follow.
 fn logs_with_dropped_rejections() -> impl Strategy<Value = (SharedCount, Vec<Step>)> {
-    let limits = (1..=8_u32, 9..=100_u32, 0..=8_u32);
+    let limits = (1..=8_u64, 9..=100_u64, 0..=8_u64);
     (limits, prop_oneof![Just(10_000), Just(60_000_000), 8..=31_622_400_000_000_u64]).prop_flat_map(
         |((low, high, more), window)| {
             let policy = |limit| Policy::new("p", limit, Duration::from_micros(window)).unwrap();
@@ -101,7 +101,7 @@ fn steps(policies: &[Policy]) -> impl Strategy<Value = Vec<Step>> + use<> {
     let advance = prop_oneof![4 => Just(0), 2 => 0..=3_u64, 4 => 0..=window_us / 4 + 1, 1 => 0..=window_us * 2];
     let capacities: Vec<_> = policies.iter().map(Policy::capacity).collect();
     let charge = (0..policies.len(), select(capacities)).prop_flat_map(|(policy, capacity)| {
-        let cost = prop_oneof![4 => 0..=capacity.min(4), 4 => 0..=capacity, 1 => any::<u32>()];
+        let cost = prop_oneof![4 => 0..=capacity.min(4), 4 => 0..=capacity, 1 => any::<u64>()];
         (Just(policy), cost, prop::bool::weighted(0.1), prop::bool::weighted(0.2))
     });
     let step = (advance, charge).prop_map(|(advance_us, (policy, cost, denied_by_other, beside_shadow))| Step {
@@ -150,7 +150,7 @@ impl Pair {
 struct Observed<'a> {
     policy: &'a Policy,
     now_us: u64,
-    cost: u32,
+    cost: u64,
     denied_by_other: bool,
     /// Whether the cost fitted before the charge, by the oracle.
     fitted: bool,
@@ -194,7 +194,7 @@ fn judge_law_12(naive: &Oracle, observed: &Observed<'_>) -> Result<(), TestCaseE
 }
 
 /// Judges a trace on a key of its own. Returns how many decisions were about a log that had dropped rejections.
-fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -> Result<u32, TestCaseError> {
+fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -> Result<u64, TestCaseError> {
     let never = Policy::per_second("never", 1).unwrap();
     let shadow = Policy::per_second("shadow", 1).unwrap().with_shadow(true);
     let (mut naive, mut now_us) = (Oracle::new(shared_count.resolution_us), START_US);
@@ -218,7 +218,7 @@ fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -
         if (1..=policy.capacity()).contains(&cost) && (allowed || policy.denials_counted()) {
             naive.charge(policy, now_us, cost, allowed);
         }
-        in_part += u32::from(!exact);
+        in_part += u64::from(!exact);
         let seen = Observed { policy, now_us, cost, denied_by_other, fitted, exact, allowed, state };
         judge_law_1_and_2(&naive, &seen)?;
         judge_law_12(&naive, &seen)?;
@@ -228,8 +228,8 @@ fn judge(pair: &Pair, key: &str, shared_count: &SharedCount, steps: Vec<Step>) -
 
 /// Judges random traces. `least` is the number of decisions in each of them that must be about a log that has dropped
 /// rejections.
-fn judge_all(cases: u32, traces: impl Strategy<Value = (SharedCount, Vec<Step>)>, least: u32) {
-    let (pair, case) = (Pair::new(), Cell::new(0_u32));
+fn judge_all(cases: u32, traces: impl Strategy<Value = (SharedCount, Vec<Step>)>, least: u64) {
+    let (pair, case) = (Pair::new(), Cell::new(0_u64));
     let outcome = TestRunner::new(seed::cases(seed::in_this_run(cases))).run(&traces, |(shared_count, steps)| {
         // Each case has its own key, also while a failing case shrinks.
         case.set(case.get() + 1);

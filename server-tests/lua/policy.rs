@@ -17,25 +17,25 @@ pub(crate) const UNBAN: u8 = 35;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) algorithm: u8,
-    pub(crate) limit: u32,
+    pub(crate) limit: u64,
     pub(crate) window_us: u64,
     /// The log's resolution or the bucket's burst.
-    pub(crate) parameter: u32,
+    pub(crate) parameter: u64,
 }
 
 impl Policy {
     /// An exact log.
-    pub(crate) fn log(limit: u32, window_us: u64) -> Self {
+    pub(crate) fn log(limit: u64, window_us: u64) -> Self {
         Self { algorithm: SLIDING_WINDOW_LOG, limit, window_us, parameter: 1 }
     }
 
     pub(crate) fn packed(&self, usage: u8) -> Vec<u8> {
-        let doubles = [self.window_us as f64, f64::from(self.parameter)].map(f64::to_le_bytes).concat();
-        [&[self.algorithm, usage][..], &self.limit.to_le_bytes(), &doubles].concat()
+        let doubles = [self.limit, self.window_us, self.parameter].map(|number| (number as f64).to_le_bytes()).concat();
+        [&[self.algorithm, usage][..], &doubles].concat()
     }
 
     /// The largest cost that ever fits.
-    pub(crate) fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u64 {
         if self.algorithm == TOKEN_BUCKET { self.parameter } else { self.limit }
     }
 }

@@ -16,7 +16,7 @@ fn eval(
     connection: &mut Connection,
     now: &str,
     keys: &[&str],
-    runs: &[(u16, &[u32])],
+    runs: &[(u16, &[u64])],
 ) -> (f64, Vec<Option<Report>>, String) {
     let policy = Policy::log(5, 1_000_000);
     let mut command = redis::cmd("EVAL");
@@ -35,7 +35,7 @@ fn checks_of_one_call_are_decided_in_order_and_each_is_atomic() {
     let mut connection = server.connection();
     let now = 1_767_225_600_000_000_i64;
     // a: 4 of 5; then a and b together: b fits, a does not; then a: 1 of 5; then b: untouched.
-    let runs: [(u16, &[u32]); 3] = [(1, &[4]), (1, &[2, 2]), (2, &[1])];
+    let runs: [(u16, &[u64]); 3] = [(1, &[4]), (1, &[2, 2]), (2, &[1])];
     let (time, reports, _) = eval(&mut connection, &now.to_string(), &["a", "a", "b", "a", "b"], &runs);
     let wait = 1e6;
     assert_eq!(time, now as f64);
@@ -67,7 +67,7 @@ fn a_bad_key_fails_only_its_own_check() {
     let (): () = redis::cmd("SADD").arg("bad").arg("x").query(&mut connection).unwrap();
     // Single charges, and runs of checks with several charges, of which the first or the last is bad.
     let keys = ["a", "bad", "b", "c", "bad", "d", "e", "bad", "f", "bad", "g"];
-    let runs: [(u16, &[u32]); 3] = [(3, &[1]), (3, &[1, 1]), (2, &[1])];
+    let runs: [(u16, &[u64]); 3] = [(3, &[1]), (3, &[1, 1]), (2, &[1])];
     let (_, reports, errors) = eval(&mut connection, "", &keys, &runs);
     let decided: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();
     let failed = None;
@@ -76,7 +76,7 @@ fn a_bad_key_fails_only_its_own_check() {
     assert_eq!(decided[9..], [failed, Some(1)]);
     assert_eq!(errors.matches("WRONGTYPE").count(), 4, "{errors}");
     // The failed checks charged nothing, also not their valid keys.
-    let exists: u32 = redis::cmd("EXISTS").arg("c").arg("f").query(&mut connection).unwrap();
+    let exists: u64 = redis::cmd("EXISTS").arg("c").arg("f").query(&mut connection).unwrap();
     assert_eq!(exists, 0);
 }
 
@@ -107,7 +107,7 @@ fn a_value_with_wrong_numbers_does_not_keep_the_server_busy() {
     }
     let mut value: Vec<u8> = redis::cmd("GET").arg("k").query(&mut connection).unwrap();
     // The number of the first record behind the copy, which holds no record.
-    value[48..53].fill(0xff);
+    value[52..57].fill(0xff);
     let (): () = redis::cmd("SET").arg("k").arg(value).query(&mut connection).unwrap();
     let (_, reports, _) = eval(&mut connection, &(now + 5_000).to_string(), &["a", "k", "b"], &[(3, &[3])]);
     let fits: Vec<_> = reports.iter().map(|report| report.map(|report| report.0)).collect();

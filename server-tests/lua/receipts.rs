@@ -20,17 +20,17 @@ fn policy(algorithm: u8) -> Policy {
 }
 
 /// Sends a check of charges under one policy, with a receipt. Returns whether each charge fits, and the receipt last.
-fn call(caller: &mut Caller, usage: u8, charges: &[(&str, u8, u32)], receipt: &str, policy: Policy) -> Vec<bool> {
+fn call(caller: &mut Caller, usage: u8, charges: &[(&str, u8, u64)], receipt: &str, policy: Policy) -> Vec<bool> {
     let is_refund = usage == REFUND;
     let extra = if is_refund { 0_f64.to_le_bytes().to_vec() } else { Vec::new() };
     // The algorithm, receipts and refunds, several charges.
     let mut packed = vec![(1 << (policy.algorithm - 1)) + 16 + 32, 1, 0, u8::try_from(charges.len() + 1).unwrap()];
     for (_, shadow, cost) in charges {
         let flag = if is_refund { 0 } else { *shadow };
-        packed.extend([policy.packed(usage + flag), cost.to_le_bytes().to_vec(), extra.clone()].concat());
+        packed.extend([policy.packed(usage + flag), (*cost as f64).to_le_bytes().to_vec(), extra.clone()].concat());
     }
-    let doubles = [TTL_US as f64, 0.0].map(f64::to_le_bytes).concat();
-    packed.extend([&[16, usage, 0, 0, 0, 0][..], &doubles, &0_u32.to_le_bytes(), &extra].concat());
+    let doubles = [0.0, TTL_US as f64, 0.0, 0.0].map(f64::to_le_bytes).concat();
+    packed.extend([&[16, usage][..], &doubles, &extra].concat());
     let mut call = caller.script.prepare_invoke();
     for (key, ..) in charges {
         call.key(*key);

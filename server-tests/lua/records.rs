@@ -10,6 +10,8 @@ use super::{
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;
+/// The largest limit.
+const MOST: u64 = tollgate::Policy::MAX_LIMIT;
 
 /// A linear congruential generator.
 struct Random(u64);
@@ -31,9 +33,9 @@ struct Charges(Vec<(u64, u64)>);
 
 impl Charges {
     /// The report of a check, which is charged if it fits or, with `count_rejected`, if it ever can.
-    fn check(&mut self, policy: Policy, cost: u32, now_us: u64, count_rejected: bool) -> Report {
+    fn check(&mut self, policy: Policy, cost: u64, now_us: u64, count_rejected: bool) -> Report {
         let Policy { window_us, parameter, .. } = policy;
-        let (resolution, limit, cost) = (u64::from(parameter), u64::from(policy.limit), u64::from(cost));
+        let (resolution, limit) = (parameter, policy.limit);
         // By the clock of a client, the time of a key stands still while the clock is behind.
         let newest = self.0.last().map_or(0, |charge| charge.0);
         let at = now_us.max((newest + 1).saturating_sub(resolution));
@@ -58,7 +60,7 @@ impl Charges {
         let available = limit.saturating_sub(spent);
         let retry_after = if fits || cost > limit { -1.0 } else { leave(spent + cost - limit) };
         let next = if spent == 0 { 0.0 } else { leave((spent + available + 1).saturating_sub(limit)) };
-        (fits.into(), u32::try_from(available).unwrap(), retry_after, next, leave(spent))
+        (fits.into(), available, retry_after, next, leave(spent))
     }
 }
 
@@ -74,19 +76,19 @@ struct Scene {
 
 impl Scene {
     fn new(random: &mut Random) -> Self {
-        let limit = random.one_of(&[1, 2, 3, 5, 10, 30, 60, 100, 300, 1_000, u32::MAX]);
+        let limit = random.one_of(&[1, 2, 3, 5, 10, 30, 60, 100, 300, 1_000, u64::from(u32::MAX), MOST]);
         let window_us = random.one_of(&[1_000, 7_777, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]);
-        let parameter = u32::try_from(random.one_of(&[1, 1, 1, 10, window_us / 1_024 + 1])).unwrap();
-        let many = u64::from(limit / 3).max(1);
-        let rarely = [[1, 1, 1, 0, many], [1, 1, 1, 1, u64::from(limit)]];
+        let parameter = random.one_of(&[1, 1, 1, 10, window_us / 1_024 + 1]);
+        let many = limit / 3;
+        let rarely = [[1, 1, 1, 0, many], [1, 1, 1, 1, limit]];
         let costs = random.one_of(&[&[1][..], &[1], &[1, 2, 3], &[1, 5, 20], &rarely[0], &rarely[1]]);
         let mean = costs.iter().sum::<u64>() as f64 / costs.len() as f64;
         // A part of the limit, or several times the limit, in a window.
         let load = random.one_of(&[0.3, 0.9, 1.0, 1.1, 2.0, 10.0]);
-        let gap_us = if limit == u32::MAX {
+        let gap_us = if limit >= u32::MAX.into() {
             window_us / random.one_of(&[20, 200])
         } else {
-            (window_us as f64 * mean / f64::from(limit) / load) as u64
+            (window_us as f64 * mean / limit as f64 / load) as u64
         };
         Self {
             policy: Policy { parameter, ..Policy::log(limit, window_us) },
@@ -128,13 +130,14 @@ fn compare(connection: &mut Connection, checks: usize, seed: u64) -> usize {
             for _ in 0..60 {
                 let step = scene.advance(&mut random);
                 now_us = if random.below(200) == 0 { now_us - scene.gap_us } else { now_us + step };
-                if !scene.count_rejected && scene.policy.limit < u32::MAX && random.below(50) == 0 {
+                if !scene.count_rejected && scene.policy.limit < MOST && random.below(50) == 0 {
                     // A deployment that changes the limit.
                     let limit = scene.policy.limit;
-                    scene.policy.limit = random.one_of(&[limit / 2, limit + limit / 2, limit + 1, limit - 1]).max(1);
+                    scene.policy.limit =
+                        random.one_of(&[limit / 2, limit + limit / 2, limit + 1, limit - 1]).clamp(1, MOST);
                 }
                 let keys: Vec<_> = (0..random.one_of(&[1, 1, 2, 4, 8, 16])).map(|_| random.below(scene.keys)).collect();
-                let cost = u32::try_from(random.one_of(&scene.costs)).unwrap();
+                let cost = random.one_of(&scene.costs);
                 let usage = if scene.count_rejected { COUNT_REJECTED } else { COMMIT };
                 let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(keys.len());
                 for key in &keys {
@@ -194,9 +197,9 @@ fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
     let server = RedisServer::start();
     let (mut connection, mut random, script) = (server.connection(), Random(7), Script::new(SCRIPT));
     let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut connection).unwrap();
-    let policy = Policy::log(u32::try_from(RECORDS).unwrap(), 3_600_000_000);
+    let policy = Policy::log(u64::try_from(RECORDS).unwrap(), 3_600_000_000);
     let (mut charges, mut now_us) = (Charges::default(), START_US);
-    let reports = |connection: &mut Connection, checks: &[(u32, u64)]| {
+    let reports = |connection: &mut Connection, checks: &[(u64, u64)]| {
         let mut pipeline = redis::pipe();
         for (cost, now_us) in checks {
             let call = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg("k");
@@ -217,7 +220,7 @@ fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
                 (1, now_us)
             })
             .collect();
-        charges.0.extend(checks.iter().map(|(cost, stamp)| (*stamp, u64::from(*cost))));
+        charges.0.extend(checks.iter().map(|(cost, stamp)| (*stamp, *cost)));
         assert!(reports(&mut connection, &checks).iter().all(|report| report.0 == 1));
     }
     // Soon the first of them leave.
@@ -225,7 +228,7 @@ fn long_law_12_a_log_of_a_million_records_equals_sums_over_a_list() {
     let mut denied = 0;
     for step in 0..1_000 {
         now_us += random.one_of(&[1, 1_000, 100_000, policy.window_us / 500]);
-        let cost = u32::try_from(random.one_of(&[1, 1, 2, 100, 5_000, 500_000])).unwrap();
+        let cost = random.one_of(&[1, 1, 2, 100, 5_000, 500_000]);
         let found = reports(&mut connection, &[(cost, now_us)])[0];
         assert_eq!(found, charges.check(policy, cost, now_us, false), "step {step}: cost {cost} at {now_us}");
         denied += usize::from(found.0 == 0);

@@ -4,7 +4,7 @@
 use super::policy::{FIXED_WINDOW, Policy, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG};
 
 /// The report of a charge: fits, available, retry_after (-1 for none), next unit, reset.
-pub(crate) type Report = (u8, u32, f64, f64, f64);
+pub(crate) type Report = (u8, u64, f64, f64, f64);
 
 /// The unread numbers of a reply without errors.
 pub(crate) struct Numbers {
@@ -42,7 +42,7 @@ impl Numbers {
     }
 
     /// The report of the next charge; `None` if its check has failed.
-    pub(crate) fn next_report(&mut self, policy: Policy, cost: u32) -> Option<Report> {
+    pub(crate) fn next_report(&mut self, policy: Policy, cost: u64) -> Option<Report> {
         let (number, time) = (self.numbers.next().unwrap(), self.times.next().unwrap());
         if number < 0.0 {
             return None;
@@ -51,7 +51,7 @@ impl Numbers {
         let (fits, has_more, number) = (number % 2 == 1, number / 2 % 2 == 1, number / 4);
         let mut more = || self.more.next().unwrap();
         if policy.algorithm == SLIDING_WINDOW_LOG {
-            let resolution = u64::from(policy.parameter);
+            let resolution = policy.parameter;
             let newest = (self.time as u64).next_multiple_of(resolution);
             let (available, retry_after, reset) = match (has_more, fits) {
                 (true, true) => (number, -1.0, more()),
@@ -59,25 +59,25 @@ impl Numbers {
                 (false, true) => (number, -1.0, newest as f64 - self.time + policy.window_us as f64),
                 (false, false) => (0, time, number as f64),
             };
-            return Some((fits.into(), u32::try_from(available).unwrap(), retry_after, time, reset));
+            return Some((fits.into(), available, retry_after, time, reset));
         }
         let previous = if has_more { more() as u64 } else { 0 };
         let count = Count { policy, number, time: time as u64, previous };
         let available = first_that(|units| !count.fits_after(0, units)).saturating_sub(1);
         let wait = |units| first_that(|wait| count.fits_after(wait, units)) as f64;
-        let capacity = u64::from(policy.capacity());
-        let is_denied = !fits && u64::from(cost) <= capacity;
+        let capacity = policy.capacity();
+        let is_denied = !fits && cost <= capacity;
         Some((
             fits.into(),
-            u32::try_from(available.min(capacity)).unwrap(),
-            if is_denied { wait(cost.into()) } else { -1.0 },
+            available.min(capacity),
+            if is_denied { wait(cost) } else { -1.0 },
             wait(capacity.min(available + 1)),
             wait(capacity),
         ))
     }
 
     /// The report of the only charge.
-    pub(crate) fn report(mut self, policy: Policy, cost: u32) -> Report {
+    pub(crate) fn report(mut self, policy: Policy, cost: u64) -> Report {
         self.next_report(policy, cost).unwrap()
     }
 }

@@ -15,7 +15,7 @@ use super::call::{self, COMMIT, Caller, SCRIPT};
 use crate::support::{redis_server::RedisServer, seed};
 
 const START_US: u64 = 1_767_225_600_000_000;
-const LIMIT: u32 = 4;
+const LIMIT: u64 = 4;
 
 /// Replaces a part of the script that must occur exactly once.
 fn patched(script: &str, part: &str, replacement: &str) -> String {
@@ -50,11 +50,10 @@ impl Log {
     }
 
     /// Charges `cost` by a client's clock or by the server's; returns the available units.
-    fn check(&mut self, server_us: u64, client_us: Option<u64>, cost: u32) -> u32 {
+    fn check(&mut self, server_us: u64, client_us: Option<u64>, cost: u64) -> u64 {
         let connection = &mut self.caller.connection;
         let (): () = redis::cmd("SET").arg("clock").arg(server_us).query(connection).unwrap();
-        let resolution = u32::try_from(self.resolution_us).unwrap();
-        let policy = call::Policy { parameter: resolution, ..call::Policy::log(LIMIT, self.window_us) };
+        let policy = call::Policy { parameter: self.resolution_us, ..call::Policy::log(LIMIT, self.window_us) };
         let report = self.caller.check("log", policy, COMMIT, cost, client_us);
         let ttl: Option<u64> = redis::cmd("GETDEL").arg("ttl").query(&mut self.caller.connection).unwrap();
         self.expires_us = ttl.map(|ttl| server_us + ttl).or(self.expires_us);
@@ -62,7 +61,7 @@ impl Log {
     }
 
     /// Deletes the key if it has expired; returns the units that were available at that time.
-    fn expire(&mut self, server_us: u64, client_us: Option<u64>) -> Option<u32> {
+    fn expire(&mut self, server_us: u64, client_us: Option<u64>) -> Option<u64> {
         self.expires_us.take_if(|expires_us| *expires_us <= server_us)?;
         let available = self.check(server_us, client_us, 0);
         let (): () = redis::cmd("UNLINK").arg("log").query(&mut self.caller.connection).unwrap();

@@ -12,16 +12,17 @@ use crate::support::redis_server::RedisServer;
 /// The script of the version before the current format.
 const OLD_SCRIPT: &str = include_str!("format_l4.lua");
 const OLD_KEY: &str = "tollgate:{k}:p:l4:3600000000";
-const LIMIT: u32 = 500;
+const LIMIT: u64 = 500;
 
 /// Charges one unit as the old version does. Returns whether it fits, and the available units.
-fn old_check(connection: &mut Connection, script: &Script) -> (bool, u32) {
-    let policy = [&[1, 0][..], &LIMIT.to_le_bytes(), &3_600e6_f64.to_le_bytes(), &1_f64.to_le_bytes()].concat();
+fn old_check(connection: &mut Connection, script: &Script) -> (bool, u64) {
+    let policy =
+        [&[1, 0][..], &(LIMIT as u32).to_le_bytes(), &3_600e6_f64.to_le_bytes(), &1_f64.to_le_bytes()].concat();
     let charge = [1_u8, 0, 0, 1, 0, 0, 0];
     let reply: Vec<u8> =
         script.prepare_invoke().key(OLD_KEY).arg("").arg(policy).arg(&charge[..]).invoke(connection).unwrap();
     assert!(reply[8] < 2, "{}", String::from_utf8_lossy(&reply));
-    (reply[8] == 1, u32::from_le_bytes(reply[9..13].try_into().unwrap()))
+    (reply[8] == 1, u32::from_le_bytes(reply[9..13].try_into().unwrap()).into())
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::{
     support::{asserts_times, link::Link, redis_server::RedisServer},
 };
 
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);
 
 /// The result of a burst under `fail_open`.
@@ -69,7 +69,7 @@ fn bursts(round_trips: &[Duration], times: usize) {
                     print_line(&format!(
                         "burst round_trip={round_trip:?} threads={threads} {kind} passed={passed} unjudged={unjudged}"
                     ));
-                    assert_eq!((passed, unjudged), (LIMIT, 0), "{round_trip:?}, {threads} threads, {kind}");
+                    assert_eq!((passed.into(), unjudged), (LIMIT, 0), "{round_trip:?}, {threads} threads, {kind}");
                 }
                 assert!(!limiter.is_breaker_open());
             }

@@ -95,7 +95,7 @@ pub(crate) fn main() {
     runtime.block_on(async {
         let limiter = Limiter::new(RedisStore::open(&env::var("NETWORK_REDIS").unwrap()).unwrap());
         let limiter = limiter.with_observer(PrintFailures);
-        let policy = Policy::per_minute("p", number("NETWORK_LIMIT")).unwrap();
+        let policy = Policy::per_minute("p", number("NETWORK_LIMIT").into()).unwrap();
         let layer = RateLimitLayer::new(limiter, policy, PeerIp::new());
         let layer = if number("NETWORK_FAIL_CLOSED") == 1 { layer.fail_closed() } else { layer.fail_open() };
         let handler = move || async move {

@@ -31,7 +31,7 @@ fn servers(redis: &RedisServer) -> [Server; 2] {
 struct Upload(TcpStream);
 
 impl Upload {
-    fn begin(server: &Server, ms: u32) -> Self {
+    fn begin(server: &Server, ms: u64) -> Self {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         write!(stream, "GET /upload?ms={ms} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let mut first = [0; 15];

@@ -82,7 +82,7 @@ impl Service {
     }
 
     /// Sends this many requests through a layer.
-    async fn charge<K: KeyExtractor>(&self, policy: &Policy, key: K, requests: u32) {
+    async fn charge<K: KeyExtractor>(&self, policy: &Policy, key: K, requests: u64) {
         let limit = RateLimitLayer::new(self.limiter.clone(), policy.clone(), key).fail_closed();
         let app = Router::new().route("/search", get(|| async {})).layer(limit);
         for _ in 0..requests {

@@ -19,7 +19,7 @@ fn login() -> Policy {
 }
 
 /// Spends the limit of alice, and is then denied so many times.
-async fn denied(service: &Service, denials: u32) {
+async fn denied(service: &Service, denials: u64) {
     // An earlier part of the test may have left denials that are remembered.
     for _ in 0..5 {
         assert!(service.limiter.check("alice", &login(), 1).await.unwrap().is_allowed());

@@ -49,7 +49,7 @@ fn other_process(server: &RedisServer) -> Limiter {
     Limiter::new(builder.deadline(Duration::from_secs(5)).open(&server.url()).unwrap())
 }
 
-async fn passes(limiter: &Limiter, policy: &Policy, cost: u32) -> bool {
+async fn passes(limiter: &Limiter, policy: &Policy, cost: u64) -> bool {
     limiter.check("alice", policy, cost).await.unwrap().is_allowed()
 }
 
@@ -320,7 +320,7 @@ fn inspect_says_what_to_write_instead_of_a_wrong_time_number_or_policy_of_a_chan
         (&["unban", "text:a", "10m"], "\"10m\" is not a key"),
         (&["take", "text:a"], "take: no number of units: write it behind the KEY: take KEY 100"),
         (&["take", "token:sk-live-4711"], "take: no number of units: "),
-        (&["take", "text:a", "0"], "take: \"0\" is not a number of units from 1 to 4294967295"),
+        (&["take", "text:a", "0"], "take: \"0\" is not a number of units from 1 to 1099511627776"),
         (&["give", "text:a", "-5"], "give: \"-5\" is not a number of units"),
         (&["give", "text:a", "+5"], "give: \"+5\" is not a number of units"),
         (&["give", "text:a", "1.5"], "give: \"1.5\" is not a number of units"),

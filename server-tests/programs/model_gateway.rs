@@ -29,7 +29,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// Sends a prompt of `words` words, and reads the head of the response.
-    fn begin(&self, words: usize, max_tokens: u32) -> Answer {
+    fn begin(&self, words: usize, max_tokens: u64) -> Answer {
         let body = format!("{{\"prompt\":\"{}\",\"max_tokens\":{max_tokens}}}", "word ".repeat(words));
         let mut stream = TcpStream::connect(&self.gateway.address).unwrap();
         write!(
@@ -50,7 +50,7 @@ impl Client<'_> {
     }
 
     /// Whether a prompt is answered, to its end.
-    fn passes(&self, words: usize, max_tokens: u32) -> bool {
+    fn passes(&self, words: usize, max_tokens: u64) -> bool {
         let answer = self.begin(words, max_tokens);
         let status = answer.status;
         assert!(matches!(status, 200 | 429), "{status}");
@@ -60,7 +60,7 @@ impl Client<'_> {
 
     /// The policy that denies a prompt.
     #[track_caller]
-    fn denied_by(&self, words: usize, max_tokens: u32, policy: &str) {
+    fn denied_by(&self, words: usize, max_tokens: u64, policy: &str) {
         let answer = self.begin(words, max_tokens);
         let status = answer.status;
         let body = answer.rest();

@@ -58,7 +58,7 @@ fn law_10_inspect_and_the_logs_of_all_instances_lead_to_each_other_without_the_k
 
     // From the list of the most refused, or from a log line, to the counts. This needs no secret.
     let lists: Vec<_> = instances.iter().map(|instance| instance.fetch("GET", "/refused").body).collect();
-    let refusals = lists.iter().map(|list| list.split(' ').next().unwrap().parse::<u32>().unwrap()).sum::<u32>();
+    let refusals = lists.iter().map(|list| list.split(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>();
     assert_eq!(refusals, 3, "{lists:?}");
     for list in &lists {
         assert!(list.ends_with(&format!(" policy=\"login\" key={key} POST /login\n")), "{list:?}");

@@ -114,7 +114,7 @@ pub(crate) struct Response {
 
 impl Response {
     /// The units left, from a field such as `ratelimit: "per-client";r=58;t=60`.
-    pub(crate) fn remaining(&self) -> u32 {
+    pub(crate) fn remaining(&self) -> u64 {
         let field = &self.fields["ratelimit"];
         field.split(';').find_map(|parameter| parameter.strip_prefix("r=")).unwrap().parse().unwrap()
     }

@@ -42,7 +42,7 @@ struct Site {
 impl Site {
     async fn start(client: ClientIp) -> Self {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
-        let limit = Policy::per_minute("p", u32::try_from(FORGED.len()).unwrap()).unwrap();
+        let limit = Policy::per_minute("p", u64::try_from(FORGED.len()).unwrap()).unwrap();
         let router =
             Router::new().route("/", get(async || "passed")).layer(RateLimitLayer::new(limiter, limit, client));
         let directory = Directory::new();

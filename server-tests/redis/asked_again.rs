@@ -29,7 +29,7 @@ async fn reset_elsewhere(server: &RedisServer, policy: &Policy) -> (Limiter, Lim
 }
 
 /// What is left when all that was sent has reached Redis.
-async fn left(limiter: &Limiter, policy: &Policy) -> Option<u32> {
+async fn left(limiter: &Limiter, policy: &Policy) -> Option<u64> {
     sleep(Duration::from_millis(300)).await;
     limiter.peek("k", policy).await.unwrap().available()
 }

@@ -35,7 +35,8 @@ fn set(server: &RedisServer, value: &[u8]) {
 
 /// A bucket that is full again in the year 2255.
 fn far_ahead() -> Vec<u8> {
-    let (arrival, limits) = (9e15_f64.to_le_bytes(), [0_u32.to_le_bytes(), 1_000_000_u32.to_le_bytes()].concat());
+    let limits = [0_u64, 1_000_000].map(|number| number.to_le_bytes()[..6].to_vec()).concat();
+    let arrival = 9e15_f64.to_le_bytes();
     [&arrival[..], &limits, &arrival, &0_f64.to_le_bytes(), &0_f64.to_le_bytes()].concat()
 }
 

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -133,7 +133,7 @@ async fn law_14_a_full_queue_refuses_further_checks_of_its_own_lane_only() {
     let limiter = limiter(&server);
     let _ = limiter.check("k", &policy(), 1).await.unwrap();
     server.pause(Duration::from_millis(300));
-    let refused = Arc::new(AtomicU32::new(0));
+    let refused = Arc::new(AtomicU64::new(0));
     let mut checks = JoinSet::new();
     for _ in 0..6_000 {
         let (limiter, refused) = (limiter.clone(), Arc::clone(&refused));
@@ -204,13 +204,13 @@ async fn a_flood_on_one_key_does_not_delay_other_keys() {
 async fn a_log_takes_at_most_sixteen_bytes_a_request_whatever_its_cost() {
     let server = RedisServer::start();
     let limiter = limiter(&server);
-    let policy = Policy::per_hour("p", u32::MAX).unwrap();
+    let policy = Policy::per_hour("p", Policy::MAX_LIMIT).unwrap();
     for cost in [1, 1_000] {
         for _ in 0..1_000 {
-            let _ = limiter.check(u64::from(cost), &policy, cost).await.unwrap();
+            let _ = limiter.check(cost, &policy, cost).await.unwrap();
         }
         let reply = server.command(&format!("MEMORY USAGE tollgate:{{{cost}}}:p:l5:1h SAMPLES 0"));
-        let bytes: u32 = reply.trim().trim_start_matches(':').parse().unwrap();
+        let bytes: u64 = reply.trim().trim_start_matches(':').parse().unwrap();
         assert!(bytes <= 16_000, "{bytes} bytes for 1 000 requests of cost {cost}");
     }
 }

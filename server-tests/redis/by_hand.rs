@@ -17,7 +17,7 @@ fn instance(server: &RedisServer, clock: &ManualClock) -> Limiter {
     Limiter::new(builder.open(&server.url()).unwrap())
 }
 
-fn policies(limit: u32) -> impl Iterator<Item = Policy> {
+fn policies(limit: u64) -> impl Iterator<Item = Policy> {
     let algorithms =
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
     algorithms.into_iter().map(move |algorithm| Policy::per_minute("p", limit).unwrap().with_algorithm(algorithm))
@@ -106,7 +106,7 @@ async fn a_log_of_many_records_goes_on_after_a_ban() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = instance(&server, &clock);
     let policy = Policy::per_minute("p", 2_000).unwrap();
-    for round in 0..3_u32 {
+    for round in 0..3_u64 {
         for _ in 0..400 {
             clock.advance(Duration::from_micros(500));
             assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());

@@ -69,7 +69,7 @@ async fn a_slot_that_moves_under_load_loses_no_count() {
             let (mut admitted, mut unknown, mut failed) = (0, 0, 0);
             while !stop.load(Ordering::Relaxed) {
                 match limiter.check_all(check.clone()).await {
-                    Ok(decision) => admitted += u32::from(decision.is_allowed()),
+                    Ok(decision) => admitted += u64::from(decision.is_allowed()),
                     Err(error) if error.may_have_charged() => unknown += 1,
                     Err(_) => failed += 1,
                 }
@@ -165,15 +165,15 @@ async fn assert_other_masters_unaffected(what: &str, fail: impl FnOnce(&mut Clus
                 let result = limiter.check(key, &policy(), 1).await;
                 if is_other {
                     longest = longest.max(start.elapsed());
-                    answered += u32::from(result.is_ok());
-                    failed += u32::from(result.is_err());
+                    answered += u64::from(result.is_ok());
+                    failed += u64::from(result.is_err());
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             (answered, failed, longest)
         });
     }
-    let sum = |sum: (u32, u32, Duration), one: (u32, u32, Duration)| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2));
+    let sum = |sum: (u64, u64, Duration), one: (u64, u64, Duration)| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2));
     let (answered, failed, longest) = load.join_all().await.into_iter().fold((0, 0, Duration::ZERO), sum);
     assert!(answered > 0 && failed == 0, "{what}: {answered} answered, {failed} not");
     // Far below the deadline of one second.

@@ -7,7 +7,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
     thread,
@@ -36,13 +36,13 @@ const YEAR: Duration = Duration::from_secs(86_400 * 365);
 /// The keys of each kind, on all nodes.
 const KEYS: u64 = 9;
 /// The slots of each key.
-const SLOTS: u32 = 2;
+const SLOTS: u64 = 2;
 
 /// What became of the checks of one key: units that were admitted, and when; and units of unknown fate.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    admitted: u32,
-    unknown: u32,
+    admitted: u64,
+    unknown: u64,
     times: Vec<Admitted>,
 }
 
@@ -50,7 +50,7 @@ type Tallies = Arc<Mutex<BTreeMap<(&'static str, u64), Tally>>>;
 
 /// A policy for each kind of checks. The limits are reached during the test, except for those of holds, pairs and wide
 /// shards.
-fn policy(kind: &'static str, scale: u32) -> Policy {
+fn policy(kind: &'static str, scale: u64) -> Policy {
     let policy = |limit| Policy::new(kind, limit, YEAR).unwrap();
     match kind {
         "bucket" => policy(60 * scale).with_algorithm(Algorithm::TokenBucket),
@@ -106,7 +106,7 @@ async fn check(
 }
 
 /// Makes checks of one kind until the end.
-async fn load(limiter: Limiter, kind: &'static str, scale: u32, tallies: Tallies, stop: Arc<AtomicBool>, seed: u64) {
+async fn load(limiter: Limiter, kind: &'static str, scale: u64, tallies: Tallies, stop: Arc<AtomicBool>, seed: u64) {
     let (mut random, policy) = (Random(seed), policy(kind, scale));
     while !stop.load(Ordering::Relaxed) {
         let key = random.below(KEYS);
@@ -135,10 +135,10 @@ async fn load(limiter: Limiter, kind: &'static str, scale: u32, tallies: Tallies
 async fn hold(
     limiter: Limiter,
     kind: &'static str,
-    running: Arc<Vec<AtomicU32>>,
+    running: Arc<Vec<AtomicU64>>,
     stop: Arc<AtomicBool>,
     seed: u64,
-) -> (u32, u32) {
+) -> (u64, u64) {
     let (mut random, policy, mut most, mut made) = (Random(seed), policy(kind, 1), 0, 0);
     while !stop.load(Ordering::Relaxed) {
         let key = random.below(KEYS);
@@ -204,7 +204,7 @@ fn kill(cluster: &mut Cluster, old: usize, new: usize) {
 }
 
 /// What happens to the cluster. Nothing of it loses a write.
-fn live(cluster: &mut Cluster, rounds: u32, slow: Duration, kills: bool) {
+fn live(cluster: &mut Cluster, rounds: u64, slow: Duration, kills: bool) {
     let slots: Vec<u16> = (0..KEYS)
         .map(|key| cluster.slot_of(&plain_key(format!("slots-{key}"), &policy("slots", 1))).0)
         .filter(|slot| *slot > 10_922)
@@ -242,17 +242,17 @@ fn live(cluster: &mut Cluster, rounds: u32, slow: Duration, kills: bool) {
 #[derive(Debug)]
 struct Sums {
     store: RedisStore,
-    spent: Arc<AtomicU32>,
+    spent: Arc<AtomicU64>,
 }
 
 impl Store for Sums {
     fn check(&self, check: &Check) -> Answer<Verdict> {
         let (answered, spent) = (answer(self.store.check(check)), Arc::clone(&self.spent));
-        let limit: u32 = check.charges().iter().map(|charge| charge.policy.capacity()).sum();
+        let limit: u64 = check.charges().iter().map(|charge| charge.policy.capacity()).sum();
         Answer::pending(async move {
             let verdict = answered.await?;
             spent
-                .store(limit - verdict.outcomes.iter().map(|outcome| outcome.available).sum::<u32>(), Ordering::SeqCst);
+                .store(limit - verdict.outcomes.iter().map(|outcome| outcome.available).sum::<u64>(), Ordering::SeqCst);
             Ok(verdict)
         })
     }
@@ -271,8 +271,8 @@ impl Store for Sums {
 }
 
 /// The units that are spent under a key: those of all shards.
-async fn spent(store: &RedisStore, key: &str, policy: &Policy) -> u32 {
-    let spent = Arc::new(AtomicU32::new(0));
+async fn spent(store: &RedisStore, key: &str, policy: &Policy) -> u64 {
+    let spent = Arc::new(AtomicU64::new(0));
     let limiter = Limiter::new(Sums { store: store.clone(), spent: Arc::clone(&spent) }).without_notices();
     let start = Instant::now();
     loop {
@@ -287,7 +287,7 @@ async fn spent(store: &RedisStore, key: &str, policy: &Policy) -> u32 {
 const CHECKED: [&str; 9] = ["log", "bucket", "ban", "lease", "shards", "wide-shards", "second", "pair", "acquire"];
 const HELD: [&str; 2] = ["holds", "slots"];
 
-async fn assert_laws(rounds: u32, slow: Duration, scale: u32, kills: bool) {
+async fn assert_laws(rounds: u64, slow: Duration, scale: u64, kills: bool) {
     let mut cluster = Cluster::start_with_replicas();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_millis(300));
     let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
@@ -295,7 +295,7 @@ async fn assert_laws(rounds: u32, slow: Duration, scale: u32, kills: bool) {
     connected(&limiter).await;
     let (tallies, stop) = (Tallies::default(), Arc::new(AtomicBool::new(false)));
     let (mut checks, mut holds) = (JoinSet::new(), JoinSet::new());
-    let running = HELD.map(|_| Arc::new((0..KEYS).map(|_| AtomicU32::new(0)).collect::<Vec<_>>()));
+    let running = HELD.map(|_| Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>()));
     for seed in 0..4 {
         for kind in CHECKED {
             checks.spawn(load(limiter.clone(), kind, scale, Arc::clone(&tallies), Arc::clone(&stop), 100 + seed));
@@ -336,7 +336,7 @@ async fn assert_laws(rounds: u32, slow: Duration, scale: u32, kills: bool) {
 }
 
 /// Law 1. Takes out the tallies of windows that have passed.
-fn assert_no_window_is_over(tallies: &mut BTreeMap<(&'static str, u64), Tally>, scale: u32) {
+fn assert_no_window_is_over(tallies: &mut BTreeMap<(&'static str, u64), Tally>, scale: u64) {
     let mut mosts: BTreeMap<&str, usize> = BTreeMap::new();
     for (&(kind, key), tally) in tallies.iter() {
         let (policy, most) = (policy(kind, scale), mosts.entry(kind).or_default());
@@ -355,9 +355,9 @@ fn assert_no_window_is_over(tallies: &mut BTreeMap<(&'static str, u64), Tally>, 
 async fn assert_charged(
     store: &RedisStore,
     tallies: &BTreeMap<(&'static str, u64), Tally>,
-    scale: u32,
-) -> BTreeMap<&'static str, (u32, u32, u32)> {
-    let mut sums: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
+    scale: u64,
+) -> BTreeMap<&'static str, (u64, u64, u64)> {
+    let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for (&(kind, key), Tally { admitted, unknown, .. }) in tallies {
         let policy = policy(kind, scale);
         // The second key of the pair before has the same count.

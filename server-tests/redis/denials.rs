@@ -63,7 +63,7 @@ async fn of_many_concurrent_checks_one_asks_again() {
         let checks: Vec<_> = (0..100).map(spawn).collect();
         let mut asked = 0;
         for check in checks {
-            asked += u32::from(check.await.unwrap() == Source::Store);
+            asked += u64::from(check.await.unwrap() == Source::Store);
         }
         assert_eq!(asked, 1);
         for check in others {
@@ -204,7 +204,7 @@ fn burst_and_daily() -> [Policy; 2] {
     [Policy::new("burst", 5, Duration::from_secs(10)).unwrap(), Policy::per_day("daily", 1_000).unwrap()]
 }
 
-fn check_of(policies: &[Policy; 2], keys: [&str; 2], cost: u32) -> Check {
+fn check_of(policies: &[Policy; 2], keys: [&str; 2], cost: u64) -> Check {
     Check::new(keys[0], &policies[0], cost).and(keys[1], &policies[1], cost)
 }
 
@@ -240,7 +240,7 @@ async fn law_5_a_cached_denial_of_several_policies_equals_the_denial_of_redis() 
         if decision.is_allowed() {
             break;
         }
-        cached += u32::from(decision.source() == Source::DenyCache);
+        cached += u64::from(decision.source() == Source::DenyCache);
         let stored = plain.check_all(check_of(&policies, ["k", "k"], 1)).await.unwrap();
         assert_eq!(format!("{decision:?}").replace("DenyCache", "Store"), format!("{stored:?}"));
     }
@@ -431,7 +431,7 @@ async fn a_reset_removes_cached_denials_of_its_own_key_only() {
         for key in 0..100_u64 {
             let decision = limiter.check(key, &policy, 1).await.unwrap();
             assert!(!decision.is_allowed());
-            (cached, all) = (cached + u32::from(decision.source() == Source::DenyCache), all + 1);
+            (cached, all) = (cached + u64::from(decision.source() == Source::DenyCache), all + 1);
         }
     }
     // A few keys share a segment of the cache with the key of the reset.

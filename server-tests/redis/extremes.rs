@@ -39,7 +39,7 @@ async fn law_3_a_log_that_redis_refuses_to_extend_charges_nothing() {
     // The minimum of this setting; the default is 512 MB.
     server.command("CONFIG SET proto-max-bulk-len 1mb");
     let limiter = with_clock(&server, &clock);
-    let policy = Policy::per_day("p", u32::MAX).unwrap();
+    let policy = Policy::per_day("p", Policy::MAX_LIMIT).unwrap();
     let _ = limiter.check("k", &policy, 1).await.unwrap();
     let mut allowed = 1 + fill(&server, &clock, 80_000);
     let mut errors = 0;
@@ -50,14 +50,14 @@ async fn law_3_a_log_that_redis_refuses_to_extend_charges_nothing() {
             Err(_) => errors += 1,
         }
     }
-    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(u32::MAX - allowed));
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(Policy::MAX_LIMIT - allowed));
 }
 
 /// Charges 1 to the only key, a log of a day, in each of the next microseconds. In pipelines, because single checks
 /// take long.
-fn fill(server: &RedisServer, clock: &ManualClock, records: u32) -> u32 {
+fn fill(server: &RedisServer, clock: &ManualClock, records: u64) -> u64 {
     let mut connection = server.connection();
-    let policy = call::Policy::log(u32::MAX, 86_400_000_000);
+    let policy = call::Policy::log(Policy::MAX_LIMIT, 86_400_000_000);
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
     let script = redis::Script::new(SCRIPT);
     for _ in 0..records / 1_000 {
@@ -73,30 +73,40 @@ fn fill(server: &RedisServer, clock: &ManualClock, records: u32) -> u32 {
 }
 
 #[tokio::test]
-async fn a_total_beyond_32_bits_starts_over() {
-    let (server, clock) = (RedisServer::start(), ManualClock::default());
-    let limiter = with_clock(&server, &clock);
-    let policy = Policy::new("p", 100, Duration::from_micros(100)).unwrap();
-    let mut connection = server.connection();
-    // One unit per microsecond: from the hundredth step on, one of a hundred units is available.
-    for step in 0..400 {
-        if step == 200 {
-            // Simulates traffic: raises all cumulative costs, so that the total passes 2^32 after 50 more steps.
-            let key = "tollgate:{k}:p:l5:100us";
-            let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut connection).unwrap();
-            let fields = [58, 66, 86].into_iter();
-            let copy = (0..4).map(|record| record * 10 + 6);
-            let pending = (0..7).map(|record| 95 + record * 10 + 6);
-            let ring = (180..value.len()).step_by(10).map(|record| record + 6);
-            for at in fields.chain(copy).chain(pending).chain(ring) {
-                let number = u32::from_le_bytes(value[at..at + 4].try_into().unwrap());
-                let raised = number.wrapping_add(u32::MAX - 250).to_le_bytes();
-                redis::cmd("SETRANGE").arg(key).arg(at).arg(&raised[..]).exec(&mut connection).unwrap();
+async fn a_total_beyond_40_or_48_bits_starts_over() {
+    for bits in [40, 48] {
+        let (server, clock) = (RedisServer::start(), ManualClock::default());
+        let limiter = with_clock(&server, &clock);
+        let policy = Policy::new("p", 100, Duration::from_micros(100)).unwrap();
+        let mut connection = server.connection();
+        // One unit per microsecond: from the hundredth step on, one of a hundred units is available.
+        for step in 0..400 {
+            if step == 200 {
+                raise(&mut connection, "tollgate:{k}:p:l5:100us", (1 << bits) - 250);
             }
+            let decision = limiter.check("k", &policy, 1).await.unwrap();
+            let available = 100 - 1 - step.min(99);
+            assert_eq!(
+                (decision.is_allowed(), decision.available()),
+                (true, Some(available)),
+                "{bits} bits, step {step}"
+            );
+            clock.advance(Duration::from_micros(1));
         }
-        let decision = limiter.check("k", &policy, 1).await.unwrap();
-        let available = 100 - 1 - step.min(99);
-        assert_eq!((decision.is_allowed(), decision.available()), (true, Some(available)), "step {step}");
-        clock.advance(Duration::from_micros(1));
+    }
+}
+
+/// Raises all cumulative costs of a log, as much traffic would: those of the fields and those of the records.
+fn raise(connection: &mut redis::Connection, key: &str, by: u64) {
+    let value: Vec<u8> = redis::cmd("GET").arg(key).query(connection).unwrap();
+    let fields = [62, 74, 96].map(|at| (at, 6)).into_iter();
+    let copy = (0..4).map(|record| record * 11 + 6);
+    let pending = (0..7).map(|record| 107 + record * 11 + 6);
+    let ring = (198..value.len()).step_by(11).map(|record| record + 6);
+    for (at, size) in fields.chain(copy.chain(pending).chain(ring).map(|at| (at, 5))) {
+        let mut number = [0; 8];
+        number[..size].copy_from_slice(&value[at..at + size]);
+        let raised = u64::from_le_bytes(number).wrapping_add(by).to_le_bytes();
+        redis::cmd("SETRANGE").arg(key).arg(at).arg(&raised[..size]).exec(connection).unwrap();
     }
 }

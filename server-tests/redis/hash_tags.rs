@@ -161,7 +161,7 @@ async fn a_group_that_moves_under_load_loses_no_count_of_any_key() {
             let (mut admitted, mut unknown, mut failed) = (0, 0, 0);
             while !stop.load(Ordering::Relaxed) {
                 match limiter.check(key, &policy, 1).await {
-                    Ok(decision) => admitted += u32::from(decision.is_allowed()),
+                    Ok(decision) => admitted += u64::from(decision.is_allowed()),
                     Err(error) if error.may_have_charged() => unknown += 1,
                     Err(_) => failed += 1,
                 }

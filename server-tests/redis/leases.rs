@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 const WINDOW: Duration = Duration::from_secs(1);
-const LIMIT: u32 = 20_000;
+const LIMIT: u64 = 20_000;
 const KEY: &str = "hot";
 
 fn policy() -> Policy {

@@ -30,7 +30,7 @@ fn redirections(server: &RedisServer) -> u64 {
 }
 
 /// Sends one more check and asserts that Redis counted it.
-async fn assert_counted(limiter: &Limiter, spent: &mut u32) {
+async fn assert_counted(limiter: &Limiter, spent: &mut u64) {
     *spent += 1;
     let decision = limiter.check("foo", &policy(), 1).await;
     let available = decision.as_ref().ok().and_then(|decision| decision.available());
@@ -38,7 +38,7 @@ async fn assert_counted(limiter: &Limiter, spent: &mut u32) {
 }
 
 /// Asserts that every check succeeds, and that checks soon go directly to the new master.
-async fn assert_followed(limiter: &Limiter, old: &RedisServer, mut spent: u32) {
+async fn assert_followed(limiter: &Limiter, old: &RedisServer, mut spent: u64) {
     let start = Instant::now();
     loop {
         let before = redirections(old);

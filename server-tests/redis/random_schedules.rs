@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -22,9 +22,9 @@ use crate::support::{
 /// The outcomes of all checks of one key.
 #[derive(Default)]
 struct Outcomes {
-    admitted: AtomicU32,
+    admitted: AtomicU64,
     /// Checks that may have been charged: no verdict arrived, or the check was dropped.
-    unknown: AtomicU32,
+    unknown: AtomicU64,
 }
 
 /// Counts a check as unknown if it is dropped before its verdict.
@@ -46,8 +46,8 @@ fn check(limiter: &Limiter, outcomes: &Arc<Outcomes>, panics_after: Option<Durat
             let result = limiter.check("k", &policy(), 1).await;
             dropped.1 = true;
             match result {
-                Ok(decision) => outcomes.admitted.fetch_add(u32::from(decision.is_allowed()), Ordering::SeqCst),
-                Err(error) => outcomes.unknown.fetch_add(u32::from(error.may_have_charged()), Ordering::SeqCst),
+                Ok(decision) => outcomes.admitted.fetch_add(u64::from(decision.is_allowed()), Ordering::SeqCst),
+                Err(error) => outcomes.unknown.fetch_add(u64::from(error.may_have_charged()), Ordering::SeqCst),
             };
         };
         let sibling = async {
@@ -61,7 +61,7 @@ fn check(limiter: &Limiter, outcomes: &Arc<Outcomes>, panics_after: Option<Durat
 }
 
 /// The available units, as soon as the store answers: it recovers, and tests that run beside this one may delay it.
-async fn available(limiter: &Limiter, seed: u64) -> u32 {
+async fn available(limiter: &Limiter, seed: u64) -> u64 {
     let start = Instant::now();
     loop {
         if let Ok(decision) = limiter.peek("k", &policy()).await {

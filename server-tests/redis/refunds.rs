@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
     thread,
@@ -35,10 +35,10 @@ fn pair(policy: &Policy) -> Check {
 }
 
 /// Waits until both keys are charged exactly what was admitted.
-async fn assert_charged(limiter: &Limiter, policy: &Policy, admitted: u32, what: &str) {
+async fn assert_charged(limiter: &Limiter, policy: &Policy, admitted: u64, what: &str) {
     let spent = async |key| match limiter.peek(key, policy).await {
         Ok(decision) => policy.limit() - decision.available().unwrap(),
-        Err(_) => u32::MAX,
+        Err(_) => u64::MAX,
     };
     let start = Instant::now();
     loop {
@@ -82,7 +82,7 @@ async fn law_3_a_caller_that_goes_away_at_any_point_leaves_no_charge_in_any_slot
             }
             for answer in callers.join_all().await {
                 match answer {
-                    Some(decision) => admitted += u32::from(decision.unwrap().is_allowed()),
+                    Some(decision) => admitted += u64::from(decision.unwrap().is_allowed()),
                     None => left += 1,
                 }
             }
@@ -119,7 +119,7 @@ async fn law_3_a_commit_of_unknown_fate_is_refunded_when_its_node_answers_again(
     let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
     connected(&limiter).await;
     let policy = policy(Algorithm::SlidingWindowCounter);
-    let (admitted, failed, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)), Arc::default());
+    let (admitted, failed, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::default());
     let mut load = JoinSet::new();
     for _ in 0..16 {
         let (limiter, policy, admitted, failed) =
@@ -128,7 +128,7 @@ async fn law_3_a_commit_of_unknown_fate_is_refunded_when_its_node_answers_again(
         load.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 match limiter.check_all(pair(&policy)).await {
-                    Ok(decision) => admitted.fetch_add(u32::from(decision.is_allowed()), Ordering::Relaxed),
+                    Ok(decision) => admitted.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed),
                     Err(_) => failed.fetch_add(1, Ordering::Relaxed),
                 };
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -155,7 +155,7 @@ async fn law_15_a_runtime_that_ends_during_commits_leaves_no_charge_in_any_slot(
     let limiter = limiter(&cluster);
     connected(&limiter).await;
     let policy = policy(Algorithm::FixedWindow);
-    let admitted = Arc::new(AtomicU32::new(0));
+    let admitted = Arc::new(AtomicU64::new(0));
     let mut random = Random(37);
     for _ in 0..30 {
         let (limiter, policy, admitted) = (limiter.clone(), policy.clone(), Arc::clone(&admitted));

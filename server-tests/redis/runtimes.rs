@@ -18,7 +18,7 @@ use super::policy;
 use crate::support::{SilentStore, connect, redis_server::RedisServer};
 
 thread_local! {
-    static PANICS: Cell<u32> = const { Cell::new(0) };
+    static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The errors of all operations of a store.

@@ -121,7 +121,7 @@ async fn law_11_one_budget_with_the_same_secret_or_with_none() {
         let instances = [store(&server, builder.clone()), store(&server, builder)].map(Limiter::new);
         for left in [9, 8, 7, 6] {
             let decision = instances[left % 2].check(USER, &policy(), 1).await.unwrap();
-            assert_eq!(decision.available(), u32::try_from(left).ok());
+            assert_eq!(decision.available(), u64::try_from(left).ok());
         }
     }
     let another = RedisStore::builder().key_secret("another secret of 16 bytes or more");

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const LIMIT: u32 = 2_000;
+const LIMIT: u64 = 2_000;
 const KEY: &str = "k";
 
 fn limiter(trio: &Trio) -> Limiter {

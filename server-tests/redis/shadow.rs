@@ -17,11 +17,11 @@ const LAST: &str = "foo";
 
 const DEADLINE: Duration = Duration::from_secs(2);
 
-fn hourly(name: &str, limit: u32) -> Policy {
+fn hourly(name: &str, limit: u64) -> Policy {
     Policy::per_hour(name, limit).unwrap()
 }
 
-async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
+async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u64 {
     policy.limit() - limiter.peek(key, policy).await.unwrap().policies()[0].available
 }
 
@@ -115,7 +115,7 @@ async fn a_refund_gives_back_no_shadow_charge_that_was_left_out() {
     }
     let admitted: Vec<_> = burst.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
     assert_eq!((admitted.len(), spent(&limiter, LAST, &scarce).await), (50, 50));
-    let both = u32::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
+    let both = u64::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
     // The denial returns before the refund is executed.
     let started = Instant::now();
     while spent(&limiter, FIRST, &wide).await != both {

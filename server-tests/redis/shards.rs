@@ -28,27 +28,27 @@ fn evalsha_calls(cluster: &Cluster) -> u64 {
     cluster.nodes.iter().map(|node| calls(node, "evalsha")).sum()
 }
 
-fn per_hour(limit: u32, shards: u32) -> Policy {
+fn per_hour(limit: u64, shards: u32) -> Policy {
     Policy::per_hour("p", limit).unwrap().with_shards(shards)
 }
 
 /// The results of many checks at a time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    admitted: u32,
-    denied: u32,
-    failed: u32,
+    admitted: u64,
+    denied: u64,
+    failed: u64,
 }
 
 /// Sends `checks` checks of one unit through each limiter, 32 at a time.
-async fn load(limiters: &[Limiter], policy: &Policy, checks: u32) -> Tally {
+async fn load(limiters: &[Limiter], policy: &Policy, checks: u64) -> Tally {
     let mut tasks = JoinSet::new();
     for limiter in limiters {
         for task in 0..32 {
             let (limiter, policy) = (limiter.clone(), policy.clone());
             tasks.spawn(async move {
                 let mut tally = Tally::default();
-                for _ in 0..checks / 32 + u32::from(task < checks % 32) {
+                for _ in 0..checks / 32 + u64::from(task < checks % 32) {
                     match limiter.check(HOT, &policy, 1).await {
                         Ok(decision) if decision.is_allowed() => tally.admitted += 1,
                         Ok(_) => tally.denied += 1,
@@ -100,7 +100,7 @@ async fn a_peek_asks_each_shard_once_and_charges_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_1_two_stores_under_load_admit_the_limit_of_all_shards_and_hardly_deny_before() {
-    const LIMIT: u32 = 4_003;
+    const LIMIT: u64 = 4_003;
     let cluster = Cluster::start();
     let limiters = [limiter(&cluster), limiter(&cluster)];
     for limiter in &limiters {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -26,7 +26,7 @@ use crate::support::{
 const FIRST: &str = "bar";
 const LAST: &str = "foo";
 
-async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
+async fn spent(limiter: &Limiter, key: &str, policy: &Policy) -> u64 {
     policy.limit() - limiter.peek(key, policy).await.unwrap().available().unwrap()
 }
 
@@ -47,7 +47,7 @@ async fn a_denied_check_refunds_its_charges_in_other_slots() {
         let unrelated = 7;
         assert!(limiter.check(FIRST, &wide, unrelated).await.unwrap().is_allowed());
         let mut burst = JoinSet::new();
-        for task in 0..300_u32 {
+        for task in 0..300_u64 {
             let (limiter, wide, scarce) = (limiter.clone(), wide.clone(), scarce.clone());
             burst.spawn(async move {
                 // One check in six charges only the scarce policy; the others charge both.
@@ -59,7 +59,7 @@ async fn a_denied_check_refunds_its_charges_in_other_slots() {
             });
         }
         let admitted: Vec<_> = burst.join_all().await.into_iter().filter(|(_, allowed)| *allowed).collect();
-        let pairs = u32::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
+        let pairs = u64::try_from(admitted.iter().filter(|(both, _)| *both).count()).unwrap();
         assert_eq!((admitted.len(), spent(&limiter, LAST, &scarce).await), (100, 100), "{algorithm:?}");
         // The denial returns before the refund is executed.
         let start = Instant::now();
@@ -82,7 +82,7 @@ async fn law_1_holds_in_every_slot_while_checks_commit_and_refund() {
         let one = Policy::per_day("one", 50).unwrap().with_algorithm(algorithm);
         let other = Policy::per_day("other", 60).unwrap().with_algorithm(algorithm);
         let mut burst = JoinSet::new();
-        for task in 0..200_u32 {
+        for task in 0..200_u64 {
             let (limiter, one, other) = (limiter.clone(), one.clone(), other.clone());
             burst.spawn(async move {
                 let check = match task % 4 {
@@ -123,7 +123,7 @@ async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
             let mut admitted = 0;
             while !stop.load(Ordering::Relaxed) {
                 let check = Check::new(LAST, &wide, 1).and("a", &scarce, 1);
-                admitted += u32::from(limiter.check_all(check).await.is_ok_and(|decision| decision.is_allowed()));
+                admitted += u64::from(limiter.check_all(check).await.is_ok_and(|decision| decision.is_allowed()));
             }
             admitted
         });
@@ -136,7 +136,7 @@ async fn no_more_is_refunded_than_was_charged_while_the_slot_moves() {
     });
     let _cluster = moves.await.unwrap();
     stop.store(true, Ordering::Relaxed);
-    let admitted: u32 = contenders.join_all().await.into_iter().sum();
+    let admitted: u64 = contenders.join_all().await.into_iter().sum();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let counted = spent(&limiter, LAST, &wide).await;
     assert!(admitted > 0 && counted >= admitted, "{admitted} admitted, {counted} counted");
@@ -218,7 +218,7 @@ async fn a_hot_slot_on_a_hanging_master_delays_no_other_slot() {
     connected(&limiter).await;
     // The master executes no script before the others are answered and the whole flood is queued.
     cluster.nodes[2].command("CLIENT PAUSE 60000 WRITE");
-    let queued = Arc::new(AtomicU32::new(0));
+    let queued = Arc::new(AtomicU64::new(0));
     let mut flood = JoinSet::new();
     for _ in 0..10_000 {
         let (limiter, queued) = (limiter.clone(), Arc::clone(&queued));
@@ -240,7 +240,7 @@ async fn a_hot_slot_on_a_hanging_master_delays_no_other_slot() {
     let answered = flood.join_all().await.into_iter().filter(|answered| *answered).count();
     // The lane of the hot slot was full, with up to 32 calls of 128 in flight; the rest failed at once.
     assert!((4_050..8_700).contains(&answered), "{answered}");
-    assert_eq!(spent(&limiter, LAST, &policy()).await, u32::try_from(answered).unwrap());
+    assert_eq!(spent(&limiter, LAST, &policy()).await, u64::try_from(answered).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

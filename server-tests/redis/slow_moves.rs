@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -113,11 +113,11 @@ async fn law_1_a_policy_with_a_ban_gets_verdicts_wherever_its_keys_are_during_a_
     begin_move(&cluster, &subjects, &policy);
     let mut bans = Vec::new();
     for (subject, place) in &subjects {
-        let spent = u32::from(*place != Place::New);
+        let spent = u64::from(*place != Place::New);
         for _ in spent..3 {
             assert!(one(subject, 1).await.allowed, "{place:?}");
         }
-        let mut denials = u32::from(!matches!(place, Place::New | Place::CountAlone));
+        let mut denials = u64::from(!matches!(place, Place::New | Place::CountAlone));
         loop {
             let denied = one(subject, 1).await;
             denials += 1;
@@ -153,7 +153,7 @@ async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_
     }
     begin_move(&cluster, &subjects, &policy);
     for ((subject, place), open) in subjects.iter().zip(&open) {
-        let used = u32::from(*place != Place::New) + if open.is_some() { 2 } else { 0 };
+        let used = u64::from(*place != Place::New) + if open.is_some() { 2 } else { 0 };
         assert_eq!(available(&store, subject, &policy).await, 6 - used, "{place:?}");
         assert!(!one(subject, 6 - used + 1).await, "{place:?}: a cost that does not fit beside what is held");
         let second = hold(&store, subject, &policy, 6 - used - 1).await.unwrap();
@@ -252,7 +252,7 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
     }
     begin_move(&cluster, &subjects, &policy);
     for (subject, place) in &subjects {
-        let left = 3 - u32::from(*place != Place::New);
+        let left = 3 - u64::from(*place != Place::New);
         assert!(!check(&store, &both(subject, left + 1)).await.allowed, "{place:?}");
         for _ in 0..left {
             assert!(check(&store, &both(subject, 1)).await.allowed, "{place:?}");
@@ -264,7 +264,7 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
     }
     cluster.end_move(slot(&cluster), 2, 0);
     for (subject, place) in &subjects {
-        let spent = 4 - u32::from(matches!(place, Place::New | Place::CountAlone));
+        let spent = 4 - u64::from(matches!(place, Place::New | Place::CountAlone));
         let seen = (available(&store, subject, &policy).await, available(&store, subject, &other).await);
         // One check has charged only the second policy.
         let expected = (0, 5 - if *place == Place::CountAlone { 3 } else { spent.max(4) });
@@ -273,7 +273,7 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
 }
 
 /// Takes a slot of `policy`, and keeps it for `time`, with a renewal each half second.
-async fn upload(store: RedisStore, policy: Policy, time: Duration, running: Arc<AtomicU32>) -> Option<u32> {
+async fn upload(store: RedisStore, policy: Policy, time: Duration, running: Arc<AtomicU64>) -> Option<u64> {
     let open = hold(&store, "foo", &policy, 1).await?;
     let at_once = running.fetch_add(1, Ordering::Relaxed) + 1;
     let end = Instant::now() + time;
@@ -295,7 +295,7 @@ async fn law_1_no_more_than_the_limit_run_at_once_while_a_slot_moves_for_five_se
     let store = connected(&cluster).await;
     let holds = HoldSettings::new().with_ttl(Duration::from_secs(3));
     let policy = Policy::concurrent("uploads", 2).unwrap().with_holds(holds);
-    let (running, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (running, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut uploads = JoinSet::new();
     for number in 0..6 {
         let (store, policy, running, stop) = (store.clone(), policy.clone(), Arc::clone(&running), Arc::clone(&stop));

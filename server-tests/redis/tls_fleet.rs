@@ -35,7 +35,7 @@ struct RsaServer {
 }
 
 impl RsaServer {
-    fn start(bits: u32) -> Self {
+    fn start(bits: u64) -> Self {
         let (directory, port) = (Directory::new(), free_port());
         let key = directory.write("server.key", String::new());
         let certificate = directory.write("server.crt", String::new());

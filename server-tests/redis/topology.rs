@@ -117,7 +117,7 @@ async fn denials_come_from_the_deny_cache_while_another_master_is_down() {
         async move {
             // Each failure domain of the lost master detects the outage by itself. These subjects are in groups of
             // slots that only the third node has.
-            for key in (0_u32..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_263) {
+            for key in (0_u64..).map(|number| format!("k{number}")).filter(|key| slot(key) > 11_263) {
                 let _ = limiter.check(key, &policy(), 1).await;
                 if stop.load(Ordering::Relaxed) {
                     break;
@@ -145,7 +145,7 @@ fn slot(key: &str) -> u16 {
 /// Keys in the slot of "foo".
 fn keys_in_the_slot(cluster: &Cluster, count: usize) -> Vec<String> {
     let slot = slot_of(cluster, "foo");
-    (0_u32..).map(|number| format!("k{number}")).filter(|key| slot_of(cluster, key) == slot).take(count).collect()
+    (0_u64..).map(|number| format!("k{number}")).filter(|key| slot_of(cluster, key) == slot).take(count).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

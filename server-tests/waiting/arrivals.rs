@@ -74,7 +74,7 @@ pub(crate) fn main() {
     let (redis, upstream) = (env::var("WAITING_URL").unwrap(), env::var("WAITING_UPSTREAM").unwrap());
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let (limiter, _) = limiter(&redis).await;
-        let policy = Policy::new("upstream", u32::try_from(LIMIT).unwrap(), WINDOW).unwrap();
+        let policy = Policy::new("upstream", u64::try_from(LIMIT).unwrap(), WINDOW).unwrap();
         let throttle = ThrottleLayer::new(limiter, policy, "account").with_shared_pauses();
         let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
         let client = throttle.with_max_wait(Duration::from_secs(5)).layer(client);

@@ -19,9 +19,9 @@ use crate::{
 
 const PROCESSES: usize = 4;
 const WORKERS: usize = 8;
-const LIMIT: u32 = 50;
+const LIMIT: u64 = 50;
 /// Ten windows are counted, between the first and the last.
-const WINDOWS: u32 = 12;
+const WINDOWS: u64 = 12;
 
 /// What a process reports: the times of its admissions by the store's clock, and its calls of Redis.
 struct Report {
@@ -55,7 +55,7 @@ pub(crate) fn main() {
     let (admitted, calls) = runtime.block_on(async {
         let (limiter, calls) = limiter(&url).await;
         let before = calls.count();
-        let end = Instant::now() + Duration::from_secs(WINDOWS.into());
+        let end = Instant::now() + Duration::from_secs(WINDOWS);
         let mut workers = JoinSet::new();
         for _ in 0..WORKERS {
             let (limiter, policy) = (limiter.clone(), policy(&kind));
@@ -103,12 +103,12 @@ fn run(kind: &str, round_trip: Duration) -> (f64, f64, f64) {
         assert!(pair[LIMIT as usize] - pair[0] >= 1_000_000 || kind != "log", "over the limit");
     }
     // While all processes wait: the first and the last second are left out.
-    let (from, to) = (all[0] + 1_000_000, all[0] + 1_000_000 * u64::from(WINDOWS - 1));
+    let (from, to) = (all[0] + 1_000_000, all[0] + 1_000_000 * WINDOWS - 1);
     let counted = |times: &[u64]| times.iter().filter(|time| (from..to).contains(*time)).count() as f64;
     let total = counted(&all);
     let least = reports.iter().map(|report| counted(&report.admitted_us)).fold(f64::MAX, f64::min);
     let calls: u64 = reports.iter().map(|report| report.calls).sum();
-    let rate = total / f64::from(LIMIT * (WINDOWS - 2));
+    let rate = total / (LIMIT * (WINDOWS - 2)) as f64;
     let figures = (rate, least / (total / PROCESSES as f64), calls as f64 / all.len() as f64);
     print_line(&format!(
         "waiting fleet {kind} round_trip={round_trip:?} rate={:.3} least_share={:.2} calls_per_admission={:.2}",

@@ -41,7 +41,7 @@ pub(super) fn judge(lives: &[Life]) -> Found {
         for (_, change) in changes {
             units += change;
             found.most = found.most.max(units);
-            found.over += u64::from(units > i64::from(LIMIT));
+            found.over += u64::from(units > LIMIT as i64);
         }
     }
     found
@@ -78,7 +78,7 @@ fn micros(duration: std::time::Duration) -> u64 {
 #[test]
 fn the_judge_of_holds_detects_violations() {
     let (window, ttl) = (micros(WINDOW), micros(TTL));
-    let limit = u64::from(LIMIT);
+    let limit = LIMIT;
     let hold = |time, cost, end| Life { key: 0, cost, is_hold: true, answer: Answer::Passed(time), end };
     let charge = |time, cost| Life { is_hold: false, ..hold(time, cost, End::None) };
     let over = |lives: &[Life]| judge(lives).over > 0;

@@ -80,7 +80,7 @@ fn law_1_holds_of_four_processes_with_kills_and_restarts_never_pass_the_limit_an
         .enumerate()
         .filter_map(|(key, account)| {
             let peek = runtime.block_on(limiter.peek(key as u64, &worker::ledger())).unwrap();
-            let spent = u64::from(u32::MAX - peek.available().unwrap());
+            let spent = tollgate::Policy::MAX_LIMIT - peek.available().unwrap();
             (!account.contains(&spent)).then(|| format!("key {key}: {spent} units spent, expected {account:?}"))
         })
         .collect();

@@ -20,7 +20,7 @@ use crate::support::random::Random;
 
 /// Few keys and short windows, so that limits are always contended.
 pub(super) const KEYS: u64 = 25;
-pub(super) const LIMIT: u32 = 40;
+pub(super) const LIMIT: u64 = 40;
 pub(super) const WINDOW: Duration = Duration::from_millis(20);
 /// Long enough for a restart of Redis.
 pub(super) const TTL: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ fn contended() -> Policy {
 
 /// Counts all units of the run beside it.
 pub(super) fn ledger() -> Policy {
-    Policy::per_hour("ledger", u32::MAX).unwrap().with_holds(HoldSettings::new().with_ttl(TTL))
+    Policy::per_hour("ledger", Policy::MAX_LIMIT).unwrap().with_holds(HoldSettings::new().with_ttl(TTL))
 }
 
 pub(super) fn spawn(url: &str, number: usize, output: &str) -> Child {
@@ -83,7 +83,7 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
     loop {
         let number = numbers.replace(numbers.get() + 1);
         let (key, cost) = (random.below(KEYS), 1 + random.below(MAX_COST));
-        let units = cost as u32;
+        let units = cost;
         if random.one_in(4) {
             let check = Check::new(key, &contended, units).and(key, &ledger, units);
             log.add(Kind::AskCharge, number, key, cost);
@@ -123,7 +123,7 @@ async fn run(limiter: Limiter, log: Rc<Log>, numbers: Rc<Cell<u64>>, mut random:
         // Most settle at or below what they held.
         let actual = random.below(cost + 3);
         log.add(Kind::AskSettlement, number, actual, now_us());
-        match hold.settle(actual as u32).await {
+        match hold.settle(actual).await {
             Ok(SettleAnswer::Settled) => log.add(Kind::Settled, number, now_us(), 0),
             Ok(_) => log.add(Kind::Expired, number, 0, 0),
             // It is sent again in the background.

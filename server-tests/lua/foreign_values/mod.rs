@@ -58,8 +58,8 @@ fn an_infinite_count_that_starts_far_ahead_does_not_keep_the_server_busy() {
         }
     }
     // A bucket whose fraction has no parts.
-    let policy = Policy { algorithm: TOKEN_BUCKET, limit: u32::MAX, parameter: u32::MAX, window_us: 1 << 40 };
-    let value = [doubles(&[2e15]), vec![0xff; 4], vec![0; 4], doubles(&[0.0; 3])].concat();
+    let policy = Policy { algorithm: TOKEN_BUCKET, limit: 1 << 40, parameter: 1 << 40, window_us: 1 << 40 };
+    let value = [doubles(&[2e15]), vec![0xff; 6], vec![0; 6], doubles(&[0.0; 3])].concat();
     let text = failure(&mut connection, policy, COMMIT, &value, "1767225600000000");
     assert!(text.is_some_and(|text| text.contains("NOTACOUNT")));
 }
@@ -69,7 +69,7 @@ fn a_count_out_of_range_is_refused_and_the_largest_one_is_not() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let (now, start) = ("1767225600000000", 1_767_225_600e6);
-    let most = 2_f64.powi(52) - 1.0;
+    let most = 2_f64.powi(50) - 1.0;
     for (count, is_valid) in [
         (0.0, true),
         (7.0, true),

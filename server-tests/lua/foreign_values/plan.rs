@@ -20,7 +20,7 @@ const FORGET_DENIALS: u8 = 36;
 pub(super) enum Change {
     /// A check beside holds; with an id it holds its cost.
     Check([u8; 8]),
-    Settle([u8; 8], u32),
+    Settle([u8; 8], u64),
     Renew([u8; 8]),
 }
 
@@ -29,13 +29,13 @@ pub(super) enum Change {
 pub(super) struct Charge {
     pub(super) policy: Policy,
     pub(super) usage: u8,
-    pub(super) cost: u32,
+    pub(super) cost: u64,
     /// The holds beside the charge, and whether unsettled ones are released.
     pub(super) holds: Option<(Change, bool)>,
 }
 
 impl Charge {
-    pub(super) fn of(policy: Policy, usage: u8, cost: u32) -> Self {
+    pub(super) fn of(policy: Policy, usage: u8, cost: u64) -> Self {
         Self { policy, usage, cost, holds: None }
     }
 
@@ -101,7 +101,7 @@ impl Plan {
             flags |= 1 << (charge.policy.algorithm - 1);
             let start = check.len();
             check.extend(charge.policy.packed(charge.usage));
-            check.extend(charge.cost.to_le_bytes());
+            check.extend((charge.cost as f64).to_le_bytes());
             if charge.usage == REFUND {
                 flags |= 16;
                 check.extend((self.committed_us as f64).to_le_bytes());
@@ -118,10 +118,10 @@ impl Plan {
                 Change::Renew(id) => (2, id, 0),
             };
             check.extend([HOLDS, usage]);
-            check.extend(u32::from(is_released).to_le_bytes());
+            check.extend(f64::from(u8::from(is_released)).to_le_bytes());
             check.extend(60e6_f64.to_le_bytes());
             check.extend(id);
-            check.extend(actual.to_le_bytes());
+            check.extend((actual as f64).to_le_bytes());
         }
         let mut packed = vec![flags];
         for &checks in runs {
@@ -167,7 +167,7 @@ impl Plan {
                 assert!(count == 0 || is_log || charge.policy.algorithm == SLIDING_WINDOW_COUNTER);
                 read.extend((0..count).map(|_| wait()));
                 let available = if is_log && !has_more && !fits { 0 } else { number / 4 };
-                assert!(!is_log || u32::try_from(available).is_ok(), "{available} available");
+                assert!(!is_log || available <= 1 << 40, "{available} available");
                 key += 1;
                 let Some((change, _)) = charge.holds else { continue };
                 let (number, time) = (natural(numbers(key)), natural(times(key)));
@@ -227,7 +227,7 @@ impl fmt::Debug for Outcome {
 
 /// Checks of every form: each algorithm alone, in pairs, with bans, with holds, refunds, and changes by hand.
 pub(super) fn all_plans() -> Vec<Plan> {
-    let policies = |limit: u32, window_us: u64| {
+    let policies = |limit: u64, window_us: u64| {
         (1..=4).map(move |algorithm| Policy {
             algorithm,
             limit,
@@ -236,7 +236,7 @@ pub(super) fn all_plans() -> Vec<Plan> {
         })
     };
     let mut plans = Vec::new();
-    for policy in policies(5, 1_000_000).chain(policies(100, 60_000_000)).chain(policies(u32::MAX, 86_400_000_000)) {
+    for policy in policies(5, 1_000_000).chain(policies(100, 60_000_000)).chain(policies(1 << 40, 86_400_000_000)) {
         let coarse = Policy { parameter: 60_000, ..policy };
         let policy = if policy.algorithm == SLIDING_WINDOW_LOG && policy.limit == 100 { coarse } else { policy };
         let cost = policy.limit / 40 + 1;

@@ -98,14 +98,15 @@ pub(super) fn text(random: &mut Random, written: &[u8], now_us: u64) -> Value {
         0 => return Value::Other(random.below(3)),
         1 => return sorted(random, &head(-3.0), now_us),
         2 => {
-            let length = random.one_of(&[0, 1, 8, 31, 32, 33, 39, 40, 41, 54, 55, 94, 95, 96, 164, 165, 176, 180, 400]);
+            let length =
+                random.one_of(&[0, 1, 8, 31, 32, 33, 40, 41, 43, 44, 45, 63, 106, 107, 108, 183, 184, 197, 198, 400]);
             text = (0..length).map(|_| random.below(256) as u8).collect();
         }
         3 => text = b"{\"user\": 17, \"since\": \"2026-01-01T00:00:00Z\"} ".repeat(random.below(6) as usize),
         4 => {
             // Also to the length of another count, or of its ban.
             let any = random.below(text.len() as u64 + 1) as usize;
-            text.truncate(random.one_of(&[any, any, 32, 40, 64, 72, 94, 95, 164, 165, 167]));
+            text.truncate(random.one_of(&[any, any, 32, 40, 44, 64, 72, 76, 106, 107, 183, 184, 186]));
         }
         5 => text.extend((0..random.below(200)).map(|_| 0xff)),
         6 | 7 => {
@@ -118,14 +119,17 @@ pub(super) fn text(random: &mut Random, written: &[u8], now_us: u64) -> Value {
         }
         _ => {
             for _ in 0..=random.below(3) {
-                // The fields of logs start at these bytes, those of the other algorithms at multiples of 8 and at 12.
-                let at =
-                    random.one_of(&[0, 8, 12, 16, 24, 32, 40, 43, 48, 53, 58, 62, 66, 70, 78, 86, 90, 95, 165, 180]);
+                // The fields of logs and buckets start at these bytes, those of the other algorithms at multiples of 8.
+                let of_logs = [0, 44, 47, 52, 57, 62, 68, 74, 80, 88, 96, 102, 107, 184, 192, 198];
+                let at = match random.below(2) {
+                    0 => random.one_of(&of_logs),
+                    _ => random.one_of(&[0, 8, 14, 16, 20, 24, 28, 32, 36]),
+                };
                 let field = match random.below(3) {
                     0 => random.one_of(&[0_u64, 1, 2, 255, u64::MAX, u64::MAX >> 1]).to_le_bytes(),
                     _ => double(random, now_us).to_le_bytes(),
                 };
-                let width = random.one_of(&[3, 4, 5, 8, 8, 8]);
+                let width = random.one_of(&[3, 5, 6, 8, 8, 8]);
                 for (byte, new) in text.iter_mut().skip(at).zip(&field[..width]) {
                     *byte = *new;
                 }

@@ -24,7 +24,7 @@ fn policies(random: &mut Random) -> Vec<Policy> {
     let mut policies = Vec::new();
     for unsettled in [Unsettled::Charge, Unsettled::Release] {
         for ttl_us in [7, 90, 1_100] {
-            let limit = [10, 37, u32::MAX][random.below(3) as usize];
+            let limit = [10, 37, Policy::MAX_LIMIT][random.below(3) as usize];
             let typical = Duration::from_micros(1 + random.below(200));
             let holds = HoldSettings::new()
                 .with_ttl(Duration::from_micros(ttl_us))
@@ -68,7 +68,7 @@ impl Trace<'_> {
         }
         let mut whole: Option<Check> = None;
         for policy in policies {
-            let most = if policy.limit() == u32::MAX { u32::MAX } else { policy.limit() + 2 };
+            let most = policy.limit() + 2;
             let cost = if random.below(3) == 0 { units(random, most) } else { units(random, most / 3 + 1) };
             let key = keys[random.below(keys.len() as u64) as usize];
             let check = whole.take();
@@ -108,7 +108,7 @@ impl Trace<'_> {
             0 => HoldChange::Renew,
             1 => HoldChange::Settle(0),
             2 => HoldChange::Settle(units(random, limit)),
-            3 if random.below(6) == 0 => HoldChange::Settle(u32::MAX),
+            3 if random.below(6) == 0 => HoldChange::Settle(u64::MAX),
             _ => HoldChange::Settle(units(random, limit / 4 + 1)),
         };
         let memory = change(&self.memory, &hold, made_change).await;
@@ -117,15 +117,15 @@ impl Trace<'_> {
     }
 }
 
-fn units(random: &mut Random, bound: u32) -> u32 {
-    u32::try_from(random.below(bound.into())).unwrap()
+fn units(random: &mut Random, bound: u64) -> u64 {
+    random.below(bound)
 }
 
-async fn compare(redis: &dyn Store, clock: ManualClock, seed: u64, steps: u32, keys: &[&str]) {
+async fn compare(redis: &dyn Store, clock: ManualClock, seed: u64, steps: u64, keys: &[&str]) {
     let mut random = Random(seed);
     let policies = policies(&mut random);
     let memory = MemoryStore::new().with_clock(clock.clone());
-    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    let mut seen = std::collections::BTreeMap::<String, u64>::new();
     for (number, policy) in policies.iter().enumerate() {
         let other = &policies[(number * 7 + 3) % policies.len()];
         let mut checked = vec![policy];

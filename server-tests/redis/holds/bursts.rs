@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Waker},
     thread,
@@ -33,11 +33,11 @@ use crate::support::{
     redis_server::{RedisServer, calls},
 };
 
-fn slots(limit: u32, ttl: Duration) -> Policy {
+fn slots(limit: u64, ttl: Duration) -> Policy {
     Policy::concurrent("slots", limit).unwrap().with_holds(HoldSettings::new().with_ttl(ttl))
 }
 
-async fn taken(limiter: &Limiter, key: &str, policy: &Policy) -> u32 {
+async fn taken(limiter: &Limiter, key: &str, policy: &Policy) -> u64 {
     policy.limit() - limiter.peek(key, policy).await.unwrap().available().unwrap()
 }
 
@@ -176,7 +176,7 @@ async fn long_law_2_requests_of_two_servers_are_not_denied_while_slots_are_free(
                 rate * resets / 10,
                 load.held_most
             ));
-            let is_reached = load.rate > f64::from(rate) * 0.95;
+            let is_reached = load.rate > rate as f64 * 0.95;
             if is_reached {
                 assert_eq!((load.denied, load.errors, load.left), (0, 0, 0), "{load:?}");
                 assert!(load.held_median <= 1.3 || !asserts_times(), "{load:?}");
@@ -194,13 +194,13 @@ struct Load {
     /// The slots that are held for each request that runs.
     held_median: f64,
     held_most: f64,
-    denied: u32,
-    errors: u32,
+    denied: u64,
+    errors: u64,
     /// The slots that are held 4 s after the load.
-    left: u32,
+    left: u64,
 }
 
-async fn two_servers(rate: u32, resets: u32) -> Load {
+async fn two_servers(rate: u64, resets: u64) -> Load {
     let server = RedisServer::start();
     let link = Link::to(server.port(), Duration::from_millis(20));
     let servers = [0, 1].map(|_| {
@@ -210,14 +210,14 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
     let direct = Limiter::new(builder().open(&server.url()).unwrap());
     let (policy, one) = (slots(1_000_000, Duration::from_secs(60)), Policy::concurrent("one", 1).unwrap());
     let tenant = Policy::concurrent("tenant", 100).unwrap();
-    let [running, denied, errors, done] = [0; 4].map(|_| Arc::new(AtomicU32::new(0)));
+    let [running, denied, errors, done] = [0; 4].map(|_| Arc::new(AtomicU64::new(0)));
     let mut ticks = interval(Duration::from_millis(1));
     let (start, mut sent, mut reset) = (Instant::now(), 0, 0);
     let (mut ratios, mut next) = (Vec::new(), Duration::from_secs(3));
     while start.elapsed() < Duration::from_secs(10) {
         ticks.tick().await;
         let now = start.elapsed();
-        while sent < (now.as_secs_f64() * f64::from(rate)) as usize {
+        while sent < (now.as_secs_f64() * rate as f64) as usize {
             sent += 1;
             let (limiter, key) = (servers[sent % 2].clone(), format!("tenant-{}", sent % 50));
             let check = tollgate::Check::hold("k", &policy, 1).and_hold(key, &tenant, 1);
@@ -226,9 +226,9 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
                 let [running, denied, errors, done] = counts;
                 running.fetch_add(1, Ordering::SeqCst);
                 let held = limiter.hold_all(check).await;
-                errors.fetch_add(u32::from(held.is_err()), Ordering::SeqCst);
+                errors.fetch_add(u64::from(held.is_err()), Ordering::SeqCst);
                 let held = held.ok().and_then(|held| {
-                    denied.fetch_add(u32::from(!held.is_allowed()), Ordering::SeqCst);
+                    denied.fetch_add(u64::from(!held.is_allowed()), Ordering::SeqCst);
                     held.into_result().ok()
                 });
                 sleep(Duration::from_millis(5)).await;
@@ -237,18 +237,17 @@ async fn two_servers(rate: u32, resets: u32) -> Load {
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        while reset < (now.as_secs_f64() * f64::from(resets)) as usize {
+        while reset < (now.as_secs_f64() * resets as f64) as usize {
             reset += 1;
             let hold = servers[reset % 2].hold("reset", &one, 1);
             drop(tokio::spawn(timeout(Duration::from_millis(reset as u64 % 20), hold)));
         }
         if now > next {
             next += Duration::from_millis(200);
-            ratios
-                .push(f64::from(taken(&direct, "k", &policy).await) / f64::from(running.load(Ordering::SeqCst).max(1)));
+            ratios.push(taken(&direct, "k", &policy).await as f64 / running.load(Ordering::SeqCst).max(1) as f64);
         }
     }
-    let rate = f64::from(done.load(Ordering::SeqCst)) / start.elapsed().as_secs_f64();
+    let rate = done.load(Ordering::SeqCst) as f64 / start.elapsed().as_secs_f64();
     ratios.sort_by(f64::total_cmp);
     sleep(Duration::from_secs(4)).await;
     Load {

@@ -19,7 +19,7 @@ use crate::{
 
 const START_US: u64 = 1_767_225_600_000_000;
 const SECOND_US: u64 = 1_000_000;
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 const TTL_US: u64 = 30 * SECOND_US;
 const WINDOW_US: u64 = 60 * SECOND_US;
 
@@ -46,18 +46,15 @@ impl SteppedClock {
     }
 
     /// Sends one charge beside its holds. Returns whether it fits, or whether the hold was open; and the held units.
-    fn call(&mut self, cost: u32, usage: u8, id: u64, actual: u32) -> (bool, u64) {
+    fn call(&mut self, cost: u64, usage: u8, id: u64, actual: u64) -> (bool, u64) {
         let (): () = redis::cmd("SET").arg("clock").arg(self.now_us).query(&mut self.connection).unwrap();
-        let parameter = if self.algorithm == 4 { f64::from(LIMIT) } else { 1.0 };
+        let parameter = if self.algorithm == 4 { LIMIT as f64 } else { 1.0 };
         let mut runs = vec![(1 << (self.algorithm - 1)) + 32 + 128, 1, 0, 2, self.algorithm + 8, 0];
-        runs.extend(LIMIT.to_le_bytes());
-        runs.extend((WINDOW_US as f64).to_le_bytes());
-        runs.extend(parameter.to_le_bytes());
-        runs.extend(cost.to_le_bytes());
-        runs.extend([8, usage, u8::from(self.is_released), 0, 0, 0]);
-        runs.extend((TTL_US as f64).to_le_bytes());
+        runs.extend([LIMIT as f64, WINDOW_US as f64, parameter, cost as f64].map(f64::to_le_bytes).concat());
+        runs.extend([8, usage]);
+        runs.extend([f64::from(u8::from(self.is_released)), TTL_US as f64].map(f64::to_le_bytes).concat());
         runs.extend(id.to_be_bytes());
-        runs.extend(actual.to_le_bytes());
+        runs.extend((actual as f64).to_le_bytes());
         let keys = ["count", "holds"].map(|key| format!("{key}:{}", self.algorithm));
         let reply: Vec<u8> =
             self.script.prepare_invoke().key(&keys[0]).key(&keys[1]).arg(runs).invoke(&mut self.connection).unwrap();
@@ -68,20 +65,20 @@ impl SteppedClock {
         (number % 2 == 1, number / 4)
     }
 
-    fn check(&mut self, cost: u32) -> bool {
+    fn check(&mut self, cost: u64) -> bool {
         self.call(cost, CHECK, 0, 0).0
     }
 
-    fn hold(&mut self, cost: u32, id: u64) -> bool {
+    fn hold(&mut self, cost: u64, id: u64) -> bool {
         self.call(cost, CHECK, id, 0).0
     }
 
-    fn settle(&mut self, id: u64, actual: u32) -> bool {
+    fn settle(&mut self, id: u64, actual: u64) -> bool {
         self.call(0, SETTLE, id, actual).0
     }
 
     /// The units that a check of any size gets now.
-    fn room(&mut self) -> u32 {
+    fn room(&mut self) -> u64 {
         (0..=LIMIT).rev().find(|&cost| self.call(cost, CHECK, u64::MAX, 0).0).map_or(0, |cost| {
             if cost > 0 {
                 assert!(self.settle(u64::MAX, 0));
@@ -207,7 +204,7 @@ fn law_15_holds_end_whatever_steps_the_clock_makes() {
 #[derive(Default)]
 struct Oracle {
     /// The ids, units and ends.
-    open: Vec<(u64, u32, u64)>,
+    open: Vec<(u64, u64, u64)>,
     /// The lead of the holds' time, a time that they have reached, and one that is not before the last end.
     offset_us: u64,
     reached_us: u64,
@@ -233,12 +230,12 @@ impl Oracle {
         self.own_time_us(now_us)
     }
 
-    fn held(&self) -> u32 {
+    fn held(&self) -> u64 {
         self.open.iter().map(|(_, units, _)| units).sum()
     }
 
     /// Notes a hold that was made or renewed.
-    fn end_at(&mut self, time_us: u64, id: u64, units: u32) {
+    fn end_at(&mut self, time_us: u64, id: u64, units: u64) {
         let (end_us, part_us) = (time_us + TTL_US, TTL_US / 64);
         if self.open.is_empty() || time_us >= self.reached_us + part_us || end_us > self.covered_us {
             self.reached_us = time_us;
@@ -278,7 +275,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
             clock.set_us(time_us);
             let place = format!("seed {seed}, step {step}");
             if made.is_empty() || random.one_in(2) {
-                let (id, units) = (step, 1 + random.below(4) as u32);
+                let (id, units) = (step, 1 + random.below(4));
                 let fits = oracle.held() + units <= LIMIT;
                 if fits {
                     oracle.end_at(time_us, id, units);
@@ -286,7 +283,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
                 let check = Check::hold("k", &policy, units);
                 let verdict = super::check(&memory, &check).await;
                 assert_eq!((fits, LIMIT - oracle.held()), (verdict.allowed, verdict.outcomes[0].available), "{place}");
-                assert_eq!(server_clock.call(units, CHECK, id, 0), (fits, oracle.held().into()), "{place}");
+                assert_eq!(server_clock.call(units, CHECK, id, 0), (fits, oracle.held()), "{place}");
                 if fits {
                     made.push((id, check.charges()[0].open_hold().unwrap()));
                 }
@@ -305,7 +302,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
                     if is_renewal { (RENEW, HoldChange::Renew) } else { (SETTLE, HoldChange::Settle(0)) };
                 assert_eq!(super::change(&memory, hold, kind).await, expected, "{place}");
                 let answer = server_clock.call(0, usage, *id, 0);
-                assert_eq!(answer, (open.is_some(), oracle.held().into()), "{place}");
+                assert_eq!(answer, (open.is_some(), oracle.held()), "{place}");
             }
         }
     }

@@ -26,7 +26,7 @@ async fn connected(cluster: &Cluster) -> RedisStore {
 }
 
 /// A policy with a window long enough that none ends during the test.
-fn policy(name: &str, limit: u32, algorithm: Algorithm) -> Policy {
+fn policy(name: &str, limit: u64, algorithm: Algorithm) -> Policy {
     let policy = Policy::new(name, limit, Duration::from_secs(86_400 * 365)).unwrap().with_algorithm(algorithm);
     policy.with_holds(HoldSettings::new().with_ttl(Duration::from_secs(3_600)))
 }
@@ -41,7 +41,7 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
         let wide = policy("wide", 100_000, algorithm);
         let scarce = policy("scarce", 100, algorithm);
         let mut burst = JoinSet::new();
-        for task in 0..300_u32 {
+        for task in 0..300_u64 {
             let (store, wide, scarce) = (store.clone(), wide.clone(), scarce.clone());
             burst.spawn(async move {
                 // Plain charges compete with pairs of holds, and with pairs of a hold and a plain charge.
@@ -63,7 +63,7 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
         };
         // The denials return before their refunds are executed.
         let charges = admitted.iter().flat_map(|check| check.charges()).filter(|charge| charge.key == FIRST.into());
-        let spent = u32::try_from(charges.count()).unwrap() * 3;
+        let spent = u64::try_from(charges.count()).unwrap() * 3;
         let start = Instant::now();
         // A bucket refills a unit in five minutes.
         while available(&store, FIRST, &wide).await != 100_000 - spent {
@@ -79,7 +79,7 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
                 assert_eq!(change(&store, hold, HoldChange::Settle(actual)).await, SettleAnswer::Expired);
             }
             let cost = if key == FIRST { 3 } else { 1 };
-            let count = u32::try_from(open.len()).unwrap();
+            let count = u64::try_from(open.len()).unwrap();
             let left = (before + count * cost).saturating_sub(count / 2 * 4);
             if algorithm != Algorithm::TokenBucket {
                 assert_eq!(available(&store, key, policy).await, left, "{algorithm:?} {key}");

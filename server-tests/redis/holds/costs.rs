@@ -12,7 +12,7 @@ use super::{change, check, hold, with_clock};
 use crate::support::redis_server::RedisServer;
 
 /// The calls of each command since the last call of this function.
-fn commands(server: &RedisServer) -> BTreeMap<String, u32> {
+fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
     let stats = server.command("INFO commandstats");
     server.command("CONFIG RESETSTAT");
     let calls = stats.lines().filter_map(|line| {
@@ -24,7 +24,7 @@ fn commands(server: &RedisServer) -> BTreeMap<String, u32> {
     calls.filter(|(command, _)| !is_other(command)).collect()
 }
 
-fn expected(commands: &[(&str, u32)]) -> BTreeMap<String, u32> {
+fn expected(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     commands.iter().map(|&(command, calls)| (command.to_owned(), calls)).collect()
 }
 
@@ -95,7 +95,7 @@ async fn a_check_beside_many_open_holds_costs_as_much_as_beside_one() {
     }
     let (checked, settled) = &costs[1];
     assert_eq!(*checked, expected(&[("evalsha", 1), ("getrange", 2), ("setrange", 1), ("zcard", 1), ("zrange", 1)]));
-    let total: u32 = settled.values().sum();
+    let total: u64 = settled.values().sum();
     assert!(total <= 13, "{settled:?}");
     assert_eq!(costs[0].0, *checked);
     assert_eq!(costs[0].1.get("zscore"), settled.get("zscore"));

@@ -12,7 +12,7 @@ use tollgate::{
 use super::{change, check, hold, with_clock};
 use crate::{redis::calls, support::redis_server::RedisServer};
 
-fn policy(limit: u32) -> Policy {
+fn policy(limit: u64) -> Policy {
     Policy::per_minute("p", limit).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(600)))
 }
 

@@ -8,7 +8,7 @@ use tollgate::{Limiter, Policy, limiter::HoldAnswer, policy::HoldSettings};
 use super::builder;
 use crate::support::redis_server::RedisServer;
 
-fn hold(limiter: &Limiter, policy: &Policy, cost: u32) -> HoldAnswer {
+fn hold(limiter: &Limiter, policy: &Policy, cost: u64) -> HoldAnswer {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(limiter.hold("k", policy, cost)).unwrap()
 }

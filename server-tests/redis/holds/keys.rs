@@ -83,7 +83,7 @@ async fn law_6_every_key_of_every_algorithm_expires_whatever_is_settled() {
     for algorithm in ALGORITHMS {
         let policy = tokens(algorithm);
         let holds = [hold(&store, "a", &policy, 10).await.unwrap(), hold(&store, "a", &policy, 1).await.unwrap()];
-        assert_eq!(change(&store, &holds[0], HoldChange::Settle(u32::MAX)).await, SettleAnswer::Settled);
+        assert_eq!(change(&store, &holds[0], HoldChange::Settle(u32::MAX.into())).await, SettleAnswer::Settled);
         assert_eq!(change(&store, &holds[1], HoldChange::Renew).await, SettleAnswer::Settled);
         assert_eq!(available(&store, "a", &policy).await, 0, "{algorithm:?}");
     }
@@ -224,7 +224,7 @@ async fn law_6_a_check_ends_a_bounded_number_of_holds() {
     assert_eq!(available(&store, "a", &policy).await, 10_000);
 }
 
-async fn hold_many(store: &impl Store, policy: &Policy, holds: u32, cost: u32) {
+async fn hold_many(store: &impl Store, policy: &Policy, holds: u64, cost: u64) {
     let checks: Vec<Check> = (0..holds).map(|_| Check::hold("a", policy, cost)).collect();
     for verdict in futures_of(checks.iter().map(|check| answer(store.check(check)))).await {
         assert!(verdict.unwrap().allowed);
@@ -244,7 +244,7 @@ async fn a_huge_settlement_leaves_other_checks_of_its_call_alone() {
                 open.extend(hold(&store, &format!("{key}"), &policy, 1).await);
             }
             let settled = open.iter().map(|hold| {
-                let actual = if hold.key == "7".into() { u32::MAX } else { 1 };
+                let actual = if hold.key == "7".into() { u64::MAX } else { 1 };
                 answer(store.change_hold(hold, HoldChange::Settle(actual)))
             });
             for settlement in futures_of(settled).await {

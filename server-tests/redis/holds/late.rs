@@ -14,7 +14,7 @@ use crate::support::{ALGORITHMS, redis_server::RedisServer};
 const TTL: Duration = Duration::from_secs(30);
 
 /// What a hold of 4 units charges in all, if `actual` units are settled after its end.
-const CASES: [(Unsettled, u32, u32); 5] = [
+const CASES: [(Unsettled, u64, u64); 5] = [
     (Unsettled::Charge, 9, 9),
     (Unsettled::Charge, 25, 25),
     (Unsettled::Charge, 1, 4),
@@ -36,11 +36,11 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         let hold = limiter.hold(&*key, &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired, "{case}");
-        let (left, start) = (20_u32.saturating_sub(charged), Instant::now());
+        let (left, start) = (20_u64.saturating_sub(charged), Instant::now());
         while limiter.peek(&*key, &policy).await.unwrap().available() != Some(left) {
             assert!(start.elapsed() < Duration::from_secs(10), "{case}: the late units are not charged");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(limiter.credit(&*key, &policy, u32::MAX).await.unwrap(), charged, "{case}: once");
+        assert_eq!(limiter.credit(&*key, &policy, u64::MAX).await.unwrap(), charged, "{case}: once");
     }
 }

@@ -49,11 +49,11 @@ pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChang
 }
 
 /// Holds units. `None` if they do not fit.
-pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u32) -> Option<OpenHold> {
+pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u64) -> Option<OpenHold> {
     let held = Check::hold(key, policy, cost);
     check(store, &held).await.allowed.then(|| held.charges()[0].open_hold().unwrap())
 }
 
-pub(super) async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u32 {
+pub(super) async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u64 {
     check(store, &Check::new(key, policy, 0)).await.outcomes[0].available
 }

@@ -11,14 +11,14 @@ use tollgate::{
 use super::{available, builder, change, check, hold};
 use crate::support::redis_server::RedisServer;
 
-const LIMIT: u32 = 4_000;
+const LIMIT: u64 = 4_000;
 
 /// Holds, settles below the estimate and charges, as one process. Returns what it has charged.
-fn process(url: &str, policy: &Policy, seed: u32) -> u32 {
+fn process(url: &str, policy: &Policy, seed: u64) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = builder().open(url).unwrap();
-        let tasks = (0..8_u32).map(|task| {
+        let tasks = (0..8_u64).map(|task| {
             let (store, policy) = (store.clone(), policy.clone());
             async move {
                 let mut charged = 0;
@@ -26,7 +26,7 @@ fn process(url: &str, policy: &Policy, seed: u32) -> u32 {
                     let number = seed + task * 60 + step;
                     let cost = 1 + number % 9;
                     if number.is_multiple_of(3) {
-                        charged += cost * u32::from(check(&store, &Check::new("k", &policy, cost)).await.allowed);
+                        charged += cost * u64::from(check(&store, &Check::new("k", &policy, cost)).await.allowed);
                     } else if let Some(open) = hold(&store, "k", &policy, cost).await {
                         tokio::task::yield_now().await;
                         let actual = number % (cost + 1);
@@ -51,7 +51,7 @@ fn law_11_every_unit_of_every_process_is_charged_once() {
         let policy = Policy::new("p", LIMIT, Duration::from_secs(86_400 * 365)).unwrap().with_algorithm(algorithm);
         let policy = policy.with_holds(HoldSettings::new());
         let url = server.url();
-        let charged: u32 = std::thread::scope(|scope| {
+        let charged: u64 = std::thread::scope(|scope| {
             let processes: Vec<_> = (0..3)
                 .map(|number| {
                     scope.spawn({

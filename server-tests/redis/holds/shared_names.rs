@@ -24,7 +24,7 @@ const START_US: u64 = 1_767_225_600_000_000;
 fn policies(algorithm: Algorithm, mixed: bool) -> Vec<Policy> {
     let plain = |limit| Policy::new("shared", limit, Duration::from_micros(100)).unwrap().with_algorithm(algorithm);
     let mut policies = vec![plain(10)];
-    for (limit, ttl) in [(20, 7), (10, 90), (37, 40), (u32::MAX, 300)] {
+    for (limit, ttl) in [(20, 7), (10, 90), (37, 40), (Policy::MAX_LIMIT, 300)] {
         let unsettled = if mixed && ttl == 40 { Unsettled::Release } else { Unsettled::Charge };
         let holds =
             HoldSettings::new().with_ttl(Duration::from_micros(ttl)).with_typical_duration(Duration::from_micros(55));
@@ -59,15 +59,15 @@ async fn compare(redis: &dyn Store, clock: ManualClock, policies: &[Policy], see
             let made_change = match random.below(6) {
                 0 => HoldChange::Renew,
                 1 => HoldChange::Settle(0),
-                2 if random.one_in(8) => HoldChange::Settle(u32::MAX),
+                2 if random.one_in(8) => HoldChange::Settle(u64::MAX),
                 _ => HoldChange::Settle(random.cost(30)),
             };
             let (one, other) =
                 (change(memory(&hold.key), hold, made_change).await, change(redis, hold, made_change).await);
             assert_eq!(one, other, "{place}: {made_change:?} of {hold:?}");
         } else {
-            let is_largest = policy.limit() == u32::MAX && random.one_in(4);
-            let cost = random.cost(if is_largest { u32::MAX } else { policy.limit().min(30) + 2 });
+            let is_largest = policy.limit() == Policy::MAX_LIMIT && random.one_in(4);
+            let cost = random.cost(if is_largest { Policy::MAX_LIMIT } else { policy.limit().min(30) + 2 });
             let whole = match policy.holds().is_some() && cost > 0 && random.one_in(2) {
                 true => Check::hold(key, policy, cost),
                 false => Check::new(key, policy, if random.one_in(6) { 0 } else { cost }),

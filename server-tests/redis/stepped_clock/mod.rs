@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const LIMIT: u32 = 10;
+const LIMIT: u64 = 10;
 const STEPS: [i64; 4] = [-3_600, -5, 5, 3_600];
 
 /// A server, and the file with the microseconds that its clock is ahead.
@@ -114,7 +114,7 @@ impl Kind {
     }
 
     /// The limits that any window of a second may see while the clock goes as it should.
-    fn limits_in_a_window(self) -> u32 {
+    fn limits_in_a_window(self) -> u64 {
         match self.algorithm() {
             Algorithm::SlidingWindowLog => 1,
             // The approximations of these algorithms.
@@ -156,7 +156,7 @@ struct Figures {
     most_in_a_second: usize,
     admitted: usize,
     /// The units that are charged at the end of the load.
-    charged: u32,
+    charged: u64,
     free_after: Duration,
 }
 
@@ -195,7 +195,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots);
     let living = limiter.hold("living", &slots, 1).await.unwrap().into_result().unwrap();
 
-    let forward = steps.iter().filter(|step| **step > 0).count() as u32;
+    let forward = steps.iter().filter(|step| **step > 0).count() as u64;
     let end = Instant::now() + SECOND * (2 + steps.len() as u32);
     let loads = kinds.iter().map(|&kind| (kind, tokio::spawn(load(limiter.clone(), kind, end))));
     let (loads, mut figures): (Vec<_>, _) = (loads.collect(), Vec::new());
@@ -215,7 +215,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     for (kind, load) in loads {
         let admitted = load.await.unwrap();
         // A block that the server has forgotten is spent beside the limit.
-        let forgotten = u32::from(matches!(kind, Kind::Lease(_)) && forward > 0);
+        let forgotten = u64::from(matches!(kind, Kind::Lease(_)) && forward > 0);
         let most = (LIMIT * (kind.limits_in_a_window() + forward + forgotten)) as usize;
         let seen = most_within(SECOND, &admitted);
         assert!(seen <= most, "{case}, {kind:?}: {seen} units in a second, at most {most}");
