@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     /// `charged` units are charged for certain, between the request and the answer.
-    Admitted { charged: u32 },
+    Admitted { charged: u64 },
     /// `retry_after` in milliseconds.
     Denied { retry_after: Option<u64> },
     /// `kind` and text of the error.
@@ -31,13 +31,13 @@ pub(crate) struct Call {
     pub(crate) mode: Mode,
     pub(crate) key: u64,
     pub(crate) place: Place,
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
     pub(crate) asked: u64,
     pub(crate) answered: u64,
     /// Until when its units may be held or be charged: then they count for a window at most.
     pub(crate) charged_by: u64,
     /// The most units that are charged in the end, if any are.
-    pub(crate) most: u32,
+    pub(crate) most: u64,
     /// When the work under a slot began and ended.
     pub(crate) worked: Option<(u64, u64)>,
     pub(crate) outcome: Outcome,
@@ -50,7 +50,7 @@ pub(crate) struct Call {
 pub(crate) struct Web {
     pub(crate) is_exempt: bool,
     /// The limit that was in force when the request was sent, if that is certain.
-    pub(crate) limit: Option<u32>,
+    pub(crate) limit: Option<u64>,
     /// What the client has seen.
     pub(crate) seen: Option<Seen>,
     /// When the handler was called.
@@ -60,9 +60,9 @@ pub(crate) struct Web {
     pub(crate) is_local: bool,
     pub(crate) is_allowed: bool,
     /// What the handler and its body have put on the bill.
-    pub(crate) bill: Option<u32>,
+    pub(crate) bill: Option<u64>,
     /// The units that have to be charged in the end, if it was held.
-    pub(crate) settled: Option<u32>,
+    pub(crate) settled: Option<u64>,
     /// When all had ended, and whether it was because the process was killed.
     pub(crate) ended: u64,
     pub(crate) is_killed: bool,
@@ -74,7 +74,7 @@ impl Call {
     }
 
     /// The units that are charged for certain.
-    pub(crate) fn charged(&self) -> u32 {
+    pub(crate) fn charged(&self) -> u64 {
         match self.outcome {
             Outcome::Admitted { charged } => charged,
             _ => 0,
@@ -82,7 +82,7 @@ impl Call {
     }
 
     /// The most units that are charged in the end.
-    pub(crate) fn may_charge(&self) -> u32 {
+    pub(crate) fn may_charge(&self) -> u64 {
         match self.outcome {
             Outcome::Admitted { .. } | Outcome::Gone | Outcome::Failed { may_have_charged: true, .. } => self.most,
             Outcome::Denied { .. } | Outcome::Failed { .. } => 0,
@@ -90,7 +90,7 @@ impl Call {
     }
 
     /// The most units that stand in the way of others while the call lasts, and for a window after.
-    pub(crate) fn in_the_way(&self) -> u32 {
+    pub(crate) fn in_the_way(&self) -> u64 {
         if self.may_charge() == 0 && self.charged() == 0 && !self.is_admitted() { 0 } else { self.cost.max(self.most) }
     }
 

@@ -115,8 +115,8 @@ pub(crate) fn commanded(command: &[Bytes], reply: &Reply) {
 }
 
 /// The fields of a charge in a call of the script: `lua/FORMAT.md` describes them.
-const WIDTH: usize = 26;
-const WIDTH_WITH_TIME: usize = 34;
+const WIDTH: usize = 34;
+const WIDTH_WITH_TIME: usize = 42;
 const HOLDS: u8 = 8;
 const RECEIPT: u8 = 16;
 const SHADOW: u8 = 16;
@@ -124,7 +124,7 @@ const EVALUATE: u8 = 2;
 const REFUND: u8 = 4;
 const BY_HAND: u8 = 32;
 /// The most units that one call of a caller costs.
-const MOST_UNITS: u32 = 4;
+const MOST_UNITS: f64 = 4.0;
 /// The number of charges of a full call.
 const FULL: usize = 128;
 
@@ -157,11 +157,11 @@ pub(crate) fn called(is_whole: bool, keys: &[Bytes], arguments: &[Bytes]) {
 
 /// What a charge shows.
 fn see(charge: &[u8], key: &[u8]) {
-    let word = |at: usize| u32::from_le_bytes([charge[at], charge[at + 1], charge[at + 2], charge[at + 3]]);
+    let cost = charge[26..].first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
     let is_of = |mode: &[u8]| key.windows(mode.len()).any(|part| part == mode);
     let (algorithm, usage) = (charge[0], charge[1]);
     match (algorithm, usage) {
-        (HOLDS, 0) if charge[14..22] != [0; 8] => {
+        (HOLDS, 0) if charge[18..26] != [0; 8] => {
             taken(if is_of(b"lease") { "block-taken" } else { "hold-made" });
         }
         (HOLDS, 1) => taken(if is_of(b"lease") { "block-settled" } else { "hold-settled" }),
@@ -171,7 +171,7 @@ fn see(charge: &[u8], key: &[u8]) {
         (RECEIPT, _) => taken("receipt"),
         (_, REFUND) => taken("refund"),
         _ if usage % SHADOW == EVALUATE => taken("check-evaluated-in-several-slots"),
-        _ if is_of(b"local") && word(22) > MOST_UNITS => taken("debit"),
+        _ if is_of(b"local") && cost > MOST_UNITS => taken("debit"),
         _ => {}
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn start(mode: Mode, place: Place, key: u64, cost: u32) -> Self {
+    pub(super) fn start(mode: Mode, place: Place, key: u64, cost: u64) -> Self {
         let (asked, outcome) = (now(), Outcome::Gone);
         let (answered, charged_by, most, worked) = (asked, asked, cost, None);
         let call = Call { mode, key, place, cost, asked, answered, charged_by, most, worked, outcome, web: None };
@@ -55,7 +55,7 @@ impl Ask {
         rare::decided(decision, waited);
     }
 
-    fn cost(&self) -> u32 {
+    fn cost(&self) -> u64 {
         self.call.as_ref().map_or(0, |call| call.cost)
     }
 
@@ -97,7 +97,7 @@ pub(super) struct Work {
 
 impl Work {
     /// The work has ended, and the hold ends now. It charges this at most, also if no answer arrives.
-    pub(super) fn ended(&mut self, charged: u32) {
+    pub(super) fn ended(&mut self, charged: u64) {
         if let Some(call) = &mut self.call {
             call.most = call.most.max(charged);
             call.worked = call.worked.map(|(begun, _)| (begun, now()));
@@ -106,7 +106,7 @@ impl Work {
 
     /// The hold has ended with this charge, which the store has confirmed. Without a confirmation it may end later, and
     /// as if nothing had been said.
-    pub(super) fn settled(mut self, charged: u32, is_confirmed: bool) {
+    pub(super) fn settled(mut self, charged: u64, is_confirmed: bool) {
         if let Some(call) = &mut self.call {
             call.charged_by = if is_confirmed { now() } else { may_last_until(call.mode) };
             call.most = if is_confirmed { charged } else { charged.max(call.cost) };

@@ -31,12 +31,12 @@ impl Caller {
     }
 
     /// Short work, and now and then work that is longer than the time-to-live.
-    async fn work(&mut self, mut work: Work, hold: Hold, cost: u32) {
+    async fn work(&mut self, mut work: Work, hold: Hold, cost: u64) {
         let longest = if self.rng.chance(10) { 3_000 } else { 60 };
         tokio::time::sleep(ms(self.rng.below(longest))).await;
         let charged = match self.mode.is_slots() {
             true => 0,
-            false => u32::try_from(self.rng.below(u64::from(cost) + 3)).unwrap_or(0),
+            false => self.rng.below(cost + 3),
         };
         work.ended(charged);
         let is_settled = |result: &Result<SettleAnswer, _>| matches!(result, Ok(SettleAnswer::Settled));

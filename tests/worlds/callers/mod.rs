@@ -119,10 +119,10 @@ impl Caller {
         }
     }
 
-    fn draw_cost(&mut self) -> u32 {
+    fn draw_cost(&mut self) -> u64 {
         match self.mode.is_slots() || self.mode == Mode::Both {
             true => 1,
-            false => 1 + u32::try_from(self.rng.below(4)).unwrap_or(0),
+            false => 1 + self.rng.below(4),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Caller {
     }
 
     /// Returns the wait of a denial, in milliseconds.
-    async fn ask_alone(&mut self, key: u64, cost: u32) -> Option<u64> {
+    async fn ask_alone(&mut self, key: u64, cost: u64) -> Option<u64> {
         tokio::time::sleep(ms(1 + self.rng.below(8))).await;
         let (visit, response) = self.send(key, &format!("/{}/{cost}", self.mode), cost, Script::plain());
         visit.answer(&response.await?);
@@ -73,7 +73,7 @@ impl Caller {
         &self,
         key: u64,
         path: &str,
-        cost: u32,
+        cost: u64,
         script: Script,
     ) -> (Arc<Visit>, impl Future<Output = Option<Response<Body>>> + use<>) {
         let name = key_name(self.mode, key);
@@ -92,7 +92,7 @@ impl Caller {
         (visit, async move { response.await.and_then(Result::ok) })
     }
 
-    fn draw_path(&mut self, script: &Script) -> (String, u32) {
+    fn draw_path(&mut self, script: &Script) -> (String, u64) {
         let mode = self.mode;
         if script.is_exempt {
             return (format!("/{mode}{EXEMPT}"), 0);
@@ -102,7 +102,7 @@ impl Caller {
         match mode.is_slots() {
             true => (format!("/{mode}/any"), 1),
             false if self.rng.chance(50) => (format!("/{mode}/{fixed}"), fixed),
-            false => (format!("/{mode}/any"), u32::try_from(cost).unwrap_or(0)),
+            false => (format!("/{mode}/any"), cost),
         }
     }
 }

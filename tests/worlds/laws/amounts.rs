@@ -14,12 +14,12 @@ use crate::{
 };
 
 /// How often servers have lost charges, or their clock has stepped.
-pub(super) fn times_more(report: &Report) -> u32 {
+pub(super) fn times_more(report: &Report) -> u64 {
     count(report, |fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some())
 }
 
 /// How often one server may admit a limit once more. What a former master has lost is not among it: see [`masters`].
-fn fresh_limits(report: &Report) -> u32 {
+fn fresh_limits(report: &Report) -> u64 {
     times_more(report) - count(report, |fault| fault.kind.leaves_two_masters())
 }
 
@@ -30,31 +30,31 @@ const GIVEN_OUT: u64 = TTL;
 
 /// The masters that have admitted what callers do within a time: one, and one more for each time that two servers were
 /// masters. Each of them keeps to what is published for one.
-fn masters(report: &Report, mode: Mode, from: u64, to: u64) -> u32 {
+fn masters(report: &Report, mode: Mode, from: u64, to: u64) -> u64 {
     let late = if mode.is_leased() || mode.is_holds() { GIVEN_OUT } else { ON_ITS_WAY };
     let is_near = |fault: &Fault| fault.at <= to && from <= fault.end() + late;
     1 + count(report, |fault| fault.kind.leaves_two_masters() && is_near(fault) && !mode.is_memory())
 }
 
-fn count(report: &Report, is_meant: impl Fn(&Fault) -> bool) -> u32 {
-    u32::try_from(report.faults.iter().filter(|fault| is_meant(fault)).count()).unwrap_or(u32::MAX)
+fn count(report: &Report, is_meant: impl Fn(&Fault) -> bool) -> u64 {
+    u64::try_from(report.faults.iter().filter(|fault| is_meant(fault)).count()).unwrap_or(u64::MAX)
 }
 
 /// How often a new limiter has taken the place of one.
-fn starts(report: &Report) -> u32 {
+fn starts(report: &Report) -> u64 {
     count(report, |fault| fault.kind.starts_limiter())
 }
 
 /// What the docs of `Limiter::with_local` say: beside the limit, the shares of all instances but one. A process that
 /// starts again has its share again.
-fn most_of_shares(plan: &Plan, report: &Report) -> u32 {
-    let instances = u32::try_from(plan.processes).unwrap_or(u32::MAX);
+fn most_of_shares(plan: &Plan, report: &Report) -> u64 {
+    let instances = u64::try_from(plan.processes).unwrap_or(u64::MAX);
     (instances - 1 + starts(report)) * LIMIT.div_ceil(instances)
 }
 
 /// The most units that one store admits in a window that begins at any time.
-fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u32> {
-    let instances = u32::try_from(plan.processes).unwrap_or(u32::MAX);
+fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
+    let instances = u64::try_from(plan.processes).unwrap_or(u64::MAX);
     Some(match mode {
         Mode::Log
         | Mode::LocalLog
@@ -103,10 +103,10 @@ pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
     if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || fresh_limits(report) > 0 {
         return None;
     }
-    let masters = |from: u64, to: u64| u64::from(masters(report, mode, from, to));
+    let masters = |from: u64, to: u64| masters(report, mode, from, to);
     for key in 0..KEYS {
         let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
-            .map(|call| (call.asked, call.answered, u64::from(call.charged())))
+            .map(|call| (call.asked, call.answered, call.charged()))
             .filter(|(_, _, units)| *units > 0)
             .collect();
         calls.sort_unstable();
@@ -133,7 +133,7 @@ fn more_than_comes_in(calls: &[(u64, u64, u64)], masters: impl Fn(u64, u64) -> u
     for (index, (answered, units)) in ended.iter().enumerate() {
         sum += units;
         let more_now = ended.get(index + 1).is_some_and(|(next, _)| next == answered);
-        let limit = masters(start, *answered) * u64::from(LIMIT);
+        let limit = masters(start, *answered) * LIMIT;
         let most = limit + (answered - start + 1) * limit / WINDOW;
         if !more_now && sum > most {
             return Some(format!("{sum} units of {most} from {start} to {answered} ms"));
@@ -152,7 +152,7 @@ fn more_than_a_window(
     let (asked, answered, cost) = call;
     let start = asked - asked % WINDOW;
     let masters = masters(start.saturating_sub(WINDOW), answered);
-    let limit = masters * u64::from(LIMIT);
+    let limit = masters * LIMIT;
     if answered >= start + WINDOW {
         return None;
     }
@@ -177,7 +177,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
     let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
     let window = if is_fast { WINDOW - 10 - 5 } else { WINDOW };
     for key in keys(report, mode) {
-        let mut calls: Vec<(u64, u64, u32)> = of_key(report, mode, key)
+        let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, call.charged().min(call.cost)))
             .filter(|(_, _, units)| *units > 0)
             .collect();
@@ -185,7 +185,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
         for (index, (start, ..)) in calls.iter().enumerate() {
             let begun = calls[index..].iter().take_while(|(asked, ..)| *asked < start + window);
             let inside = begun.filter(|(_, answered, _)| *answered < start + window);
-            let units: u32 = inside.map(|(_, _, units)| units).sum();
+            let units: u64 = inside.map(|(_, _, units)| units).sum();
             let most = masters(report, mode, *start, start + window) * most_of_a_store + most_of_shares;
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
@@ -197,7 +197,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
 
 pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let shares =
-        SLOTS.div_ceil(u32::try_from(plan.processes).unwrap_or(1)) * u32::try_from(plan.processes).unwrap_or(1);
+        SLOTS.div_ceil(u64::try_from(plan.processes).unwrap_or(1)) * u64::try_from(plan.processes).unwrap_or(1);
     let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
     let most_of_a_store = SLOTS + fresh_limits(report) * SLOTS;
     for key in keys(report, mode) {
@@ -212,7 +212,7 @@ pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<
         for (at, change) in changes {
             running += change;
             let most = masters(report, mode, at, at) * most_of_a_store + local;
-            if running > most.into() {
+            if running > most as i64 {
                 return Some(format!("key {key}: {running} of {most} slots at once at {at} ms"));
             }
         }
@@ -229,7 +229,7 @@ pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<St
     }
     let first: u64 = spent(report, mode).map(|(_, spent, _)| spent).sum();
     let second = *report.ending.second_spent.get(&mode)?;
-    let admitted: u32 = report.calls.iter().filter(|call| call.mode == mode).map(Call::charged).sum();
+    let admitted: u64 = report.calls.iter().filter(|call| call.mode == mode).map(Call::charged).sum();
     let kills = || report.faults.iter().filter(|fault| fault.kind == Kind::Kill).map(|fault| fault.at);
     let moves = || report.faults.iter().filter(|fault| fault.kind == Kind::Move);
     let has_no_answer =
@@ -241,8 +241,8 @@ pub(super) fn all_or_nothing(_: &Plan, report: &Report, mode: Mode) -> Option<St
             || has_no_answer(call) && moves().any(|fault| (fault.at..=fault.end()).contains(&call.answered))
     };
     let of_mode = report.calls.iter().filter(|call| call.mode == mode);
-    let may_differ_by: u32 = of_mode.filter(in_flight).map(|call| call.cost).sum();
-    let differs = first.abs_diff(second) > u64::from(may_differ_by) && report.ending.silent.is_empty();
+    let may_differ_by: u64 = of_mode.filter(in_flight).map(|call| call.cost).sum();
+    let differs = first.abs_diff(second) > may_differ_by && report.ending.silent.is_empty();
     differs.then(|| format!("charged {first} to the first keys and {second} to the second ones, admitted {admitted}"))
 }
 
@@ -264,11 +264,11 @@ pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Opti
         let since = at.saturating_sub(window);
         let is_sure = |call: &&Call| mode.is_long() || call.asked > since + way;
         let sure = of_key(report, mode, key).filter(|call| is_sure(call) && !may_be_forgotten(report, call));
-        let least: u64 = sure.map(|call| u64::from(call.charged())).sum();
+        let least: u64 = sure.map(|call| call.charged()).sum();
         // If the end of a hold is forgotten, its time-to-live charges what was held.
         let units = |call: &Call| if may_be_forgotten(report, call) { call.in_the_way() } else { call.may_charge() };
         let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + way >= since;
-        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| u64::from(units(call))).sum();
+        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| units(call)).sum();
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, {least} to {most} were admitted"));
         }

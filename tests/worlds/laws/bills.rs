@@ -22,11 +22,11 @@ pub(super) fn settled_is_billed(plan: &Plan, report: &Report, mode: Mode) -> Opt
         let (mut least, mut most) = (0, 0);
         for call in of_key(report, mode, key) {
             let units = units(plan, report, call);
-            least += u64::from(*units.start());
-            most += u64::from(*units.end());
+            least += *units.start();
+            most += *units.end();
         }
         // A count shows no more units than its limit.
-        let least = least.min(mode.policy().limit().into());
+        let least = least.min(mode.policy().limit());
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, the bills are {least} to {most}"));
         }
@@ -35,7 +35,7 @@ pub(super) fn settled_is_billed(plan: &Plan, report: &Report, mode: Mode) -> Opt
 }
 
 /// The units that a call may have been charged.
-fn units(plan: &Plan, report: &Report, call: &Call) -> RangeInclusive<u32> {
+fn units(plan: &Plan, report: &Report, call: &Call) -> RangeInclusive<u64> {
     let Some(web) = &call.web else { return 0..=0 };
     match (&call.outcome, web.settled) {
         (Outcome::Admitted { .. }, Some(settled)) if is_calm(report, call, web.ended) => settled..=settled,

@@ -55,7 +55,7 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
             let spent = asked.until(denied.answered) - left.until(denied.asked);
             // A limit that is replaced denies by what it is.
             let in_force = denied.web.as_ref().and_then(|web| web.limit).filter(|_| mode == Mode::WebLive);
-            if spent + u64::from(denied.cost) <= in_force.unwrap_or(limit).into() {
+            if spent + denied.cost <= in_force.unwrap_or(limit) {
                 wrong.push((*denied, spent));
             }
         }
@@ -117,8 +117,8 @@ fn ends_soon(report: &Report, call: &Call) -> bool {
 struct Sums(Vec<(u64, u64)>);
 
 impl Sums {
-    fn of(units: impl Iterator<Item = (u64, u32)>) -> Self {
-        let mut sums: Vec<(u64, u64)> = units.map(|(at, units)| (at, units.into())).collect();
+    fn of(units: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut sums: Vec<(u64, u64)> = units.collect();
         sums.sort_unstable();
         let mut total = 0;
         for (_, sum) in &mut sums {

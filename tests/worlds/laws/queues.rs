@@ -41,7 +41,7 @@ pub(super) fn nobody_waits_beside_room(plan: &Plan, report: &Report, mode: Mode)
         };
         for call in calls.iter().filter(has_waited) {
             let fits = |at: &u64| {
-                let taken: u32 =
+                let taken: u64 =
                     others.iter().filter(|other| other.is_in_the_way(call, *at)).map(|other| other.call.cost).sum();
                 taken + call.cost <= LIMIT
             };
@@ -94,7 +94,7 @@ fn was_without_room(calls: &[&Call], call: &Call) -> bool {
     let until = call.answered + SLACK;
     let is_full = |at: u64| {
         let is_sure = |other: &&&Call| other.asked + WINDOW > at && other.answered <= at;
-        let sum: u32 = calls.iter().filter(is_sure).map(|other| other.charged()).sum();
+        let sum: u64 = calls.iter().filter(is_sure).map(|other| other.charged()).sum();
         sum + call.cost > LIMIT
     };
     (call.asked..=until).step_by(STEP).all(is_full) && is_full(until)

@@ -28,7 +28,7 @@ pub(super) fn fields_agree(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
         }
         200 => one_policy(call, web, seen).or_else(|| {
             let (quota, left) = (seen.quotas[0].1, seen.left[0].1);
-            let fits = left + u64::from(call.cost) <= quota && seen.retry_after.is_none();
+            let fits = left + call.cost <= quota && seen.retry_after.is_none();
             (!fits).then(|| "more is left than can be".to_owned())
         }),
         429 => one_policy(call, web, seen).or_else(|| {
@@ -38,7 +38,7 @@ pub(super) fn fields_agree(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
                 () if wait == 0 => "no Retry-After",
                 () if exact_wait > wait * 1_000 => "Retry-After is too short",
                 () if left.2 > wait => "the units are back later than Retry-After",
-                () if left.1 >= call.cost.into() => "what is left would have been enough",
+                () if left.1 >= call.cost => "what is left would have been enough",
                 () if !seen.must_not_be_stored => "a denial may be stored",
                 () => return None,
             };
@@ -53,7 +53,7 @@ fn one_policy(call: &Call, web: &Web, seen: &Seen) -> Option<String> {
     let ([quota], [left]) = (&*seen.quotas, &*seen.left) else { return Some("not one policy".to_owned()) };
     let is_window_right = quota.2 == call.mode.window_in_seconds();
     let is_limit_right = match web.limit {
-        Some(limit) => quota.1 == u64::from(limit),
+        Some(limit) => quota.1 == limit,
         None => [call.mode.policy().limit(), SMALL_LIMIT].map(u64::from).contains(&quota.1),
     };
     let is_right = quota.0 == call.mode.name() && left.0 == quota.0 && is_window_right && is_limit_right;

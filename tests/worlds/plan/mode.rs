@@ -5,19 +5,19 @@ use tollgate::{Algorithm, Policy, policy::HoldSettings};
 use crate::time::ms;
 
 /// Units of most policies.
-pub(crate) const LIMIT: u32 = 20;
+pub(crate) const LIMIT: u64 = 20;
 /// The window of most policies, in milliseconds.
 pub(crate) const WINDOW: u64 = 1_000;
 /// The limit of concurrency limits.
-pub(crate) const SLOTS: u32 = 3;
+pub(crate) const SLOTS: u64 = 3;
 /// The time-to-live of holds, in milliseconds: a renewal in each third finds the store, after an outage with slots and
 /// the second until its end is noticed.
 pub(crate) const TTL: u64 = 3_000;
 /// A window that does not end within a world, and a limit that is not reached.
 const LONG: u64 = 60_000;
-const HIGH: u32 = 100_000;
+const HIGH: u64 = 100_000;
 /// A limit of a long window that is reached.
-const SCARCE: u32 = 300;
+const SCARCE: u64 = 300;
 /// How long a ban lasts, in milliseconds, and the denials before it.
 const BAN: u64 = 500;
 const DENIALS: u32 = 30;

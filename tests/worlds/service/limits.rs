@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The smaller of two limits. The larger one is that of most policies.
-pub(crate) const SMALL_LIMIT: u32 = 12;
+pub(crate) const SMALL_LIMIT: u64 = 12;
 
 /// Limits of a service that are replaced.
 #[derive(Clone)]
@@ -38,12 +38,12 @@ impl Replaced {
     }
 
     /// From now on the limit is another one.
-    pub(crate) fn replace(&self, limit: u32) {
+    pub(crate) fn replace(&self, limit: u64) {
         self.0.replace(config(limit)).expect("the limits are valid");
     }
 }
 
-fn config(limit: u32) -> LimitsConfig {
+fn config(limit: u64) -> LimitsConfig {
     let mode = Mode::WebLive;
     let text = format!(
         r#"{{
@@ -103,7 +103,7 @@ impl LookedUp {
     }
 
     /// The limit of a key now, if it is certain.
-    pub(crate) fn limit(&self, name: &str) -> Option<u32> {
+    pub(crate) fn limit(&self, name: &str) -> Option<u64> {
         if !is_small(name) {
             return Some(LIMIT);
         }

@@ -11,7 +11,7 @@ pub(crate) mod visit;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 use axum::{Router, routing::get};
@@ -35,7 +35,7 @@ pub(crate) const COST: &str = "x-cost";
 /// The end of paths without a limit.
 pub(crate) const EXEMPT: &str = "/exempt";
 /// Routes of each mode with a fixed cost.
-pub(crate) const FIXED: [u32; 2] = [1, 3];
+pub(crate) const FIXED: [u64; 2] = [1, 3];
 
 /// What callers have of the service of a process.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ pub(crate) struct Site {
     pub(crate) replaced: Replaced,
     pub(crate) looked_up: LookedUp,
     /// The limit in force of those that are replaced.
-    limit: Arc<AtomicU32>,
+    limit: Arc<AtomicU64>,
     /// The modes that the router serves.
     modes: Vec<Mode>,
     /// Whether the world has no faults.
@@ -62,7 +62,7 @@ impl Site {
             Some(onlooker) => memory.with_observer(onlooker),
             None => memory,
         };
-        let (replaced, limit) = (Replaced::new(plan.watch), Arc::new(AtomicU32::new(LIMIT)));
+        let (replaced, limit) = (Replaced::new(plan.watch), Arc::new(AtomicU64::new(LIMIT)));
         let looked_up = LookedUp::new(plan.seed ^ life, plan.watch).expect("the plans are valid");
         let modes = plan.modes.iter().copied().filter(|mode| mode.is_web()).collect();
         let (router, is_calm) = (Router::new(), plan.faults.is_empty());
@@ -77,7 +77,7 @@ impl Site {
     }
 
     /// The limit of a mode for a client, if it is certain.
-    pub(crate) fn limit(&self, mode: Mode, name: &str) -> Option<u32> {
+    pub(crate) fn limit(&self, mode: Mode, name: &str) -> Option<u64> {
         match mode {
             Mode::WebLive => Some(self.limit.load(Ordering::Relaxed)),
             Mode::WebPlans => self.looked_up.limit(name),
@@ -86,7 +86,7 @@ impl Site {
     }
 
     /// From now on, the limit that is replaced is another one.
-    pub(crate) fn replace(&self, limit: u32) {
+    pub(crate) fn replace(&self, limit: u64) {
         self.replaced.replace(limit);
         self.limit.store(limit, Ordering::Relaxed);
     }
@@ -161,6 +161,6 @@ fn routes(modes: &[Mode]) -> Router {
     })
 }
 
-fn cost_of(parts: &request::Parts) -> u32 {
+fn cost_of(parts: &request::Parts) -> u64 {
     parts.headers.get(COST).and_then(|cost| cost.to_str().ok()?.parse().ok()).unwrap_or(1)
 }

@@ -19,7 +19,7 @@ pub(crate) enum Panics {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Settles {
     AtEnd,
-    Charge(u32),
+    Charge(u64),
     Keep,
     Release,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Script {
     pub(crate) blocks: u64,
     pub(crate) panics: Panics,
     /// The cost on the bill before the work, and whether each frame of the body adds a unit.
-    pub(crate) bill: Option<u32>,
+    pub(crate) bill: Option<u64>,
     pub(crate) counts_frames: bool,
     pub(crate) settles: Settles,
     pub(crate) frames: u64,
@@ -77,7 +77,7 @@ impl Script {
             _ => Panics::Never,
         };
         let settles = match rng.below(10) {
-            0 => Settles::Charge(unit(rng.below(6))),
+            0 => Settles::Charge(rng.below(6)),
             1 => Settles::Keep,
             2 => Settles::Release,
             _ => Settles::AtEnd,
@@ -93,7 +93,7 @@ impl Script {
                 _ => 0,
             },
             panics,
-            bill: (is_settled && rng.chance(60)).then(|| unit(rng.below(6))),
+            bill: (is_settled && rng.chance(60)).then(|| rng.below(6)),
             counts_frames: is_settled && rng.chance(50),
             settles,
             frames,
@@ -102,8 +102,4 @@ impl Script {
             goes_on: (is_held && rng.chance(8)).then(|| rng.below(60)),
         }
     }
-}
-
-fn unit(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(0)
 }

@@ -33,8 +33,8 @@ impl Visit {
         mode: Mode,
         place: Place,
         key: u64,
-        cost: u32,
-        limit: Option<u32>,
+        cost: u64,
+        limit: Option<u64>,
         script: Script,
     ) -> Arc<Self> {
         let (asked, outcome) = (now(), Outcome::Gone);
@@ -71,11 +71,11 @@ impl Visit {
     }
 
     /// Notes the units of the bill.
-    pub(super) fn sets(&self, units: u32) {
+    pub(super) fn sets(&self, units: u64) {
         self.state().web.bill = Some(units);
     }
 
-    pub(super) fn adds(&self, units: u32) {
+    pub(super) fn adds(&self, units: u64) {
         let mut state = self.state();
         state.web.bill = Some(state.web.bill.unwrap_or(0) + units);
     }
@@ -95,7 +95,7 @@ impl Visit {
     }
 
     /// The units that this request is charged in the end, if a store or a share has admitted it.
-    fn charged(&self, call: &Call, web: &Web) -> u32 {
+    fn charged(&self, call: &Call, web: &Web) -> u64 {
         if !call.mode.is_settled() {
             return if call.mode.is_slots() { 0 } else { call.cost };
         }

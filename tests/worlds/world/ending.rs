@@ -166,7 +166,7 @@ impl World {
             let peek = self.peek(process, key, policy, mode);
             match self.answer_of(process, peek).map(|answer| answer.map(|decision| decision.available())) {
                 Some(Ok(Some(available))) => {
-                    return Some(u64::from(policy.limit()).saturating_sub(available.into()));
+                    return Some(policy.limit().saturating_sub(available));
                 }
                 _ if forgets => self.pass(ASK_EVERY),
                 other => ending.silent.push((mode, format!("peek of {key:?}: {other:?}"))),
@@ -201,7 +201,7 @@ impl World {
     fn is_free(&mut self, mode: Mode, count: Count) -> bool {
         let policy = mode.policy();
         // A peek reports the largest shard.
-        let most = policy.limit().div_ceil(policy.shards());
+        let most = policy.limit().div_ceil(policy.shards().into());
         let peek = self.peek(count.process, &count.key_in(mode), &policy, mode);
         matches!(self.answer_of(count.process, peek), Some(Ok(decision)) if decision.available() == Some(most))
     }

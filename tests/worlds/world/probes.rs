@@ -20,15 +20,15 @@ pub(crate) struct Probes {
     /// A caller that was denied alone, by mode.
     pub(crate) waits: BTreeMap<Mode, Wait>,
     /// The slots that are free when a runtime with a slot has ended, and its process has gone on for a while.
-    pub(crate) left: Option<u32>,
+    pub(crate) left: Option<u64>,
     /// The slots that are free when a process has dropped all of them, has closed its limiter and has ended at once.
-    pub(crate) closed: Option<u32>,
+    pub(crate) closed: Option<u64>,
 }
 
 /// A denial, and what the same cost got before and after its Retry-After.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
     /// When it was asked for and denied.
     pub(crate) asked: u64,
     pub(crate) denied: u64,
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// A runtime ends that holds a slot. Its process asks something else on another runtime, and later for the slots.
-    fn end_a_runtime(&mut self) -> Option<u32> {
+    fn end_a_runtime(&mut self) -> Option<u64> {
         let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
         let process = (0..self.processes.len()).find(|process| self.processes[*process].count_runtimes() > 1)?;
         if forgets || !self.plan.modes.contains(&Mode::Slots) {
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// The last process drops the handles of all slots, closes its limiter and ends. Another one looks at the slots.
-    fn close(&mut self) -> Option<u32> {
+    fn close(&mut self) -> Option<u64> {
         let last = self.processes.len() - 1;
         // Nothing has revealed yet that connections are forgotten.
         let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
@@ -134,19 +134,19 @@ impl World {
     /// Spends a key of its own until a check is denied, and waits. `None` if none is denied.
     fn wait(&mut self, mode: Mode) -> Option<Wait> {
         for _ in 0..MOST_CHECKS {
-            let cost = 1 + u32::try_from(self.rng.below(4)).unwrap_or(0);
+            let cost = 1 + self.rng.below(4);
             let asked = now();
             let (admitted, retry_after) = self.check_alone(0, mode, cost).ok()?;
             if !admitted {
                 return Some(self.wait_after(mode, cost, asked, retry_after?));
             }
-            let pause = self.rng.below(2 * WINDOW / u64::from(LIMIT) / 3);
+            let pause = self.rng.below(2 * WINDOW / LIMIT / 3);
             self.pass(pause);
         }
         None
     }
 
-    fn wait_after(&mut self, mode: Mode, cost: u32, asked: u64, retry_after: u64) -> Wait {
+    fn wait_after(&mut self, mode: Mode, cost: u64, asked: u64, retry_after: u64) -> Wait {
         let denied = now();
         let last = self.processes.len() - 1;
         let way = 2 * (self.plan.delay + self.plan.jitter);
@@ -166,7 +166,7 @@ impl World {
     }
 
     /// Whether a check is admitted, and its Retry-After in milliseconds, rounded up.
-    fn check_alone(&mut self, process: usize, mode: Mode, cost: u32) -> Result<(bool, Option<u64>), Error> {
+    fn check_alone(&mut self, process: usize, mode: Mode, cost: u64) -> Result<(bool, Option<u64>), Error> {
         let (limiter, policy) = (self.processes[process].limiter(), mode.policy());
         let check = async move { limiter.check("alone", &policy, cost).await };
         let decision = self.answer_of(process, check).expect("a check has a deadline")?;
