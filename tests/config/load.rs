@@ -13,7 +13,7 @@ use super::{check, mistakes, with_policy};
 use crate::support::app::limiter;
 
 /// A file with this number of routes.
-fn file(routes: u32) -> String {
+fn file(routes: u64) -> String {
     let mut text = String::new();
     for number in 0..routes {
         writeln!(text, "routes.\"/r{number}\" = {{ cost = {} }}", 1 + number % 60).unwrap();

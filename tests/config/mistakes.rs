@@ -12,18 +12,18 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("policies.q.rate = \"0/s\"", "policies.q.rate: \"0/s\" lets nothing through; write 1 unit or more"),
     (
-        "policies.q.rate = \"4294967296/s\"",
-        "policies.q.rate: \"4294967296/s\" is out of range; write at most 4294967295 units",
+        "policies.q.rate = \"1099511627777/s\"",
+        "policies.q.rate: \"1099511627777/s\" is out of range; write at most 1099511627776 units",
     ),
     ("policies.q.rate = \"5/367d\"", "policies.q.rate: a window of 31708800s is too long; use at most 366 days"),
     ("policies.q.rate = \"5/0ms\"", "policies.q.rate: a window of 0ns is too short; use at least 1 µs"),
     ("policies.q = {}", "policies.q.rate: a policy needs a rate; write rate = \"60/min\" or the like"),
     ("policies.q.limit = 5", "policies.q.window: a limit needs a window; write window = \"60s\" or the like"),
     ("policies.q.window = \"5s\"", "policies.q.limit: a window needs a limit; write limit = 60 or the like"),
-    ("policies.q = { limit = 0, window = \"5s\" }", "policies.q.limit: 0 is out of range; write 1 to 4294967295"),
+    ("policies.q = { limit = 0, window = \"5s\" }", "policies.q.limit: 0 is out of range; write 1 to 1099511627776"),
     (
         "policies.q = { limit = 5.0, window = \"5s\" }",
-        "policies.q.limit: 5.0 is not a whole number; write 1 to 4294967295",
+        "policies.q.limit: 5.0 is not a whole number; write 1 to 1099511627776",
     ),
     (
         "policies.q = { limit = 5, window = \"5min\" }",
@@ -96,7 +96,7 @@ const CASES: &[(&str, &str)] = &[
         "policies.q = { concurrent = 3, rate = \"5/s\" }",
         "policies.q.rate: a concurrency limit has no rate; leave out rate or concurrent",
     ),
-    ("policies.q.concurrent = 0", "policies.q.concurrent: 0 is out of range; write 1 to 4294967295"),
+    ("policies.q.concurrent = 0", "policies.q.concurrent: 0 is out of range; write 1 to 1099511627776"),
     (
         "policies.q = { concurrent = 3, holds = false }",
         "policies.q.holds: a concurrency limit always holds; leave holds out",
@@ -152,7 +152,7 @@ const CASES: &[(&str, &str)] = &[
         "default.cost = 0",
         "default.cost: a cost of 0 charges nothing, so nothing would be limited; write 1 or more, or exempt = true in a route",
     ),
-    ("default.cost = -1", "default.cost: -1 is out of range; write 1 to 4294967295"),
+    ("default.cost = -1", "default.cost: -1 is out of range; write 1 to 1099511627776"),
     ("default.costs.P = 61", "default.costs.P: 61 is above the limit 60 of policy \"p\""),
     ("default.costs.q = 1", "default.costs.q: the request is charged under no policy of this name; write one of p"),
     (
@@ -304,9 +304,9 @@ fn json_has_duplicate_keys_nulls_and_other_types() {
     let twice = r#"{"policies": {"p": {"rate": "5/s", "rate": "6/s"}}, "default": {"policies": ["p"]}}"#;
     assert_eq!(mistakes(twice), ["policies.p.rate: this key is in the table twice; leave one of the two out"]);
     let null = r#"{"policies": {"p": {"rate": "5/s"}}, "default": {"policies": ["p"], "cost": null}}"#;
-    assert_eq!(mistakes(null), ["default.cost: null is not a whole number; write 1 to 4294967295"]);
+    assert_eq!(mistakes(null), ["default.cost: null is not a whole number; write 1 to 1099511627776"]);
     let huge = r#"{"policies": {"p": {"rate": "5/s"}}, "default": {"policies": ["p"], "cost": 18446744073709551615}}"#;
-    assert_eq!(mistakes(huge), ["default.cost: 18446744073709551615 is out of range; write 1 to 4294967295"]);
+    assert_eq!(mistakes(huge), ["default.cost: 18446744073709551615 is out of range; write 1 to 1099511627776"]);
     for (file, first) in [("[]", "a list is not a table; write one, with its fields"), ("null", "default.policies: no")]
     {
         let mistakes = mistakes(file);

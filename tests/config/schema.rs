@@ -134,7 +134,8 @@ const ROUTES: &str = "/properties/routes/additionalProperties";
 /// Values of all types and words, right for some fields and wrong for others.
 fn values() -> Vec<Value> {
     let all = json!([
-        true, false, -1, 0, 1, 2, 64, 65, 4_294_967_295_u32, 4_294_967_296_u64, 0.5, 1.5,
+        true, false, -1, 0, 1, 2, 64, 65, 4_294_967_295_u64, 4_294_967_296_u64, 0.5, 1.5,
+        1_099_511_627_776_u64, 1_099_511_627_777_u64,
         "", "60/min", "007/500ms", "0/s", "1/m", "fast", "90s", "0s", "90", "367d", "1h30m",
         "log", "token-bucket", "open", "release", "draft-11", "none",
         [], ["plain"], ["plain", "plain"], ["slots"], [1], "plain",

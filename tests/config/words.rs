@@ -74,7 +74,7 @@ fn a_policy_is_parsed_from_the_rate_that_a_file_would_have() {
     for (rate, message) in [
         ("60", r#"is not a rate; write "10/s", "60/min", "100/hour", "9500/day" or "3/500ms""#),
         ("0/s", "lets nothing through; write 1 unit or more"),
-        ("4294967296/s", "is out of range; write at most 4294967295 units"),
+        ("1099511627777/s", "is out of range; write at most 1099511627776 units"),
     ] {
         let error = Policy::parse("p", rate).unwrap_err();
         assert_eq!((error.to_string(), error.policy_name()), (format!("policy \"p\": {rate:?} {message}"), Some("p")));

@@ -13,7 +13,7 @@ use crate::support::{
     says,
 };
 
-fn by_tenant(limit: u32) -> Router {
+fn by_tenant(limit: u64) -> Router {
     app(layer(limit, HeaderKey::new("x-tenant").unwrap()))
 }
 

@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 /// A handler that charges `cost` units of the policy "p".
-fn app_with_handler_check(limiter: Limiter, policy: Policy, cost: u32) -> Router {
+fn app_with_handler_check(limiter: Limiter, policy: Policy, cost: u64) -> Router {
     let handler = move || async move {
         let decision = limiter.check("key", &policy, cost).await?;
         decision.clone().into_result()?;
@@ -55,7 +55,7 @@ async fn a_handlers_denial_is_the_same_response_as_the_layers() {
 /// A job that propagates every error with `?`.
 #[tokio::test]
 async fn a_denial_is_an_error_that_names_the_policy_and_the_wait() {
-    async fn job(limiter: &Limiter, cost: u32) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn job(limiter: &Limiter, cost: u64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         limiter.check("alice", &per_minute(1), cost).await?.into_result()?;
         Ok(())
     }

@@ -98,7 +98,7 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
     for _ in 0..200 {
         let decision = limiter.check("k", &shadow, 1).await.unwrap();
         assert!(decision.is_allowed());
-        would_deny += u32::from(decision.would_deny());
+        would_deny += u64::from(decision.would_deny());
     }
     assert!((160..=165).contains(&would_deny), "40 of 200 fit: {would_deny}");
     // A second attempt of an enforced policy beside it changes nothing for the shadow policy's caller.
@@ -106,7 +106,7 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
     let mut allowed = 0;
     for _ in 0..30 {
         let check = Check::new("k", &enforced, 1).and("k", &shadow, 1);
-        allowed += u32::from(limiter.check_all(check).await.unwrap().is_allowed());
+        allowed += u64::from(limiter.check_all(check).await.unwrap().is_allowed());
     }
     assert_eq!(allowed, 8);
 }

@@ -28,7 +28,7 @@ struct Service {
 struct Seen {
     status: u16,
     /// The units left in the field `RateLimit`.
-    remaining: Option<u32>,
+    remaining: Option<u64>,
     retry_after: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Service {
     }
 
     /// The number of requests that pass until one is denied.
-    async fn spend(&self, path: &str) -> u32 {
+    async fn spend(&self, path: &str) -> u64 {
         for passed in 0..1_000 {
             match StatusCode::from_u16(self.get(path).await.status).unwrap() {
                 StatusCode::OK => {}
@@ -75,7 +75,7 @@ impl Service {
         panic!("{path} is not limited");
     }
 
-    async fn spend_some(&self, requests: u32) {
+    async fn spend_some(&self, requests: u64) {
         for _ in 0..requests {
             assert_eq!(self.get("/").await.status, 200);
         }
@@ -118,7 +118,7 @@ macro_rules! suite {
 }
 pub(crate) use suite;
 
-fn per_minute(limit: u32, algorithm: &str) -> LimitsConfig {
+fn per_minute(limit: u64, algorithm: &str) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'\nalgorithm = '{algorithm}'"))
 }
 
@@ -188,7 +188,7 @@ pub(crate) async fn a_doubled_limit_admits_the_added_units_at_once(fixture: Fixt
         service.change(per_minute(20, algorithm));
         assert_eq!(service.spend("/").await, added, "{algorithm}");
         fixture.clock.advance(SECOND * 3);
-        let refilled = u32::from(algorithm == "token-bucket");
+        let refilled = u64::from(algorithm == "token-bucket");
         assert_eq!(service.spend("/").await, refilled, "{algorithm}");
     }
 }
@@ -228,7 +228,7 @@ pub(crate) async fn a_lowered_and_raised_limit_keeps_the_count(fixture: Fixture)
 
 pub(crate) async fn a_new_window_starts_a_new_count_and_the_old_one_returns_with_the_old_window(fixture: Fixture) {
     for algorithm in ALGORITHMS {
-        let every = |seconds: u32| only(&format!("rate = '10/{seconds}s'\nalgorithm = '{algorithm}'"));
+        let every = |seconds: u64| only(&format!("rate = '10/{seconds}s'\nalgorithm = '{algorithm}'"));
         let service = fixture.serve(every(60));
         assert_eq!(service.spend("/").await, 10, "{algorithm}");
         service.change(every(50));
@@ -266,7 +266,7 @@ pub(crate) async fn a_new_number_of_shards_starts_a_new_count(fixture: Fixture) 
 }
 
 pub(crate) async fn a_ban_ends_with_another_duration_or_many_more_denials(fixture: Fixture) {
-    let banning = |denials: u32, duration: &str| {
+    let banning = |denials: u64, duration: &str| {
         only(&format!("rate = '10/min'\nban-after = {{ denials = {denials}, for = '{duration}' }}"))
     };
     let service = fixture.serve(banning(2, "10m"));

@@ -22,14 +22,14 @@ use crate::support::{
     observed::other,
 };
 
-fn rate(limit: u32) -> LimitsConfig {
+fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))
 }
 
 /// Every set of limits has its own policy, cost and header style. A response that mixed two sets would show it.
 #[test]
 fn no_request_sees_half_of_two_configurations() {
-    let set = |number: u32| {
+    let set = |number: u64| {
         let style = ["draft-11", "x-ratelimit"][number as usize % 2];
         limits(&format!(
             "headers = '{style}'\npolicies.p{number}.rate = '4000000000/min'\n\
@@ -59,7 +59,7 @@ fn no_request_sees_half_of_two_configurations() {
                     let reply = runtime.block_on(get(&app, "/"));
                     let decision: &Decision = reply.extensions.get().unwrap();
                     let name = decision.policies()[0].policy.name().to_owned();
-                    let number: u32 = name.strip_prefix('p').unwrap().parse().unwrap();
+                    let number: u64 = name.strip_prefix('p').unwrap().parse().unwrap();
                     assert_eq!(reply.header("ratelimit").is_some(), number.is_multiple_of(2), "{name}");
                     assert_eq!(reply.header("x-ratelimit-limit").is_some(), number % 2 == 1, "{name}");
                     seen.lock().unwrap().insert(number);

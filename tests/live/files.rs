@@ -4,7 +4,7 @@ use std::{
     error::Error,
     fs,
     path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use tollgate::config::{LimitsConfig, LimitsFile};
@@ -28,7 +28,7 @@ pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("tollgate-live-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).unwrap();

@@ -6,7 +6,7 @@ use std::{
     fs,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant, UNIX_EPOCH},
@@ -23,29 +23,29 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::files::{Directory, read};
 use crate::support::observed::other;
 
-const REQUESTS: u32 = 100_000;
-const IN_FLIGHT: u32 = 16;
-const LIMITS: [u32; 2] = [50, 100];
+const REQUESTS: u64 = 100_000;
+const IN_FLIGHT: u64 = 16;
+const LIMITS: [u64; 2] = [50, 100];
 const WINDOW: Duration = Duration::from_millis(200);
 /// Number of changes that have to happen during the run.
-const CHANGES: u32 = 40;
+const CHANGES: u64 = 40;
 
 /// A response: what the store has decided, and when.
 #[derive(Clone, Copy)]
 struct Entry {
     time_us: u64,
-    limit: u32,
+    limit: u64,
     allowed: bool,
-    available: u32,
+    available: u64,
 }
 
-fn text(limit: u32) -> String {
+fn text(limit: u64) -> String {
     format!("[policies.p]\nlimit = {limit}\nwindow = '{}ms'\n[default]\npolicies = ['p']\n", WINDOW.as_millis())
 }
 
 /// Counts accepted changes; no change may be refused.
 #[derive(Clone, Default)]
-struct Accepted(Arc<AtomicU32>);
+struct Accepted(Arc<AtomicU64>);
 
 impl Observer for Accepted {
     fn on_event(&self, event: &Event<'_>) {
@@ -57,7 +57,7 @@ impl Observer for Accepted {
 }
 
 /// Runs the load and judges its history. `keys` is the number of clients: few enough that the limits are contended.
-pub(crate) fn run(store: &str, keys: u32, limiter: impl FnOnce() -> Limiter) {
+pub(crate) fn run(store: &str, keys: u64, limiter: impl FnOnce() -> Limiter) {
     let directory = Directory::new();
     let path = directory.path("limits.toml");
     fs::write(&path, text(LIMITS[0])).unwrap();
@@ -98,9 +98,9 @@ pub(crate) fn run(store: &str, keys: u32, limiter: impl FnOnce() -> Limiter) {
          over {over}, wrongly denied {wrongly_denied}, {lost} of {judged_counts} counts wrong"
     );
     assert_eq!((over, wrongly_denied, lost), (0, 0, 0));
-    assert!(answers >= u64::from(REQUESTS));
+    assert!(answers >= REQUESTS);
     assert_eq!(admitted, handled, "each admitted request reaches the handler once");
-    assert!(most > u64::from(LIMITS[0]), "the larger limit was never in use");
+    assert!(most > LIMITS[0], "the larger limit was never in use");
     assert!(admitted * 200 > answers && admitted < answers, "{admitted} of {answers} admitted: no contention");
     assert!(changes >= CHANGES);
 }
@@ -110,19 +110,19 @@ pub(crate) fn run(store: &str, keys: u32, limiter: impl FnOnce() -> Limiter) {
 async fn requests(
     live: &LiveLimits,
     limiter: Limiter,
-    keys: u32,
+    keys: u64,
     accepted: Accepted,
-) -> (BTreeMap<u32, Vec<Entry>>, u64) {
+) -> (BTreeMap<u64, Vec<Entry>>, u64) {
     let key = HeaderKey::new("x-key").unwrap();
     let layer = live.layer(limiter, key).unwrap().with_decision_in_response(true);
-    let handled = Arc::new(AtomicU32::new(0));
+    let handled = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&handled);
     let service = layer.layer(service_fn(move |_: Request<()>| {
         counter.fetch_add(1, Ordering::Relaxed);
         async { Ok::<_, Infallible>(Response::new(Body::empty())) }
     }));
-    let history: Arc<Mutex<BTreeMap<u32, Vec<Entry>>>> = Arc::default();
-    let next = Arc::new(AtomicU32::new(0));
+    let history: Arc<Mutex<BTreeMap<u64, Vec<Entry>>>> = Arc::default();
+    let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..IN_FLIGHT)
         .map(|_| {
             let (service, history, next) = (service.clone(), Arc::clone(&history), Arc::clone(&next));
@@ -157,7 +157,7 @@ async fn requests(
         task.await.unwrap();
     }
     let history = std::mem::take(&mut *history.lock().unwrap());
-    (history, handled.load(Ordering::Relaxed).into())
+    (history, handled.load(Ordering::Relaxed))
 }
 
 fn entry(decision: &Decision) -> Entry {
@@ -203,7 +203,6 @@ impl Found {
             entries.sort_by_key(|entry| (!entry.allowed, entry.limit));
             let is_alone = entries.len() == 1;
             for Entry { limit, allowed, available, .. } in entries {
-                let limit = u64::from(limit);
                 if !allowed {
                     self.wrongly_denied += u64::from((window.len() as u64) < limit);
                     continue;
@@ -215,7 +214,7 @@ impl Found {
                 self.over += u64::from(spent > limit);
                 if is_alone {
                     self.judged_counts += 1;
-                    self.lost += u64::from(spent + u64::from(available) != limit);
+                    self.lost += u64::from(spent + available != limit);
                 }
             }
         }

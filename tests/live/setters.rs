@@ -14,7 +14,7 @@ use crate::support::{
     says,
 };
 
-fn rate(limit: u32) -> LimitsConfig {
+fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))
 }
 

@@ -24,7 +24,7 @@ use crate::support::{
     observed::other,
 };
 
-fn text(limit: u32) -> String {
+fn text(limit: u64) -> String {
     format!("[policies.p]\nrate = '{limit}/min'\n[default]\npolicies = ['p']\n")
 }
 
@@ -38,7 +38,7 @@ fn watched() -> (Directory, std::path::PathBuf, LiveLimits, Changes) {
     (directory, path, live, changes)
 }
 
-fn limit(live: &LiveLimits) -> u32 {
+fn limit(live: &LiveLimits) -> u64 {
     live.policy("p").unwrap().limit()
 }
 
@@ -127,7 +127,7 @@ fn a_file_that_is_removed_is_reported_and_read_again_when_it_is_back() {
 #[test]
 fn a_config_map_that_is_swapped_is_read_again() {
     let directory = Directory::new();
-    let generation = |name: &str, limit: u32| {
+    let generation = |name: &str, limit: u64| {
         fs::create_dir(directory.path(name)).unwrap();
         fs::write(directory.path(name).join("limits.toml"), text(limit)).unwrap();
     };
@@ -271,9 +271,9 @@ fn what_is_no_file_is_reported_with_a_remedy_and_a_later_file_is_taken() {
         };
         assert!(reason.starts_with(&format!("it is {kind} and not a regular file; write the limits to")), "{reason}");
         let limit_now = limit(&live);
-        assert_eq!(limit_now, if number == 0 { 10 } else { u32::try_from(number).unwrap() * 100 }, "{kind}");
+        assert_eq!(limit_now, if number == 0 { 10 } else { u64::try_from(number).unwrap() * 100 }, "{kind}");
         fs::rename(&path, directory.path(&format!("old-{number}"))).unwrap();
-        let limit_then = (u32::try_from(number).unwrap() + 1) * 100;
+        let limit_then = (u64::try_from(number).unwrap() + 1) * 100;
         fs::write(&path, text(limit_then)).unwrap();
         until("the file is in force", || limit(&live) == limit_then);
         until("the change is reported", || changes.last_is_accepted());

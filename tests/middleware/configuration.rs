@@ -11,7 +11,7 @@ fn limit() -> RateLimitLayer<GlobalKey> {
     layer(10, GlobalKey)
 }
 
-fn policy(name: &str, limit: u32) -> Policy {
+fn policy(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 
@@ -27,7 +27,7 @@ fn error(layer: RateLimitLayer<GlobalKey>, values: &[&str]) -> ConfigError {
 
 /// Asserts that the mistake of a layer is a cost that can never pass.
 #[track_caller]
-fn never_passes(layer: RateLimitLayer<GlobalKey>, policy: &str, cost: u32, limit: u32) {
+fn never_passes(layer: RateLimitLayer<GlobalKey>, policy: &str, cost: u64, limit: u64) {
     let expected = format!(
         "a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} through at once; raise the limit \
          or lower the cost"
@@ -182,7 +182,7 @@ fn a_route_without_a_policy_is_an_error() {
 fn computed_settings_are_not_validated_in_advance() {
     let plan = |_: &Parts, _: &Key| policy("plan", 1);
     let limit = RateLimitLayer::new(crate::support::app::limiter(), plan, GlobalKey).with_cost(100);
-    let _ = limit.with_cost_fn(|_| u32::MAX).validated().unwrap();
+    let _ = limit.with_cost_fn(|_| u64::MAX).validated().unwrap();
 }
 
 #[test]

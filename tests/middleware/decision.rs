@@ -151,7 +151,7 @@ async fn the_response_of_an_allowed_request_has_a_decision_only_if_a_layer_asks_
 
 /// Three nested layers whose limits are one above `remaining`, from the innermost outwards. The layers with the numbers
 /// in `asking` put the decision into the response.
-async fn nested(limiter: &Limiter, remaining: [u32; 3], asking: &[usize]) -> Reply {
+async fn nested(limiter: &Limiter, remaining: [u64; 3], asking: &[usize]) -> Reply {
     let handler = |decision: Decision| async move { format!("{:?}", decision.available()) };
     let mut app = Router::new().route("/", get(handler));
     for (number, remaining_units) in remaining.into_iter().enumerate() {

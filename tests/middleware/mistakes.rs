@@ -20,7 +20,7 @@ use crate::support::{
 type Layer = RateLimitLayer<GlobalKey>;
 type Setter = fn(Layer) -> Layer;
 
-fn policy(name: &str, limit: u32) -> Policy {
+fn policy(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 

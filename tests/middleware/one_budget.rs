@@ -13,7 +13,7 @@ use crate::support::{
     http::{Connection, request, serve},
 };
 
-fn per_client(kind: AnswerKind, limit: u32) -> RateLimitLayer<PeerIp> {
+fn per_client(kind: AnswerKind, limit: u64) -> RateLimitLayer<PeerIp> {
     let policy = Policy::per_minute("per-client", limit).unwrap();
     RateLimitLayer::new(kind.limiter(), policy, PeerIp::new())
 }

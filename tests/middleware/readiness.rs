@@ -99,7 +99,7 @@ async fn a_panic_of_a_closure_gives_the_reservation_back() {
         let policy = Policy::per_minute("all", 10).unwrap();
         let key = RateLimitLayer::new(kind.limiter(), policy, |parts: &http::request::Parts| panics::<Key>(parts));
         let mut by_key = ServiceBuilder::new().layer(key).service(inner());
-        let mut by_cost = ServiceBuilder::new().layer(kind.layer(10).with_cost_fn(panics::<u32>)).service(inner());
+        let mut by_cost = ServiceBuilder::new().layer(kind.layer(10).with_cost_fn(panics::<u64>)).service(inner());
 
         by_key.ready().await.unwrap();
         assert_eq!(reserved.available_permits(), 0);

@@ -100,7 +100,7 @@ async fn a_service_that_refused_can_be_used_again() {
     }
 }
 
-fn policy(limit: u32) -> Policy {
+fn policy(limit: u64) -> Policy {
     Policy::per_minute("all", limit).unwrap()
 }
 

@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// A layer with a limit of 1 000 and the given costs of routes; other requests cost 1.
-fn layer_with_costs(entries: &[(&str, u32)]) -> RateLimitLayer<GlobalKey> {
+fn layer_with_costs(entries: &[(&str, u64)]) -> RateLimitLayer<GlobalKey> {
     let limit = layer(1_000, GlobalKey);
     entries.iter().fold(limit, |limit, (route, cost)| limit.route(route, Route::new().cost(*cost)))
 }
@@ -81,7 +81,7 @@ async fn law_14_a_trailing_slash_does_not_bypass_a_route() {
         for app in [app, with_both.layer(limit())] {
             let mut passed = 0;
             for path in ["/login/", "/login", "/login//"].into_iter().cycle().take(99) {
-                passed += u32::from(send(&app, request(Method::POST, path, &[])).await.status != 429);
+                passed += u64::from(send(&app, request(Method::POST, path, &[])).await.status != 429);
             }
             assert_eq!(passed, 5, "{entry}");
         }

@@ -14,7 +14,7 @@ fn per_client() -> Policy {
     Policy::per_minute("per-client", 1).unwrap()
 }
 
-fn clients_and_all(limiter: Limiter, all: u32) -> RateLimitLayer<HeaderKey> {
+fn clients_and_all(limiter: Limiter, all: u64) -> RateLimitLayer<HeaderKey> {
     let all = Policy::per_minute("all", all).unwrap();
     RateLimitLayer::new(limiter, per_client(), HeaderKey::new("x-client").unwrap()).and(all, GlobalKey)
 }

@@ -14,7 +14,7 @@ use crate::support::{
     says, {DownStore, FlakyStore},
 };
 
-fn shadow(name: &str, limit: u32) -> Policy {
+fn shadow(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap().with_shadow(true)
 }
 

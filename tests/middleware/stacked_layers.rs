@@ -15,11 +15,11 @@ use crate::support::{
     http::get as fetch,
 };
 
-fn named(limiter: &Limiter, name: &str, limit: u32) -> RateLimitLayer<GlobalKey> {
+fn named(limiter: &Limiter, name: &str, limit: u64) -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(limiter.clone(), Policy::per_minute(name, limit).unwrap(), GlobalKey)
 }
 
-fn stack(inner: u32, outer: u32, style: HeaderStyle) -> Router {
+fn stack(inner: u64, outer: u64, style: HeaderStyle) -> Router {
     let limiter = limiter();
     let [inner, outer] = [("inner", inner), ("outer", outer)].map(|(name, limit)| named(&limiter, name, limit));
     Router::new().route("/", get(|| async {})).layer(inner.with_headers(style)).layer(outer.with_headers(style))

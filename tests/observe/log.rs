@@ -49,7 +49,7 @@ async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
             limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
         }
     };
-    let warning = |line: &str, left_out: u32| {
+    let warning = |line: &str, left_out: u64| {
         line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: ")
             && line.contains(" cause=\"unavailable\"")
             && line.contains(&format!(" left_out={left_out} "))

@@ -25,7 +25,7 @@ fn refusing(list: MostRefused) -> (Limiter, Arc<MostRefused>) {
 }
 
 /// Refuses a key this often.
-async fn refuse(limiter: &Limiter, key: &str, policy: &Policy, times: u32) {
+async fn refuse(limiter: &Limiter, key: &str, policy: &Policy, times: u64) {
     for _ in 0..times {
         // A cost above the limit never passes, and is no error without a layer.
         let cost = policy.limit() + 1;

@@ -26,7 +26,7 @@ fn observed() -> (Limiter, ManualClock, Recorder) {
     (Limiter::new(store).with_observer(recorder.clone()), clock, recorder)
 }
 
-fn near(policy: &str, spent: u32, limit: u32) -> (String, u32, u32) {
+fn near(policy: &str, spent: u64, limit: u64) -> (String, u64, u64) {
     (policy.to_owned(), spent, limit)
 }
 
@@ -101,8 +101,8 @@ async fn the_share_is_the_policys_and_may_be_off() {
     let single = per_minute("single", 1);
     let _ = limiter.check("k", &single, 1).await.unwrap();
     assert_eq!(recorder.take().near, [near("single", 1, 1)]);
-    let largest = per_minute("largest", u32::MAX).with_near_limit(None);
-    let _ = limiter.check("k", &largest, u32::MAX).await.unwrap();
+    let largest = per_minute("largest", Policy::MAX_LIMIT).with_near_limit(None);
+    let _ = limiter.check("k", &largest, Policy::MAX_LIMIT).await.unwrap();
     assert_eq!(recorder.take().near, []);
 }
 
@@ -171,7 +171,7 @@ async fn metrics_count_what_a_shadow_policy_would_deny_and_keys_near_a_limit() {
 
 #[test]
 fn policies_of_all_sizes_have_a_near_limit_within_their_capacity() {
-    for limit in [1, 2, 3, 5, 1_000_003, u32::MAX] {
+    for limit in [1, 2, 3, 5, 1_000_003, Policy::MAX_LIMIT] {
         for share in [1e-12, 0.1, 0.8, 0.999_999, 1.0] {
             let policy = Policy::per_minute("p", limit).unwrap().with_near_limit(share);
             assert_eq!(policy.near_limit(), Some(share));

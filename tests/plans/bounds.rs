@@ -21,7 +21,7 @@ async fn a_thousand_requests_of_one_key_start_one_look_up() {
     });
     let mut admitted = 0;
     for request in requests.collect::<Vec<_>>() {
-        admitted += u32::from(request.await.unwrap());
+        admitted += u64::from(request.await.unwrap());
     }
     assert_eq!((admitted, source.asked()), (DEFAULT, 1));
 }

@@ -17,7 +17,7 @@ use super::{DEFAULT, SECOND, limit};
 use crate::support::per_minute;
 
 /// The limit of a customer's plan.
-const PAID: u32 = 1_000;
+const PAID: u64 = 1_000;
 /// How long a look-up takes.
 const LATENCY: Duration = Duration::from_millis(100);
 

@@ -28,7 +28,7 @@ use crate::support::per_minute;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The limit of the default plan.
-const DEFAULT: u32 = 3;
+const DEFAULT: u64 = 3;
 
 /// How a source answers.
 #[derive(Clone, Debug)]
@@ -38,11 +38,11 @@ enum Answer {
     Error,
     Panic,
     Never,
-    After(Duration, u32),
+    After(Duration, u64),
 }
 
 /// The policy `p` of `limit` units a minute, as the answer.
-fn plan(limit: u32) -> Answer {
+fn plan(limit: u64) -> Answer {
     Answer::Policies(vec![per_minute("p", limit)])
 }
 
@@ -94,7 +94,7 @@ impl PlanSource for Source {
 }
 
 /// The limit that applies to `key` now.
-fn limit(plans: &Plans, key: &str) -> u32 {
+fn limit(plans: &Plans, key: &str) -> u64 {
     plans.get(key)[0].limit()
 }
 

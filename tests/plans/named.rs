@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Limits with the plans `free`, and `paid` of this rate.
-fn with_paid(rate: u32) -> tollgate::config::LimitsConfig {
+fn with_paid(rate: u64) -> tollgate::config::LimitsConfig {
     limits(&format!(
         "policies.free.rate = '3/min'\npolicies.paid = {{ rate = '{rate}/min', in-code = true }}\n\
          default.policies = ['free']\nroutes.'/search'.cost = 2"

@@ -23,7 +23,7 @@ impl From<&UserId> for Key {
     }
 }
 
-fn policy(limit: u32) -> Policy {
+fn policy(limit: u64) -> Policy {
     Policy::per_minute("p", limit).unwrap()
 }
 

@@ -128,7 +128,7 @@ fn stores_can_be_created_outside_a_runtime() {
 fn a_check_has_at_most_64_charges_and_no_two_policies_of_one_name_for_a_key() {
     let policy = |name: String| Policy::per_minute(name, 10).unwrap();
     let first = Check::new("k", &policy("p0".into()), 1);
-    let many = |count: u32| (1..count).fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
+    let many = |count: u64| (1..count).fold(first.clone(), |check, n| check.and("k", &policy(format!("p{n}")), 1));
     assert_eq!(many(64).validated().unwrap().charges().len(), 64);
     says(many(65).validated().unwrap_err(), "a check may have at most 64 charges; ");
     let namesake = Policy::per_hour("p0", 10).unwrap();
@@ -142,7 +142,7 @@ async fn law_11_clones_of_a_limiter_spend_from_one_budget() {
     let clones: Vec<_> = (0..5).map(|_| limiter.clone()).collect();
     let mut admitted = 0;
     for limiter in clones.iter().cycle().take(50) {
-        admitted += u32::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+        admitted += u64::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
     }
     assert_eq!(admitted, 10);
 }

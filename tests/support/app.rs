@@ -32,12 +32,12 @@ pub(crate) fn down_limiter() -> Limiter {
 }
 
 /// The policy `p` of `limit` units a minute.
-pub(crate) fn per_minute(limit: u32) -> Policy {
+pub(crate) fn per_minute(limit: u64) -> Policy {
     Policy::per_minute("p", limit).unwrap()
 }
 
 /// A layer that grants each value of `key` `limit` units a minute.
-pub(crate) fn layer<K: KeyExtractor>(limit: u32, key: K) -> RateLimitLayer<K> {
+pub(crate) fn layer<K: KeyExtractor>(limit: u64, key: K) -> RateLimitLayer<K> {
     RateLimitLayer::new(limiter(), per_minute(limit), key)
 }
 

@@ -49,13 +49,13 @@ impl AnswerKind {
     }
 
     /// A layer with one global budget of `limit` requests a minute.
-    pub(crate) fn layer(self, limit: u32) -> RateLimitLayer<GlobalKey> {
+    pub(crate) fn layer(self, limit: u64) -> RateLimitLayer<GlobalKey> {
         layer(self.limiter(), limit)
     }
 }
 
 /// A layer with one global budget of `limit` requests a minute.
-pub(crate) fn layer(limiter: Limiter, limit: u32) -> RateLimitLayer<GlobalKey> {
+pub(crate) fn layer(limiter: Limiter, limit: u64) -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(limiter, Policy::per_minute("all", limit).unwrap(), GlobalKey)
 }
 

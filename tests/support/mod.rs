@@ -123,7 +123,7 @@ impl<S: Store + Clone> Store for PendingStore<S> {
 }
 
 /// A policy of `limit` units a minute.
-pub fn per_minute(name: &str, limit: u32) -> Policy {
+pub fn per_minute(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()
 }
 

@@ -23,8 +23,8 @@ impl Random {
     }
 
     /// A cost from 1 to `limit`.
-    pub fn cost(&mut self, limit: u32) -> u32 {
-        u32::try_from(1 + self.below(u64::from(limit))).unwrap()
+    pub fn cost(&mut self, limit: u64) -> u64 {
+        1 + self.below(limit)
     }
 
     /// True with a probability of one in `chance`.

@@ -33,15 +33,15 @@ pub(crate) struct RecordedEvents {
     pub(crate) would_deny: Vec<Vec<bool>>,
     pub(crate) would_refuse: Vec<&'static str>,
     /// The name of the policy, the spent units and the limit.
-    pub(crate) near: Vec<(String, u32, u32)>,
+    pub(crate) near: Vec<(String, u64, u64)>,
     /// The name and cost of each charge.
-    pub(crate) abandoned: Vec<Vec<(String, u32)>>,
+    pub(crate) abandoned: Vec<Vec<(String, u64)>>,
     /// The name of the policy, the held units, the units to charge, and the end.
-    pub(crate) holds: Vec<(String, u32, u32, &'static str)>,
+    pub(crate) holds: Vec<(String, u64, u64, &'static str)>,
     /// The name of the policy, and whether there was anything to forget unless the reset failed.
     pub(crate) resets: Vec<(String, Option<bool>)>,
     /// The name of the change, and what it has changed unless it failed.
-    pub(crate) by_hand: Vec<(String, Option<u32>)>,
+    pub(crate) by_hand: Vec<(String, Option<u64>)>,
     pub(crate) warnings: Vec<Warning>,
     /// The `Debug` output of all events, and the `Display` output of those that have one.
     pub(crate) debug: String,
@@ -52,7 +52,7 @@ pub(crate) struct RecordedDecision {
     pub(crate) outcome: &'static str,
     pub(crate) source: Source,
     /// The name, the cost, and whether the policy is violated.
-    pub(crate) charges: Vec<(String, u32, bool)>,
+    pub(crate) charges: Vec<(String, u64, bool)>,
     pub(crate) fingerprints: Vec<Fingerprint>,
 }
 

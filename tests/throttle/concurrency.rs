@@ -26,7 +26,7 @@ use tower::{BoxError, Layer, ServiceExt, service_fn, util::BoxCloneService};
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
 use crate::support::{counting::EmptyRequest, says};
 
-fn calls(limit: u32) -> Policy {
+fn calls(limit: u64) -> Policy {
     Policy::concurrent("calls", limit).unwrap()
 }
 

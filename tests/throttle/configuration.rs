@@ -94,7 +94,7 @@ async fn a_computed_cost_above_the_capacity_is_an_error_of_the_call() {
 #[tokio::test]
 async fn the_types_have_names_and_clones() {
     type KeyOf = fn(&EmptyRequest) -> Key;
-    type CostOf = fn(&EmptyRequest) -> u32;
+    type CostOf = fn(&EmptyRequest) -> u64;
     struct Client {
         one: Throttle<Upstream>,
         by_host: Throttle<Upstream, KeyOf, CostOf, ()>,
@@ -115,7 +115,7 @@ async fn the_types_have_names_and_clones() {
 /// Requests and responses that are not those of the `http` crate, as reqwest's are.
 #[tokio::test(start_paused = true)]
 async fn any_request_and_response_can_be_throttled() {
-    struct Question(u32);
+    struct Question(u64);
     struct Reply(StatusCode, HeaderMap);
     let service = service_fn(|question: Question| async move {
         let mut headers = HeaderMap::new();

@@ -19,7 +19,7 @@ fn layer() -> ThrottleLayer {
     ThrottleLayer::new(limiter(), Policy::per_second("tokens", 100).unwrap(), "upstream").with_max_wait(secs(10))
 }
 
-fn requests(limit: u32) -> Policy {
+fn requests(limit: u64) -> Policy {
     Policy::per_second("requests", limit).unwrap()
 }
 

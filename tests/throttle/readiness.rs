@@ -15,7 +15,7 @@ use crate::support::{
     per_minute,
 };
 
-fn layer(limiter: Limiter, limit: u32) -> ThrottleLayer {
+fn layer(limiter: Limiter, limit: u64) -> ThrottleLayer {
     ThrottleLayer::new(limiter, per_minute("p", limit), "upstream")
 }
 

@@ -38,7 +38,7 @@ fn fields(style: HeaderStyle, decision: &Decision) -> HeaderMap {
 }
 
 /// A decision that spends the last unit, and the denial after it, 20.3 s after the first unit was spent.
-async fn spent_and_denied(check: impl Fn(u32) -> Check) -> [Decision; 2] {
+async fn spent_and_denied(check: impl Fn(u64) -> Check) -> [Decision; 2] {
     let clock = ManualClock::default();
     let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
     let _ = limiter.check_all(check(1)).await.unwrap();

@@ -96,8 +96,8 @@ async fn compare_route(limits: &LimitsConfig, route: &str, expected: &Value) -> 
             }),
             "policies" => json!(charged(decision.as_ref()).map(|(name, _)| name).collect::<Vec<_>>()),
             "cost" => {
-                let costs: BTreeSet<u32> = charged(decision.as_ref()).map(|(_, cost)| cost).collect();
-                expect("cost", &costs, &BTreeSet::from([u32::try_from(expected.as_u64().unwrap()).unwrap()]))?;
+                let costs: BTreeSet<u64> = charged(decision.as_ref()).map(|(_, cost)| cost).collect();
+                expect("cost", &costs, &BTreeSet::from([expected.as_u64().unwrap()]))?;
                 continue;
             }
             other => return Err(format!("{other} is not supported")),
@@ -123,7 +123,7 @@ async fn send(limits: &LimitsConfig, limiter: Limiter, method: &str, path: &str)
 }
 
 /// The policies of a decision, with what the request was charged under each.
-fn charged(decision: Option<&Decision>) -> impl Iterator<Item = (&str, u32)> {
+fn charged(decision: Option<&Decision>) -> impl Iterator<Item = (&str, u64)> {
     let policies = decision.map(Decision::policies).unwrap_or_default();
     policies.iter().map(|standing| (standing.policy.name(), standing.cost))
 }

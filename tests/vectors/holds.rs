@@ -94,7 +94,7 @@ async fn run_step(
     if let Some(hold) = check.charges()[0].open_hold().filter(|_| verdict.allowed) {
         made.insert(name, hold);
     }
-    expect("available", &u64::from(verdict.outcomes[0].available), &step["available"].as_u64().unwrap())
+    expect("available", &verdict.outcomes[0].available, &step["available"].as_u64().unwrap())
 }
 
 async fn answer<T>(answer: Answer<T>) -> Result<T, String> {
@@ -105,6 +105,6 @@ async fn answer<T>(answer: Answer<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
-fn number(value: &Value) -> u32 {
-    u32::try_from(value.as_u64().unwrap()).unwrap()
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
 }

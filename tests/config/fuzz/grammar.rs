@@ -116,7 +116,7 @@ impl Writer<'_> {
             return Value::Object(policy);
         }
         if self.random.one_in(3) {
-            let limit = self.random.pick(&[1, 2, 60, 4_294_967_295_u64]);
+            let limit = self.random.pick(&[1, 2, 60, 4_294_967_296_u64, 1_099_511_627_776]);
             self.insert(&mut policy, "limit", json!(limit));
             let window = self.random.pick(&["1ms", "90s", "5m", "2h", "366d"]);
             self.insert(&mut policy, "window", json!(window));
@@ -207,7 +207,7 @@ fn wrong(random: &mut Random) -> Value {
         3 => json!(-1),
         4 => json!(u64::MAX),
         5 => json!(i64::MIN),
-        6 => json!(4_294_967_296_u64),
+        6 => json!(1_099_511_627_777_u64),
         7 => json!(1.5),
         8 => json!(1e308),
         9 => json!(""),

@@ -37,7 +37,7 @@ fn assert_files(seed: u64, count: u64) -> u64 {
         assert!(!targets.is_empty(), "no request is limited: {}", context());
         for target in &targets {
             let decision = send(&limits, &shared, target).1.unwrap_or_else(|| panic!("{target:?}, {}", context()));
-            let charged: Vec<(String, u32)> =
+            let charged: Vec<(String, u64)> =
                 decision.policies().iter().map(|standing| (standing.policy.name().to_owned(), standing.cost)).collect();
             assert_eq!(charged, target.charges, "{target:?}, {}", context());
         }
@@ -85,7 +85,7 @@ fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> S
     }
     let policies = charged().filter(|(policy, cost)| *cost > 0 && !policy.is_concurrent());
     let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
-    let policies: Vec<(u32, u32)> = policies.collect();
+    let policies: Vec<(u64, u32)> = policies.collect();
     let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };
     let (limiter, _clock) = limiter_and_clock();
     let limiter = limiter.without_notices().with_local(MemoryStore::new(), 1);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub(super) struct Target {
     pub(super) method: &'static str,
     pub(super) path: String,
-    pub(super) charges: Vec<(String, u32)>,
+    pub(super) charges: Vec<(String, u64)>,
     pub(super) is_shadow: bool,
 }
 
@@ -43,12 +43,12 @@ fn target(file: &Value, route: &str, entry: &Value, default: &Value) -> Target {
     }
 }
 
-fn cost(entry: &Value, default: &Value, policy: &str) -> u32 {
+fn cost(entry: &Value, default: &Value, policy: &str) -> u64 {
     let named = |settings: &Value| {
         let costs = settings["costs"].as_object()?;
         costs.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy)).map(|(_, cost)| cost.clone())
     };
     let plain = |settings: &Value| settings.get("cost").cloned();
     let cost = named(entry).or_else(|| named(default)).or_else(|| plain(entry)).or_else(|| plain(default));
-    u32::try_from(cost.map_or(1, |cost| cost.as_u64().unwrap())).unwrap()
+    cost.map_or(1, |cost| cost.as_u64().unwrap())
 }

@@ -8,7 +8,7 @@ fn tokens() -> Policy {
     Policy::per_second("tokens", 20).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1)
 }
 
-fn requests(limit: u32) -> Policy {
+fn requests(limit: u64) -> Policy {
     Policy::per_second("requests", limit).unwrap()
 }
 

@@ -51,7 +51,7 @@ async fn the_end_of_a_hold_wakes_the_waiters_whatever_it_charges() {
 }
 
 /// A concurrency limit of `limit` slots.
-fn slots(limit: u32) -> Policy {
+fn slots(limit: u64) -> Policy {
     Policy::concurrent("slots", limit).unwrap()
 }
 

@@ -27,7 +27,7 @@ fn limiter() -> Limiter {
 }
 
 /// A bucket of one unit that is refilled `limit` times a second.
-fn bucket(limit: u32) -> Policy {
+fn bucket(limit: u64) -> Policy {
     Policy::per_second("p", limit).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1)
 }
 

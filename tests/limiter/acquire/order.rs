@@ -113,20 +113,20 @@ async fn law_1_no_window_of_a_log_admits_more_than_the_limit() {
     let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
     let policy = Policy::per_second("p", 10).unwrap();
     for waiter in 0..45 {
-        ended.start(waiter, limiter.acquire(KEY, &policy, 1 + waiter as u32 % 3).within(60 * SECOND)).await;
+        ended.start(waiter, limiter.acquire(KEY, &policy, 1 + waiter as u64 % 3).within(60 * SECOND)).await;
     }
     tokio::time::sleep(20 * SECOND).await;
     assert_eq!(ended.admitted(), (0..45).collect::<Vec<_>>());
-    let times: Vec<(u128, u32)> = ended
+    let times: Vec<(u128, u64)> = ended
         .0
         .lock()
         .unwrap()
         .iter()
-        .map(|(waiter, at, _)| ((*at - start).as_micros(), 1 + *waiter as u32 % 3))
+        .map(|(waiter, at, _)| ((*at - start).as_micros(), 1 + *waiter as u64 % 3))
         .collect();
     for (end, _) in &times {
         let in_window = times.iter().filter(|(at, _)| *at <= *end && *at + 1_000_000 > *end);
-        assert!(in_window.map(|(_, cost)| cost).sum::<u32>() <= 10);
+        assert!(in_window.map(|(_, cost)| cost).sum::<u64>() <= 10);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -31,7 +31,7 @@ async fn holds(limiter: &Limiter, key: &'static str, number: usize) -> Vec<Hold>
 }
 
 /// The slots that are taken, in the store.
-async fn taken(memory: &MemoryStore, key: &'static str) -> u32 {
+async fn taken(memory: &MemoryStore, key: &'static str) -> u64 {
     1_000_000 - Limiter::new(memory.clone()).peek(key, &slots()).await.unwrap().available().unwrap()
 }
 
@@ -165,8 +165,8 @@ async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_re
     let servers = [first, Limiter::new(store)];
     let slots = Policy::concurrent("slots", 400).unwrap();
     let one = Policy::concurrent("one", 1).unwrap();
-    let running = Arc::new(AtomicU32::new(0));
-    let denied = Arc::new(AtomicU32::new(0));
+    let running = Arc::new(AtomicU64::new(0));
+    let denied = Arc::new(AtomicU64::new(0));
     let mut most = 0.0_f64;
     for ms in 0..1_500 {
         for request in 0..10 {
@@ -175,7 +175,7 @@ async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_re
             tokio::spawn(async move {
                 running.fetch_add(1, Ordering::SeqCst);
                 let held = limiter.hold("tenant", &slots, 1).await.unwrap().into_result().ok();
-                denied.fetch_add(u32::from(held.is_none()), Ordering::SeqCst);
+                denied.fetch_add(u64::from(held.is_none()), Ordering::SeqCst);
                 sleep(5 * MS).await;
                 drop(held);
                 running.fetch_sub(1, Ordering::SeqCst);
@@ -188,7 +188,7 @@ async fn law_2_no_request_is_denied_while_slots_are_free_beside_a_client_that_re
         sleep(MS).await;
         if ms >= 500 && ms % 100 == 0 {
             let available = Limiter::new(memory.clone()).peek("tenant", &slots).await.unwrap().available().unwrap();
-            most = most.max(f64::from(400 - available) / f64::from(running.load(Ordering::SeqCst)));
+            most = most.max((400 - available) as f64 / running.load(Ordering::SeqCst) as f64);
         }
     }
     assert_eq!(denied.load(Ordering::SeqCst), 0, "no request is denied");

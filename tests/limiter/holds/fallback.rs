@@ -26,12 +26,12 @@ fn policy() -> Policy {
     with_holds(20, HoldSettings::new())
 }
 
-async fn hold(limiter: &Limiter, cost: u32) -> Option<Hold> {
+async fn hold(limiter: &Limiter, cost: u64) -> Option<Hold> {
     limiter.hold("k", &policy(), cost).fail_local().await.unwrap().into_result().ok()
 }
 
 /// What the central store has left, after the debts of the instance are settled.
-async fn left(limiter: &Limiter, central: &MemoryStore) -> u32 {
+async fn left(limiter: &Limiter, central: &MemoryStore) -> u64 {
     // A check that the store answers starts the debits.
     let _ = limiter.check("other", &policy(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(30)).await;

@@ -95,7 +95,7 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     let settlement = hold.settle_by(|policy| if policy.name() == "more" { 40 } else { 1 }).await.unwrap();
     assert_eq!(settlement, SettleAnswer::Settled);
     let left = limiter.hold_all(check(1)).await.unwrap();
-    let left: Vec<u32> = left.decision().policies().iter().map(|standing| standing.available).collect();
+    let left: Vec<u64> = left.decision().policies().iter().map(|standing| standing.available).collect();
     assert_eq!(left, [0, 8, 10]);
 }
 

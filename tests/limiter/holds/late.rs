@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 /// What a hold of 4 units charges in all, if `actual` units are settled after its end.
-const CASES: [(Unsettled, u32, u32); 6] = [
+const CASES: [(Unsettled, u64, u64); 6] = [
     (Unsettled::Charge, 9, 9),
     (Unsettled::Charge, 25, 25),
     (Unsettled::Charge, 4, 4),
@@ -44,9 +44,9 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
         clock.advance(TTL);
         assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired);
         let case = format!("{algorithm:?}, {unsettled:?}, {actual}");
-        assert_eq!(available(&limiter, &policy).await, 20_u32.saturating_sub(charged), "{case}");
+        assert_eq!(available(&limiter, &policy).await, 20_u64.saturating_sub(charged), "{case}");
         // 25 units of 20: what is above the limit keeps later requests back for longer.
-        assert_eq!(limiter.credit("k", &policy, u32::MAX).await.unwrap(), charged, "{case}");
+        assert_eq!(limiter.credit("k", &policy, u64::MAX).await.unwrap(), charged, "{case}");
     }
 }
 

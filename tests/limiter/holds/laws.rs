@@ -14,12 +14,12 @@ use crate::support::{ALGORITHMS, random::Random};
 /// In every window, settled units and open holds are within the limit and the units by which holds were too small.
 #[tokio::test]
 async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
-    const LIMIT: u32 = 50;
+    const LIMIT: u64 = 50;
     let (limiter, clock) = limiter();
     let policy = with_holds(LIMIT, HoldSettings::new().with_unsettled(Unsettled::Release));
     let mut random = Random(7);
     // What was charged, when, and how much of it no hold has covered.
-    let (mut charged, mut open): (Vec<(u64, u32, u32)>, Vec<_>) = (Vec::new(), Vec::new());
+    let (mut charged, mut open): (Vec<(u64, u64, u64)>, Vec<_>) = (Vec::new(), Vec::new());
     let mut now = 0;
     for _ in 0..20_000 {
         let step = random.below(1_000_000);
@@ -28,7 +28,7 @@ async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
         open.retain(|(_, _, ends)| *ends > now);
         if !open.is_empty() && random.one_in(2) {
             let place = random.index(open.len());
-            let (hold, held, _): (tollgate::limiter::Hold, u32, u64) = open.swap_remove(place);
+            let (hold, held, _): (tollgate::limiter::Hold, u64, u64) = open.swap_remove(place);
             let actual = random.pick(&[0, held / 2, held, held + 3]);
             assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Settled);
             charged.push((now, actual, actual.saturating_sub(held)));
@@ -39,9 +39,9 @@ async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
             }
         }
         charged.retain(|(at, ..)| at + 60_000_000 > now);
-        let spent: u32 = charged.iter().map(|(_, units, _)| units).sum();
-        let held: u32 = open.iter().map(|(_, units, _)| units).sum();
-        let under: u32 = charged.iter().map(|(_, _, under)| under).sum();
+        let spent: u64 = charged.iter().map(|(_, units, _)| units).sum();
+        let held: u64 = open.iter().map(|(_, units, _)| units).sum();
+        let under: u64 = charged.iter().map(|(_, _, under)| under).sum();
         assert!(spent + held <= LIMIT + under, "{spent} spent and {held} held, {under} too small");
     }
     assert!(!charged.is_empty());
@@ -77,25 +77,25 @@ async fn law_5_after_an_underestimate_the_wait_is_the_truth() {
     }
 }
 
-/// Sums beyond u32, and settlements that no window can hold.
+/// Sums beyond the largest limit, and settlements that no window can hold.
 #[tokio::test]
 async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
     for algorithm in ALGORITHMS {
         let (limiter, clock) = limiter();
-        let policy = Policy::new("tokens", u32::MAX, Policy::MAX_WINDOW / 2)
+        let policy = Policy::new("tokens", Policy::MAX_LIMIT, Policy::MAX_WINDOW / 2)
             .unwrap()
             .with_holds(HoldSettings::new().with_ttl(TTL))
             .with_algorithm(algorithm);
-        let first = limiter.hold("k", &policy, u32::MAX).await.unwrap().into_result().unwrap();
-        assert!(!limiter.hold("k", &policy, u32::MAX).await.unwrap().is_allowed());
-        first.settle(u32::MAX).await.unwrap();
+        let first = limiter.hold("k", &policy, Policy::MAX_LIMIT).await.unwrap().into_result().unwrap();
+        assert!(!limiter.hold("k", &policy, Policy::MAX_LIMIT).await.unwrap().is_allowed());
+        first.settle(u64::MAX).await.unwrap();
         let slow = Policy::new("slow", 1, Policy::MAX_WINDOW)
             .unwrap()
             .with_holds(HoldSettings::new().with_ttl(TTL))
             .with_algorithm(algorithm);
         for _ in 0..3 {
             if let Ok(hold) = limiter.hold("k", &slow, 1).await.unwrap().into_result() {
-                hold.settle(u32::MAX).await.unwrap();
+                hold.settle(u64::MAX).await.unwrap();
             }
             assert_eq!(available(&limiter, &slow).await, 0);
             clock.advance(Policy::MAX_WINDOW / 3);
@@ -148,7 +148,7 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     assert_eq!([peek(&released), peek(&released)], [9_999, 9_999]);
 }
 
-fn judge(store: &MemoryStore, check: &Check) -> u32 {
+fn judge(store: &MemoryStore, check: &Check) -> u64 {
     let Answer::Ready(verdict) = store.check(check) else { panic!("a memory store answers at once") };
     verdict.unwrap().outcomes[0].available
 }

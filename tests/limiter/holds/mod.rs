@@ -25,11 +25,11 @@ fn tokens() -> Policy {
 }
 
 /// A policy of `limit` units a minute whose holds last 30 s.
-fn with_holds(limit: u32, holds: HoldSettings) -> Policy {
+fn with_holds(limit: u64, holds: HoldSettings) -> Policy {
     Policy::per_minute("tokens", limit).unwrap().with_holds(holds.with_ttl(TTL))
 }
 
-fn of(algorithm: Algorithm, limit: u32) -> Policy {
+fn of(algorithm: Algorithm, limit: u64) -> Policy {
     with_holds(limit, HoldSettings::new()).with_algorithm(algorithm)
 }
 
@@ -39,6 +39,6 @@ fn limiter() -> (Limiter, ManualClock) {
     (Limiter::new(MemoryStore::new().with_clock(clock.clone())), clock)
 }
 
-async fn available(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn available(limiter: &Limiter, policy: &Policy) -> u64 {
     limiter.peek("k", policy).await.unwrap().available().unwrap()
 }

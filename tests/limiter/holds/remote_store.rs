@@ -111,7 +111,7 @@ impl Store for RemoteStore {
         Answer::pending(self.clone().change(hold.clone(), change))
     }
 
-    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u32> {
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         let (store, key, policy) = (self.clone(), key.clone(), policy.clone());
         Answer::pending(async move {
             tokio::task::yield_now().await;

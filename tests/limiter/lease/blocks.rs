@@ -5,7 +5,7 @@ use tollgate::FailurePolicy;
 use super::*;
 
 /// What another process sees.
-async fn available(remote: &Remote, policy: &Policy) -> u32 {
+async fn available(remote: &Remote, policy: &Policy) -> u64 {
     remote.limiter().peek(KEY, policy).await.unwrap().available().unwrap()
 }
 
@@ -171,7 +171,7 @@ fn a_block_that_was_on_its_way_when_its_runtime_ended_is_released_with_the_next_
         assert!(check(&limiter, &policy, 1).await.is_allowed());
         sleep(150 * MS).await;
         let [checks, _, _] = remote.calls();
-        assert_eq!(available(&remote, &policy).await, 1_000_000 - u32::try_from(checks).unwrap());
+        assert_eq!(available(&remote, &policy).await, 1_000_000 - u64::try_from(checks).unwrap());
     });
 }
 

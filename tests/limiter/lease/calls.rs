@@ -12,7 +12,7 @@ async fn a_hot_key_is_decided_in_memory() {
         let [plain, holds, settlements] = remote.calls();
         // The first verdict comes after a round trip, which takes up to a millisecond longer in each direction.
         let first = 200 * (latency as usize + 2);
-        assert!(plain <= first && got.from_blocks + plain as u32 == 200_000, "{plain}, {got:?}; latency {latency} ms");
+        assert!(plain <= first && got.from_blocks + plain as u64 == 200_000, "{plain}, {got:?}; latency {latency} ms");
         assert!(holds + settlements < 600, "{holds}, {settlements}; latency {latency} ms");
     }
 }

@@ -30,7 +30,7 @@ async fn law_2_a_process_alone_is_admitted_the_whole_limit() {
             assert!(start.elapsed() <= 35 * MS, "{policy:?}: {:?}", start.elapsed());
             // What a bucket gains during the load.
             let is_bucket = algorithm == Algorithm::TokenBucket;
-            let gain = if is_bucket { limit * start.elapsed().as_millis() as u32 / 60_000 } else { 0 };
+            let gain = if is_bucket { limit * start.elapsed().as_millis() as u64 / 60_000 } else { 0 };
             assert!(got.admitted >= limit && got.admitted <= limit + gain, "{policy:?}, {got:?}");
         }
     }
@@ -90,7 +90,7 @@ async fn law_4_available_is_what_a_process_alone_can_spend() {
         for _ in 0..50 {
             let decision = check(&limiter, &policy, 1).await;
             spent += 1;
-            from_blocks += u32::from(decision.source() == Source::Lease);
+            from_blocks += u64::from(decision.source() == Source::Lease);
             assert_eq!(decision.available(), Some(100_000 - spent), "{decision:?}");
             let peek = limiter.peek(KEY, &policy).await.unwrap();
             assert_eq!(peek.available(), Some(100_000 - spent), "{peek:?}");
@@ -138,7 +138,7 @@ async fn waiters_of_one_key_share_its_blocks() {
     while let Some(acquired) = waiters.join_next().await {
         let decision = acquired.unwrap().unwrap();
         assert!(decision.is_allowed());
-        from_blocks += u32::from(decision.source() == Source::Lease);
+        from_blocks += u64::from(decision.source() == Source::Lease);
     }
     assert!(from_blocks > 0);
     sleep(150 * MS).await;
@@ -161,8 +161,8 @@ async fn a_shadow_policy_with_a_lease_refuses_nothing() {
     while let Some(decision) = checks.join_next().await {
         let decision = decision.unwrap().unwrap();
         assert!(decision.is_allowed());
-        would_deny += u32::from(decision.would_deny());
-        from_blocks += u32::from(decision.source() == Source::Lease);
+        would_deny += u64::from(decision.would_deny());
+        from_blocks += u64::from(decision.source() == Source::Lease);
     }
     assert_eq!(would_deny, 1_500);
     assert!(from_blocks > 0);
@@ -182,7 +182,7 @@ async fn checks_that_are_dropped_while_they_wait_for_a_block_charge_nothing() {
             // Its first poll spends a unit, or takes a place among those that wait.
             let first = poll_fn(|cx| Poll::Ready(check.as_mut().poll(cx))).await;
             match first {
-                Poll::Ready(decision) => admitted += u32::from(decision.unwrap().is_allowed()),
+                Poll::Ready(decision) => admitted += u64::from(decision.unwrap().is_allowed()),
                 Poll::Pending => dropped += 1,
             }
         }
@@ -206,13 +206,13 @@ async fn what_is_spent_from_blocks_is_no_fresh_budget_for_the_local_fallback() {
     let mut admitted = got.admitted;
     for _ in 0..1_500 {
         let decision = limiter.check(KEY, &policy, 1).fail_local().await.unwrap();
-        admitted += u32::from(decision.is_allowed());
+        admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 1_000);
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counts(Arc<Mutex<(u32, u32, u32)>>);
+struct Counts(Arc<Mutex<(u64, u64, u64)>>);
 
 impl Observer for Counts {
     fn on_event(&self, event: &Event<'_>) {
@@ -220,7 +220,7 @@ impl Observer for Counts {
             Event::Decision(decided) => {
                 let mut counts = self.0.lock().unwrap();
                 counts.0 += 1;
-                counts.1 += u32::from(decided.decision.source() == Source::Lease);
+                counts.1 += u64::from(decided.decision.source() == Source::Lease);
                 assert_eq!(decided.outcome(), "allowed");
             }
             Event::NearLimit { .. } => {

@@ -20,28 +20,28 @@ const KEY: &str = "tenant:3";
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn policy(limit: u32, units: u32) -> Policy {
+fn policy(limit: u64, units: u64) -> Policy {
     Policy::per_second("p", limit).unwrap().with_lease(units)
 }
 
-fn per_minute(limit: u32, units: u32) -> Policy {
+fn per_minute(limit: u64, units: u64) -> Policy {
     Policy::per_minute("p", limit).unwrap().with_lease(units)
 }
 
-async fn check(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
+async fn check(limiter: &Limiter, policy: &Policy, cost: u64) -> Decision {
     limiter.check(KEY, policy, cost).await.unwrap()
 }
 
 /// What a load has got.
 #[derive(Debug, Default)]
 struct Got {
-    admitted: u32,
-    denied: u32,
-    from_blocks: u32,
+    admitted: u64,
+    denied: u64,
+    from_blocks: u64,
 }
 
 /// Starts `per_ms` checks of one unit in each of `ms` milliseconds, and waits for all.
-async fn load(limiter: &Limiter, policy: &Policy, per_ms: u32, ms: u32) -> Got {
+async fn load(limiter: &Limiter, policy: &Policy, per_ms: u64, ms: u64) -> Got {
     let mut got = Got::default();
     let mut checks = JoinSet::new();
     for _ in 0..ms {
@@ -53,7 +53,7 @@ async fn load(limiter: &Limiter, policy: &Policy, per_ms: u32, ms: u32) -> Got {
     while let Some(decision) = checks.join_next().await {
         let decision = decision.unwrap().unwrap();
         *if decision.is_allowed() { &mut got.admitted } else { &mut got.denied } += 1;
-        got.from_blocks += u32::from(decision.source() == Source::Lease);
+        got.from_blocks += u64::from(decision.source() == Source::Lease);
     }
     got
 }

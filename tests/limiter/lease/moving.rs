@@ -8,13 +8,13 @@ use super::*;
 use crate::support::random::Random;
 
 const PROCESSES: u64 = 4;
-const LIMIT: u32 = 10_000;
+const LIMIT: u64 = 10_000;
 /// Twice the limit.
-const PER_MS: u32 = 2 * LIMIT / 1_000;
+const PER_MS: u64 = 2 * LIMIT / 1_000;
 const SECONDS: u64 = 12;
 
 /// Units that were admitted in each millisecond, while the load moves from process to process.
-async fn admitted_in_each_ms(policy: &Policy, seed: u64) -> Vec<u32> {
+async fn admitted_in_each_ms(policy: &Policy, seed: u64) -> Vec<u64> {
     let (remote, _) = Remote::new(2 * MS);
     let limiters: Vec<_> = (0..PROCESSES).map(|_| remote.limiter()).collect();
     let admitted = Arc::new(Mutex::new(vec![0; (SECONDS * 1_000) as usize]));
@@ -44,9 +44,9 @@ async fn admitted_in_each_ms(policy: &Policy, seed: u64) -> Vec<u32> {
 
 /// The parts of the limit that windows of a second have seen, in thousandths: of the emptiest tenth the fullest one,
 /// and the emptiest and the fullest of all.
-fn windows(admitted: &[u32]) -> [u32; 3] {
+fn windows(admitted: &[u64]) -> [u64; 3] {
     // The first windows see the start of the load.
-    let mut seen: Vec<u32> = admitted[1_000..].windows(1_000).map(|window| window.iter().sum()).collect();
+    let mut seen: Vec<u64> = admitted[1_000..].windows(1_000).map(|window| window.iter().sum()).collect();
     seen.sort_unstable();
     [seen[seen.len() / 10], seen[0], seen[seen.len() - 1]].map(|units| units * 1_000 / LIMIT)
 }

@@ -22,11 +22,11 @@ use crate::support::{
 #[derive(Debug)]
 struct Oracle {
     clock: TokioClock,
-    admitted: Mutex<Vec<[(u64, u32); 2]>>,
+    admitted: Mutex<Vec<[(u64, u64); 2]>>,
 }
 
 impl Oracle {
-    fn note(&self, decision: &Decision, cost: u32) {
+    fn note(&self, decision: &Decision, cost: u64) {
         let (now, said) = (self.clock.now_us(), time_us(decision).unwrap());
         assert!(said <= now, "{decision:?} at {now}");
         // A unit of a block is admitted now, and its decision has an earlier time, at which the block was held.
@@ -35,11 +35,11 @@ impl Oracle {
     }
 
     /// The most units that any window has seen, by the store's clock or by the decisions.
-    fn most(&self, window: Duration) -> u32 {
+    fn most(&self, window: Duration) -> u64 {
         [0, 1].map(|clock| self.most_by(clock, window)).into_iter().max().unwrap()
     }
 
-    fn most_by(&self, clock: usize, window: Duration) -> u32 {
+    fn most_by(&self, clock: usize, window: Duration) -> u64 {
         let window_us = u64::try_from(window.as_micros()).unwrap();
         let mut admitted: Vec<_> = self.admitted.lock().unwrap().iter().map(|times| times[clock]).collect();
         admitted.sort_unstable();
@@ -55,7 +55,7 @@ impl Oracle {
         most
     }
 
-    fn total(&self) -> u32 {
+    fn total(&self) -> u64 {
         self.admitted.lock().unwrap().iter().map(|[(_, cost), _]| cost).sum()
     }
 }

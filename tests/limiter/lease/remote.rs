@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -33,7 +33,7 @@ struct Calls {
     loses_settlements: AtomicBool,
     /// Some answers take longer, so that later ones overtake them.
     has_jitter: AtomicBool,
-    answers: AtomicU32,
+    answers: AtomicU64,
 }
 
 impl Remote {

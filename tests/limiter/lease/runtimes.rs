@@ -8,13 +8,13 @@ fn current_thread() -> runtime::Runtime {
     runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-async fn spent(remote: &Remote, policy: &Policy) -> u32 {
+async fn spent(remote: &Remote, policy: &Policy) -> u64 {
     policy.limit() - remote.limiter().peek(KEY, policy).await.unwrap().available().unwrap()
 }
 
 /// Waits until the store has charged as much as was admitted: less than the time-to-live of a block, after which it
 /// would be charged in full.
-async fn charges_only(remote: &Remote, policy: &Policy, admitted: u32) {
+async fn charges_only(remote: &Remote, policy: &Policy, admitted: u64) {
     let start = Instant::now();
     loop {
         let spent = spent(remote, policy).await;

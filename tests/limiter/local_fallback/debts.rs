@@ -103,7 +103,7 @@ fn debts_are_settled_although_the_runtime_of_the_settlement_is_idle() {
 /// The runtime ends while a batch of debits is under way: some were sent, and the others have not run yet.
 #[test]
 fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
-    const KEYS: u32 = 120;
+    const KEYS: u64 = 120;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let keys = || (0..KEYS).map(|key| key.to_string());
     let policy = per_minute(80);
@@ -126,9 +126,9 @@ fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
                 tokio::task::yield_now().await;
             }
         });
-        let sent = u32::try_from(store.sent() - before).unwrap();
+        let sent = u64::try_from(store.sent() - before).unwrap();
         drop(ended);
-        let charged: u32 = active.block_on(async {
+        let charged: u64 = active.block_on(async {
             for _ in 0..3 {
                 settle().await;
                 spent(&limiter, &policy).await;

@@ -48,11 +48,11 @@ async fn charged(store: &TwoDomainStore, counts: &[MemoryStore; 2], domain: usiz
 }
 
 /// Sends a check every tenth of a second. The limiter settles debts when a check succeeds.
-async fn traffic(limiter: &Limiter, seconds: u32) {
+async fn traffic(limiter: &Limiter, seconds: u64) {
     for tenth in 0..seconds * 10 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         // The key may belong to either failure domain.
-        let _ = limiter.peek(u64::from(tenth), &policy()).await;
+        let _ = limiter.peek(tenth, &policy()).await;
     }
 }
 

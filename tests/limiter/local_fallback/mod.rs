@@ -13,7 +13,7 @@ use crate::support::unhealthy_store::{Health, UnhealthyStore};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-fn per_minute(limit: u32) -> Policy {
+fn per_minute(limit: u64) -> Policy {
     Policy::new("p", limit, WINDOW).unwrap()
 }
 
@@ -26,16 +26,16 @@ fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
     (limiter, store, clock)
 }
 
-async fn check(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
+async fn check(limiter: &Limiter, policy: &Policy, cost: u64) -> Decision {
     limiter.check("k", policy, cost).fail_local().await.unwrap()
 }
 
 /// The number of admitted checks out of a hundred of cost 1.
-async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn admitted(limiter: &Limiter, policy: &Policy) -> u64 {
     let mut admitted = 0;
     for _ in 0..100 {
         let decision = check(limiter, policy, 1).await;
-        admitted += u32::from(decision.is_allowed());
+        admitted += u64::from(decision.is_allowed());
     }
     admitted
 }
@@ -46,7 +46,7 @@ async fn settle() {
 }
 
 /// The units that are spent in the store.
-async fn spent(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn spent(limiter: &Limiter, policy: &Policy) -> u64 {
     policy.limit() - limiter.peek("k", policy).await.unwrap().available().unwrap()
 }
 

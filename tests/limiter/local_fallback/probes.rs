@@ -28,7 +28,7 @@ impl Fleet {
     }
 
     /// The units that all instances admit, by checks of `cost` until each has denied several of them.
-    async fn admitted(&self, policy: &Policy, cost: u32) -> u32 {
+    async fn admitted(&self, policy: &Policy, cost: u64) -> u64 {
         let mut admitted = 0;
         for (limiter, _) in &self.instances {
             for _ in 0..policy.limit() / cost + 9 {
@@ -51,7 +51,7 @@ async fn law_1_probes_admit_nothing_beyond_the_share_of_their_instance() {
             tokio::time::sleep(Duration::from_millis(130)).await;
             admitted += fleet.admitted(&policy, cost).await;
         }
-        assert!(admitted < 2_000 + instances, "{admitted} of 2 000 by {instances} instances, {cost} each");
+        assert!(admitted < 2_000 + u64::from(instances), "{admitted} of 2 000 by {instances} instances, {cost} each");
         for (limiter, _) in &fleet.instances {
             let decision = check(limiter, &policy, cost).await;
             assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Store), "the breaker has closed");

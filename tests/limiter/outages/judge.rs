@@ -14,7 +14,7 @@ pub(super) struct Admitted {
     pub(super) answered: Duration,
     /// The order of the answers.
     pub(super) number: u64,
-    pub(super) units: u32,
+    pub(super) units: u64,
     pub(super) source: Source,
 }
 
@@ -22,8 +22,8 @@ pub(super) struct Admitted {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) from: Duration,
-    pub(super) units: u32,
-    pub(super) bound: u32,
+    pub(super) units: u64,
+    pub(super) bound: u64,
 }
 
 impl fmt::Display for Seen {
@@ -61,7 +61,7 @@ pub(super) fn judge(kind: &Kind, plan: &Plan, mut history: Vec<Admitted>) -> Jud
         if at_most > fullest.units.min(kind.limit) {
             let inside = history[first..end].iter().filter(|admitted| admitted.answered < from + window);
             let seen = look(kind, from, inside);
-            let excess = |seen: &Seen| i64::from(seen.units) - i64::from(seen.bound);
+            let excess = |seen: &Seen| seen.units as i64 - seen.bound as i64;
             if excess(&seen) > excess(&worst) {
                 worst = seen.clone();
             }
@@ -80,13 +80,13 @@ pub(super) fn judge(kind: &Kind, plan: &Plan, mut history: Vec<Admitted>) -> Jud
 /// What a window has seen of one instance.
 #[derive(Clone, Copy, Default)]
 struct OfInstance {
-    by_store: u32,
+    by_store: u64,
     /// What the store had admitted when the share admitted something for the last time.
-    before: Option<u32>,
+    before: Option<u64>,
 }
 
 fn look<'a>(kind: &Kind, from: Duration, inside: impl Iterator<Item = &'a Admitted>) -> Seen {
-    let share = kind.limit.div_ceil(kind.instances);
+    let share = kind.limit.div_ceil(kind.instances.into());
     let mut instances = vec![OfInstance::default(); kind.instances as usize];
     let mut units = 0;
     let mut inside: Vec<&Admitted> = inside.collect();

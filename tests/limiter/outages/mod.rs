@@ -50,7 +50,7 @@ struct Caller {
 
 impl Caller {
     /// Asks once. `work` is how long it holds what it gets, and `unused` what it does not need.
-    async fn ask(self: Arc<Self>, cost: u32, work: Duration, unused: u32) {
+    async fn ask(self: Arc<Self>, cost: u64, work: Duration, unused: u64) {
         let asked = self.start.elapsed();
         let Some((source, hold)) = self.admitted(cost).await else { return };
         let answered = self.start.elapsed();
@@ -65,7 +65,7 @@ impl Caller {
         self.history.lock().unwrap().push(Admitted { instance, asked, answered, number, units, source });
     }
 
-    async fn admitted(&self, cost: u32) -> Option<(Source, Option<Hold>)> {
+    async fn admitted(&self, cost: u64) -> Option<(Source, Option<Hold>)> {
         if self.mode == Mode::Holds {
             return match self.limiter.hold("k", &self.policy, cost).fail_local().await.unwrap() {
                 HoldAnswer::Open(hold) => Some((hold.decision().source(), Some(hold))),
@@ -128,8 +128,8 @@ async fn load_of(caller: Arc<Caller>, kind: Kind, load: Vec<u64>, plan: Plan, se
         due += load[usize::try_from(at * PHASES / length).unwrap()] * 1_000 * TICK_MS as u64 / window;
         while due >= 1_000 {
             let cost = random.pick(kind.costs);
-            due = due.saturating_sub(u64::from(cost) * 1_000);
-            let (work, unused) = (ms(random.below(80)), u32::try_from(random.below(3)).unwrap());
+            due = due.saturating_sub(cost * 1_000);
+            let (work, unused) = (ms(random.below(80)), random.below(3));
             calls.spawn(Arc::clone(&caller).ask(cost, work, unused));
         }
         while calls.try_join_next().is_some() {}
@@ -166,7 +166,7 @@ fn runs(kind: Kind, count: u64) {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let Judged { worst, fullest, has_blocks } = runtime.block_on(run(kind, &plan, seed));
         most = most.max(fullest.units);
-        above += u32::from(fullest.units >= kind.limit + kind.instances);
+        above += u64::from(fullest.units >= kind.limit + u64::from(kind.instances));
         let least = kind.limit - (kind.costs.iter().max().unwrap() - 1);
         let is_full = fullest.units >= least && (has_blocks || kind.mode != Mode::Leases);
         if worst.units > worst.bound || kind.is_balanced && !is_full {

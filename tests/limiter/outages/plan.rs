@@ -18,9 +18,9 @@ pub(super) enum Mode {
 pub(super) struct Kind {
     pub(super) mode: Mode,
     pub(super) instances: u32,
-    pub(super) limit: u32,
+    pub(super) limit: u64,
     /// The costs of checks, each as likely as the others.
-    pub(super) costs: &'static [u32],
+    pub(super) costs: &'static [u64],
     /// Whether all instances have the same load and lose the store together.
     pub(super) is_balanced: bool,
 }
@@ -58,7 +58,7 @@ impl Plan {
         let some = random.below(3);
         let faults = (0..=some).map(|number| draw_fault(kind, window, number, some, &mut random)).collect();
         let instances = usize::try_from(kind.instances).unwrap();
-        let limit = u64::from(kind.limit);
+        let limit = kind.limit;
         let even = random.pick(&[2, 2, 3]) * limit / u64::from(kind.instances);
         let load = (0..instances).map(|_| {
             let uneven = |random: &mut Random| random.pick(&[0, 1, 2, 4, 8]) * limit / 2;

@@ -67,7 +67,7 @@ async fn a_check_sees_two_of_the_shards() {
             // Eight checks of one limiter would find all shards.
             while !Limiter::new(memory.clone()).check(key, &policy, 1).await.unwrap().is_allowed() {}
         }
-        found += u32::from(Limiter::new(memory.clone()).check(key, &policy, 1).await.unwrap().is_allowed());
+        found += u64::from(Limiter::new(memory.clone()).check(key, &policy, 1).await.unwrap().is_allowed());
     }
     // 100 are expected; these bounds are six standard deviations away.
     assert!((45..=155).contains(&found), "{found} of 400");

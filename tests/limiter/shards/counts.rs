@@ -40,7 +40,7 @@ async fn law_1_holds_in_every_window_for_all_shards_together() {
         let policy = policy(limit, shards);
         let (limiter, clock) = limiter();
         let mut random = Random(seed);
-        let mut window: VecDeque<(u64, u32)> = VecDeque::new();
+        let mut window: VecDeque<(u64, u64)> = VecDeque::new();
         for _ in 0..5_000 {
             clock.advance(WINDOW * u32::try_from(random.below(60)).unwrap() / 4_000);
             let cost = random.cost(policy.capacity());
@@ -51,7 +51,7 @@ async fn law_1_holds_in_every_window_for_all_shards_together() {
                 while window.front().is_some_and(|(at, _)| at + 60_000_000 <= end) {
                     window.pop_front();
                 }
-                let spent: u32 = window.iter().map(|(_, cost)| cost).sum();
+                let spent: u64 = window.iter().map(|(_, cost)| cost).sum();
                 assert!(spent <= limit, "seed {seed}: {spent} of {limit}");
             }
         }
@@ -76,7 +76,7 @@ async fn law_3_a_denied_check_charges_no_shard_and_no_other_policy() {
     let both = || Check::new("k", &sharded, 1).and("k", &plain, 1);
     let mut passed = 0;
     for _ in 0..500 {
-        passed += u32::from(limiter.check_all(both()).await.unwrap().is_allowed());
+        passed += u64::from(limiter.check_all(both()).await.unwrap().is_allowed());
     }
     assert_eq!(passed, 8);
     assert_eq!(limiter.peek("k", &plain).await.unwrap().available(), Some(992));
@@ -88,7 +88,7 @@ async fn law_3_a_denied_check_charges_no_shard_and_no_other_policy() {
     }
     let mut left = 0;
     for _ in 0..MANY {
-        left += u32::from(limiter.check("other", &sharded, 1).await.unwrap().is_allowed());
+        left += u64::from(limiter.check("other", &sharded, 1).await.unwrap().is_allowed());
     }
     assert_eq!(left, 7);
 }
@@ -141,7 +141,7 @@ async fn a_peek_reports_the_largest_room_of_any_shard_and_charges_nothing() {
     // Two units fit into any shard, and no shard gets a third one.
     let mut spent = 0;
     while spent < 8 {
-        spent += 2 * u32::from(limiter.check("k", &policy, 2).await.unwrap().is_allowed());
+        spent += 2 * u64::from(limiter.check("k", &policy, 2).await.unwrap().is_allowed());
     }
     assert_eq!(peek().await.available(), Some(1));
     clock.advance(WINDOW / 2);

@@ -20,11 +20,11 @@ fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
     (limiter, store, clock)
 }
 
-async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn admitted(limiter: &Limiter, policy: &Policy) -> u64 {
     let mut admitted = 0;
     for _ in 0..1_000 {
         let decision = limiter.check("k", policy, 1).fail_local().await.unwrap();
-        admitted += u32::from(decision.is_allowed());
+        admitted += u64::from(decision.is_allowed());
     }
     admitted
 }
@@ -44,10 +44,10 @@ async fn law_1_the_share_is_one_of_the_whole_policy_and_counts_what_the_shards_h
         let policy = policy(80, 4);
         let mut spent = 0;
         while spent < before {
-            spent += u32::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+            spent += u64::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
         }
         store.set_health(UNAVAILABLE);
-        assert_eq!(admitted(&limiter, &policy).await, 10_u32.saturating_sub(before), "{before} before");
+        assert_eq!(admitted(&limiter, &policy).await, 10_u64.saturating_sub(before), "{before} before");
         let decision = limiter.check("k", &policy, 1).fail_local().await.unwrap();
         assert_eq!((decision.source(), &decision.policies()[0].policy), (Source::Local, &policy));
     }
@@ -63,7 +63,7 @@ async fn law_1_what_the_share_has_admitted_is_charged_to_the_shards() {
         let policy = policy(limit, shards);
         store.set_health(UNAVAILABLE);
         let local = admitted(&limiter, &policy).await;
-        assert_eq!(local, limit.div_ceil(instances));
+        assert_eq!(local, limit.div_ceil(instances.into()));
         store.set_health(Health::Healthy);
         settle(&limiter, &policy).await;
         // Without the fallback, so that nothing is held back.

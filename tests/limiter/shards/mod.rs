@@ -12,9 +12,9 @@ use tollgate::{Limiter, ManualClock, MemoryStore, Policy};
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// A number of checks after which every shard has been asked: it is missed with a probability below 1e-12.
-const MANY: u32 = 2_000;
+const MANY: u64 = 2_000;
 
-fn policy(limit: u32, shards: u32) -> Policy {
+fn policy(limit: u64, shards: u32) -> Policy {
     Policy::new("p", limit, WINDOW).unwrap().with_shards(shards)
 }
 
@@ -25,10 +25,10 @@ fn limiter() -> (Limiter, ManualClock) {
 }
 
 /// The units that [`MANY`] checks of one unit get.
-async fn admitted(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn admitted(limiter: &Limiter, policy: &Policy) -> u64 {
     let mut admitted = 0;
     for _ in 0..MANY {
-        admitted += u32::from(limiter.check("k", policy, 1).await.unwrap().is_allowed());
+        admitted += u64::from(limiter.check("k", policy, 1).await.unwrap().is_allowed());
     }
     admitted
 }

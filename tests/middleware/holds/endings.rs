@@ -17,7 +17,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use super::{Frames, Ledger, at_end, layer, left, next, request, settle_in_background, tokens};
 
 /// The response to a request whose handler has set a bill of `cost` units, if any.
-async fn answer(ledger: &Ledger, body: Frames, cost: Option<u32>) -> Response<HeldBody<Frames>> {
+async fn answer(ledger: &Ledger, body: Frames, cost: Option<u64>) -> Response<HeldBody<Frames>> {
     answer_to(ledger, request(), Response::new(body), cost).await
 }
 
@@ -25,7 +25,7 @@ async fn answer_to(
     ledger: &Ledger,
     request: Request<Body>,
     response: Response<Frames>,
-    cost: Option<u32>,
+    cost: Option<u64>,
 ) -> Response<HeldBody<Frames>> {
     let response = Arc::new(Mutex::new(Some(response)));
     let handler = service_fn(move |request: Request<Body>| {
@@ -161,10 +161,10 @@ async fn a_bill_counts_what_is_added_to_it_until_the_end_and_not_after() {
 async fn a_bill_above_every_number_charges_the_largest() {
     let ledger = Ledger::default();
     let (response, bill) = answer_and_bill(&ledger, Frames::of(["a"])).await;
-    bill.add(u32::MAX);
-    bill.add(u32::MAX);
+    bill.add(u64::MAX);
+    bill.add(u64::MAX);
     drop(response);
-    assert_eq!(ledger.settlements(), [(u32::MAX, Settled)]);
+    assert_eq!(ledger.settlements(), [(tollgate::Policy::MAX_LIMIT, Settled)]);
     assert_eq!(left(&ledger.limiter(), &tokens()).await, 0);
 }
 

@@ -10,7 +10,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use super::{Frames, Ledger, at_end, left, one_client, tokens, uploads};
 
 /// An estimate that the client chooses.
-fn max_tokens(parts: &request::Parts) -> u32 {
+fn max_tokens(parts: &request::Parts) -> u64 {
     parts.headers.get("max-tokens").and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(100)
 }
 

@@ -42,7 +42,7 @@ async fn fails(request: Request<Body>) -> Result<Response<Frames>, Broken> {
     }
 }
 
-fn request_to(path: &str, cost: Option<u32>) -> Request<Body> {
+fn request_to(path: &str, cost: Option<u64>) -> Request<Body> {
     let mut request = Request::get(path);
     if let Some(cost) = cost {
         request = request.header("x-cost", cost);

@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The policy, the cost and the way of an end.
-type End = (String, u32, &'static str);
+type End = (String, u64, &'static str);
 
 /// Remembers how holds ended, and warnings.
 #[derive(Clone, Debug, Default)]

@@ -43,7 +43,7 @@ use tollgate::{
 #[derive(Clone, Debug, Default)]
 struct Ledger {
     store: MemoryStore,
-    changes: Arc<Mutex<Vec<(u32, SettleAnswer)>>>,
+    changes: Arc<Mutex<Vec<(u64, SettleAnswer)>>>,
     /// Whether answers are pending at first, as those of a networked store are.
     is_slow: bool,
     /// Whether checks fail.
@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// The units that were charged by settlements, with the answers of the store.
-    fn settlements(&self) -> Vec<(u32, SettleAnswer)> {
+    fn settlements(&self) -> Vec<(u64, SettleAnswer)> {
         self.changes.lock().unwrap().clone()
     }
 
@@ -153,7 +153,7 @@ fn at_end(_: &Parts) -> Settlement {
 }
 
 /// The units that are left under a policy.
-async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
+async fn left(limiter: &Limiter, policy: &Policy) -> u64 {
     limiter.peek(CLIENT, policy).await.unwrap().available().unwrap()
 }
 

@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 /// Waits until this many slots of [`uploads`] are free.
-async fn until_free(limiter: &Limiter, slots: u32) {
+async fn until_free(limiter: &Limiter, slots: u64) {
     for _ in 0..1_000 {
         if left(limiter, &uploads()).await == slots {
             return;

@@ -35,13 +35,13 @@ fn layer(ledger: &Ledger) -> RateLimitLayer<OneClient> {
 }
 
 /// The units that are left: tokens in, tokens out, slots.
-async fn all_left(ledger: &Ledger) -> [u32; 3] {
+async fn all_left(ledger: &Ledger) -> [u64; 3] {
     let limiter = ledger.limiter();
     [left(&limiter, &tokens_in()).await, left(&limiter, &tokens_out()).await, left(&limiter, &uploads()).await]
 }
 
 /// What is left after a response whose handler has changed its bill.
-async fn left_after(change: impl Fn(&Bill) + Clone + Send + 'static) -> [u32; 3] {
+async fn left_after(change: impl Fn(&Bill) + Clone + Send + 'static) -> [u64; 3] {
     let ledger = Ledger::default();
     let handler = service_fn(move |request: Request<Body>| {
         change(request.extensions().get().expect("a bill"));
@@ -79,9 +79,9 @@ async fn a_policy_without_a_cost_of_its_own_is_charged_the_plain_cost_or_what_wa
     assert_eq!(left_after(both).await, [960, 495, 3]);
     assert_eq!(left_after(|bill| bill.set_cost_of("output", 5)).await, [900, 300, 3]);
     let largest = |bill: &Bill| {
-        bill.add_to("input-tokens", u32::MAX);
+        bill.add_to("input-tokens", u64::MAX);
         bill.add_to("input-tokens", 1);
-        assert_eq!(bill.cost_of("input-tokens"), Some(u32::MAX));
+        assert_eq!(bill.cost_of("input-tokens"), Some(Policy::MAX_LIMIT));
         bill.set_cost_of("input-tokens", 0);
     };
     assert_eq!(left_after(largest).await, [1_000, 300, 3]);

@@ -17,7 +17,7 @@ use super::{Frames, Ledger, at_end, left, one_client, request, tokens, uploads};
 async fn layers_share_the_bill_of_a_request() {
     let ledger = Ledger::default();
     let per_day = Policy::per_day("per-day", 5_000).unwrap().with_holds(HoldSettings::new());
-    let limit = |policy: Policy, cost: u32| {
+    let limit = |policy: Policy, cost: u64| {
         RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(cost).with_settlement(at_end)
     };
     let handler = |Extension(bill): Extension<Bill>| async move {

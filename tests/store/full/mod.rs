@@ -19,10 +19,10 @@ fn store(keys: usize, when_full: WhenFull) -> (Limiter, MemoryStore, ManualClock
 }
 
 /// Checks `keys` new keys with a cost of 1 each, and returns how many are allowed.
-async fn flood(limiter: &Limiter, policy: &Policy, name: &str, keys: u64) -> u32 {
+async fn flood(limiter: &Limiter, policy: &Policy, name: &str, keys: u64) -> u64 {
     let mut admitted = 0;
     for key in 0..keys {
-        admitted += u32::from(limiter.check(format!("{name} {key}"), policy, 1).await.unwrap().is_allowed());
+        admitted += u64::from(limiter.check(format!("{name} {key}"), policy, 1).await.unwrap().is_allowed());
     }
     admitted
 }

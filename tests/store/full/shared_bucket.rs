@@ -97,7 +97,7 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
             let (limiter, store, clock) = store(12, when_full);
             let window = Duration::from_millis(100);
             let policies = [Policy::new("p", 5, window).unwrap(), Policy::new("q", 9, 3 * window).unwrap()];
-            let (mut random, mut spent) = (Random(seed), HashMap::<(u64, usize), Vec<(Duration, u32)>>::new());
+            let (mut random, mut spent) = (Random(seed), HashMap::<(u64, usize), Vec<(Duration, u64)>>::new());
             let (mut now, mut denied) = (Duration::ZERO, 0);
             for _ in 0..2_000 {
                 let step = Duration::from_micros(random.below(9_000));
@@ -117,7 +117,7 @@ async fn law_14_no_key_spends_more_than_its_limit_in_a_store_that_is_full_most_o
                     let spent = spent.entry((key, index)).or_default();
                     spent.push((now, cost));
                     let live = spent.iter().filter(|(at, _)| *at + policy.window().unwrap() > now);
-                    let sum: u32 = live.map(|(_, cost)| cost).sum();
+                    let sum: u64 = live.map(|(_, cost)| cost).sum();
                     assert!(sum <= policy.limit(), "{when_full:?}, seed {seed}: {sum} units under {policy:?}");
                 }
             }

@@ -52,7 +52,7 @@ fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
     let mut policies = Vec::new();
     for algorithm in ALGORITHMS {
         for number in 0..2 {
-            let (limit, window) = (random.pick(&[1, 5, 20, 1_000]), 1 + random.below(200_000));
+            let (limit, window) = (random.pick(&[1, 5, 20, 1_000, Policy::MAX_LIMIT]), 1 + random.below(200_000));
             let name = format!("{algorithm:?}-{number}-{seed}");
             let mut policy = Policy::new(name, limit, Duration::from_micros(window)).unwrap().with_algorithm(algorithm);
             if algorithm == Algorithm::SlidingWindowLog && number == 1 && window > 4_000 {
@@ -95,7 +95,7 @@ fn check(random: &mut Random, policies: &[Policy]) -> Check {
 }
 
 /// A change of a hold that was made, which may have ended.
-fn change(random: &mut Random, made: &[(OpenHold, u32)]) -> (OpenHold, HoldChange) {
+fn change(random: &mut Random, made: &[(OpenHold, u64)]) -> (OpenHold, HoldChange) {
     // Mostly one of the last, which may be open.
     let last = made.len().min(random.pick(&[1, 4, usize::MAX]));
     let (hold, cost) = &made[made.len() - 1 - random.index(last)];
@@ -104,7 +104,9 @@ fn change(random: &mut Random, made: &[(OpenHold, u32)]) -> (OpenHold, HoldChang
         2 | 3 => HoldChange::Settle(0),
         4 => HoldChange::Settle(*cost),
         5 => HoldChange::Settle(cost * 2),
-        6 if random.one_in(20) => HoldChange::Settle(u32::MAX),
+        // The oracle knows no end of the time by which a bucket can be overdrawn.
+        6 if random.one_in(20) && hold.policy.burst().is_some() => HoldChange::Settle(cost.saturating_mul(1 << 20)),
+        6 if random.one_in(20) => HoldChange::Settle(u64::MAX),
         _ => HoldChange::Settle(random.cost(*cost)),
     };
     (hold.clone(), change)

@@ -22,7 +22,7 @@ struct HoldOracle {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     id: NonZeroU64,
-    units: u32,
+    units: u64,
     ends_us: u64,
 }
 
@@ -78,11 +78,11 @@ impl Oracles {
 
 impl HoldOracle {
     fn held(&self) -> u64 {
-        self.open.iter().map(|held| u64::from(held.units)).sum()
+        self.open.iter().map(|held| held.units).sum()
     }
 
     fn fits(&self, charge: &Charge, now_us: u64) -> bool {
-        let asked = u32::try_from(self.held() + u64::from(charge.cost)).unwrap();
+        let asked = self.held().saturating_add(charge.cost);
         charge.cost == 0 || self.charged.fits(&charge.policy, now_us, asked)
     }
 
@@ -98,8 +98,7 @@ impl HoldOracle {
 
     fn outcome(&self, charge: &Charge, fits: bool, now_us: u64) -> Outcome {
         let Charge { policy, cost, .. } = charge;
-        let available = u64::from(self.charged.available(policy, now_us)).saturating_sub(self.held());
-        let available = u32::try_from(available).unwrap();
+        let available = self.charged.available(policy, now_us).saturating_sub(self.held());
         let capacity = policy.capacity();
         Outcome {
             fits,
@@ -113,7 +112,7 @@ impl HoldOracle {
 
     /// The time until a cost that does not fit now fits for certain, if the charges allow it; not longer than a hold
     /// typically lasts if only holds are in the way.
-    fn wait(&self, policy: &Policy, cost: u32, now_us: u64) -> u64 {
+    fn wait(&self, policy: &Policy, cost: u64, now_us: u64) -> u64 {
         let for_charges = micros(self.charged.wait(policy, now_us, cost));
         let held = self.held();
         if held == 0 {
@@ -121,8 +120,8 @@ impl HoldOracle {
         }
         let holds = policy.holds().unwrap();
         let mut for_holds = micros(holds.typical_duration());
-        if held + u64::from(cost) <= u64::from(policy.capacity()) {
-            let beside_them = u32::try_from(held).unwrap() + cost;
+        if held + cost <= policy.capacity() {
+            let beside_them = held + cost;
             for_holds = for_holds.min(micros(self.charged.wait(policy, now_us, beside_them)));
         }
         if holds.unsettled() == Unsettled::Release {
