@@ -11,7 +11,7 @@ use tollgate::{
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-fn policy(limit: u32) -> Policy {
+fn policy(limit: u64) -> Policy {
     Policy::per_second("per-client", limit).unwrap()
 }
 
@@ -93,7 +93,7 @@ fn layer(c: &mut Criterion) {
         let mut service = bare();
         b.iter(|| runtime.block_on(async { service.ready().await.unwrap().call(request()).await.unwrap() }));
     });
-    for (name, limit) in [("allowed", u32::MAX), ("denied", 1)] {
+    for (name, limit) in [("allowed", Policy::MAX_LIMIT), ("denied", 1)] {
         // The fixed window has no log, so the figure measures the layer and not the growth of a log.
         let policy = policy(limit).with_algorithm(Algorithm::FixedWindow);
         let policy = if limit == 1 { Policy::per_day("per-client", 1).unwrap() } else { policy };

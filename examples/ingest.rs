@@ -22,14 +22,14 @@ const ACCOUNT: &str = "upstream:account-1";
 const REGIONS: [&str; 8] = ["africa", "arctic", "asia", "europe", "india", "latam", "oceania", "us"];
 
 /// Searches per job. All jobs together need 8 * 12 * (100 + 4) = 9 984 units, more than the quota.
-const SEARCHES: u32 = 12;
+const SEARCHES: u64 = 12;
 /// List calls after each search.
-const PAGES: u32 = 4;
+const PAGES: u64 = 4;
 
 /// A kind of upstream call.
 #[derive(Clone, Copy)]
 struct Call {
-    cost: u32,
+    cost: u64,
     /// Whether the call is made while the store cannot answer.
     failure_policy: FailurePolicy,
 }
@@ -41,20 +41,20 @@ const SEARCH: Call = Call { cost: 100, failure_policy: FailurePolicy::Closed };
 #[derive(Default)]
 struct JobReport {
     region: &'static str,
-    searches: u32,
-    lists: u32,
+    searches: u64,
+    lists: u64,
     /// Units charged by the store.
-    units: u32,
+    units: u64,
     /// Calls made while the store could not answer.
-    unchecked: u32,
+    unchecked: u64,
     /// Calls not made because the store could not answer.
-    postponed: u32,
+    postponed: u64,
     out_of_quota: Option<OutOfQuota>,
 }
 
 /// The cost of a denied call, and the time until that cost fits.
 struct OutOfQuota {
-    cost: u32,
+    cost: u64,
     retry_after: Duration,
 }
 
@@ -97,7 +97,7 @@ async fn run() -> Result<(), Failure> {
 
     let took = start.elapsed();
     println!("\nDone in {took:.1?}. {}.", left(&limiter, &quota).await);
-    let spent: u32 = reports.iter().map(|report| report.units).sum();
+    let spent: u64 = reports.iter().map(|report| report.units).sum();
     assert!(spent <= quota.limit(), "{spent} units were charged, the quota is {}", quota.limit());
     Ok(())
 }
@@ -166,7 +166,7 @@ fn print_summary(reports: &[JobReport]) {
         };
         println!("{:10}{:10}{:8}{:8}   {end}", report.region, report.searches, report.lists, report.units);
     }
-    let sum = |of: fn(&JobReport) -> u32| reports.iter().map(of).sum::<u32>();
+    let sum = |of: fn(&JobReport) -> u64| reports.iter().map(of).sum::<u64>();
     let (searches, lists, units) = (sum(|r| r.searches), sum(|r| r.lists), sum(|r| r.units));
     println!("{:10}{searches:10}{lists:8}{units:8}   total of this run", "all");
 }

@@ -20,9 +20,9 @@ const TENANT: &str = "tenant:3";
 struct Job {
     name: &'static str,
     /// The most tokens that the answer is expected to need.
-    estimate: u32,
+    estimate: u64,
     /// The tokens that the answer turns out to need; `None` if the model fails.
-    usage: Option<u32>,
+    usage: Option<u64>,
 }
 
 const JOBS: [Job; 6] = [
@@ -92,7 +92,7 @@ async fn run() -> Result<(), Failure> {
 }
 
 /// Stands in for a model, which reports its usage with the answer.
-async fn call_model(job: &Job) -> Result<u32, &'static str> {
+async fn call_model(job: &Job) -> Result<u64, &'static str> {
     sleep(Duration::from_millis(20)).await;
     job.usage.ok_or("the model does not understand the prompt")
 }

@@ -21,7 +21,7 @@ use tollgate::{Algorithm, Limiter, MemoryStore, Policy, RedisStore, clock::Clock
 
 type Failure = Box<dyn std::error::Error>;
 
-const LIMIT: u32 = 50;
+const LIMIT: u64 = 50;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Time between two requests of a burst.
 const STEP: Duration = Duration::from_millis(20);
@@ -110,8 +110,8 @@ async fn two_bursts(
     clock: &ManualClock,
 ) -> Result<Run, Failure> {
     let mut run = Run { title, requests: Vec::new(), retry_after: None };
-    let start = BOUNDARY_US - micros(STEP) * u64::from(LIMIT);
-    for request in 0..2 * u64::from(LIMIT) {
+    let start = BOUNDARY_US - micros(STEP) * LIMIT;
+    for request in 0..2 * LIMIT {
         let now = start + request * micros(STEP);
         clock.set_us(now);
         let decision = limiter.check(key, policy, 1).await?;

@@ -47,7 +47,7 @@ fn panel(svg: &mut String, run: &Run, top: f64) -> std::fmt::Result {
     let bottom = top + 24.0 + PANEL;
     let right = WIDTH - RIGHT;
     let y = |units: f64| bottom - units / UNITS * PANEL;
-    let (limit, peak) = (f64::from(LIMIT), run.peak());
+    let (limit, peak) = (LIMIT as f64, run.peak());
     let colour = if peak > LIMIT as usize { OVER } else { WITHIN };
 
     writeln!(svg, r#"<text x="{LEFT}" y="{}" font-size="15" font-weight="600">{}</text>"#, top + 8.0, run.title)?;

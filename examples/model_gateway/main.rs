@@ -114,9 +114,9 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 #[derive(Clone)]
 struct Prompt {
     text: String,
-    input_tokens: u32,
+    input_tokens: u64,
     /// The most tokens that the model may write.
-    max_tokens: u32,
+    max_tokens: u64,
 }
 
 /// Reads the body before the limits, because the costs depend on it.
@@ -131,15 +131,11 @@ async fn read_prompt(request: Request, next: Next) -> Response {
     let Some(text) = json["prompt"].as_str() else {
         return bad_request("prompt is not a string");
     };
-    let max_tokens = json["max_tokens"]
-        .as_u64()
-        .and_then(|tokens| u32::try_from(tokens).ok());
-    let Some(max_tokens @ 1..) = max_tokens else {
+    let Some(max_tokens @ 1..) = json["max_tokens"].as_u64() else {
         return bad_request("max_tokens is not a number from 1");
     };
     // A gateway counts with the tokenizer of its model.
-    let input_tokens =
-        u32::try_from(text.split_whitespace().count()).unwrap_or(u32::MAX);
+    let input_tokens = text.split_whitespace().count() as u64;
     parts.extensions.insert(Prompt {
         text: text.to_owned(),
         input_tokens,
@@ -154,8 +150,8 @@ fn bad_request(mistake: &'static str) -> Response {
 
 /// A cost that the prompt decides. Without a prompt, the cost is above every
 /// limit, which is refused with 400.
-fn of_prompt(cost: fn(&Prompt) -> u32) -> impl Fn(&request::Parts) -> u32 {
-    move |request| request.extensions.get().map_or(u32::MAX, cost)
+fn of_prompt(cost: fn(&Prompt) -> u64) -> impl Fn(&request::Parts) -> u64 {
+    move |request| request.extensions.get().map_or(u64::MAX, cost)
 }
 
 /// Streams the answer of the model, and writes on the bill what it costs.
@@ -186,7 +182,7 @@ enum Output {
     Token(String),
     /// The last event, with the tokens that the model has written.
     Usage {
-        output_tokens: u32,
+        output_tokens: u64,
     },
 }
 
@@ -199,7 +195,7 @@ fn model(prompt: Prompt) -> impl Stream<Item = Output> {
         .take(prompt.max_tokens as usize)
         .map(str::to_owned)
         .collect();
-    let output_tokens = words.len() as u32;
+    let output_tokens = words.len() as u64;
     let tokens = stream::iter(words).then(async |word| {
         sleep(Duration::from_millis(100)).await;
         Output::Token(word)

@@ -20,7 +20,7 @@ use crate::Failure;
 /// Calls per window, such as `50/s`.
 #[derive(Clone, Copy)]
 pub(crate) struct Rate {
-    pub(crate) limit: u32,
+    pub(crate) limit: u64,
     pub(crate) window: Duration,
 }
 
@@ -43,7 +43,7 @@ impl FromStr for Rate {
 }
 
 /// The number of times that a call is repeated, because the process that served the upstream has ended.
-const TRIES: u32 = 10;
+const TRIES: u64 = 10;
 
 /// What the upstream answered.
 pub(crate) enum Answer {

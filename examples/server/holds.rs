@@ -26,7 +26,7 @@ use tollgate::{
 use crate::options::Options;
 
 /// The longest time that a request may ask for: a day, in milliseconds.
-const LONGEST_MS: u32 = 86_400_000;
+const LONGEST_MS: u64 = 86_400_000;
 
 /// The routes, each behind a layer of its own.
 pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, ConfigError> {
@@ -48,9 +48,9 @@ pub(crate) fn routes(limiter: &Limiter, options: &Options) -> Result<Router, Con
 /// The parameters of `POST /generate`.
 struct Generate {
     /// The units that are held.
-    estimate: u32,
+    estimate: u64,
     /// The units that the model uses.
-    actual: u32,
+    actual: u64,
     /// How long the model works.
     duration: Duration,
 }
@@ -58,12 +58,12 @@ struct Generate {
 impl Generate {
     fn parse(uri: &Uri) -> Result<Self, String> {
         const KNOWN: [&str; 3] = ["estimate", "actual", "ms"];
-        let estimate = parameter(uri, &KNOWN, "estimate", u32::MAX)?.unwrap_or(100);
-        let actual = parameter(uri, &KNOWN, "actual", u32::MAX)?.unwrap_or(estimate);
+        let estimate = parameter(uri, &KNOWN, "estimate", Policy::MAX_LIMIT)?.unwrap_or(100);
+        let actual = parameter(uri, &KNOWN, "actual", Policy::MAX_LIMIT)?.unwrap_or(estimate);
         let ms = parameter(uri, &KNOWN, "ms", LONGEST_MS)?.unwrap_or(0);
         match estimate {
             0 => Err("estimate=0 would hold nothing; write 1 or more\n".to_owned()),
-            _ => Ok(Self { estimate, actual, duration: Duration::from_millis(ms.into()) }),
+            _ => Ok(Self { estimate, actual, duration: Duration::from_millis(ms) }),
         }
     }
 }
@@ -85,7 +85,7 @@ async fn upload(uri: Uri) -> Response {
     match parameter(&uri, &["ms"], "ms", LONGEST_MS) {
         Ok(ms) => {
             let now = Instant::now();
-            let end = now + Duration::from_millis(ms.unwrap_or(1_000).into());
+            let end = now + Duration::from_millis(ms.unwrap_or(1_000));
             Body::new(Dots { end, next: Box::pin(sleep_until(now)) }).into_response()
         }
         Err(mistake) => (StatusCode::BAD_REQUEST, mistake).into_response(),
@@ -115,7 +115,7 @@ impl HttpBody for Dots {
 }
 
 /// A number up to `most` in the query of `uri`; `None` if it is absent. All parameters must be `known`.
-fn parameter(uri: &Uri, known: &[&str], name: &str, most: u32) -> Result<Option<u32>, String> {
+fn parameter(uri: &Uri, known: &[&str], name: &str, most: u64) -> Result<Option<u64>, String> {
     let mut found = None;
     for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

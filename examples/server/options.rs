@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// The file of the limits, in place of the next four options.
     pub(crate) config: Option<String>,
     pub(crate) algorithm: Algorithm,
-    pub(crate) limit: u32,
+    pub(crate) limit: u64,
     pub(crate) window: Duration,
     pub(crate) headers: HeaderStyle,
     pub(crate) hold_ttl: Duration,

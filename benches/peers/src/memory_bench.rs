@@ -78,7 +78,7 @@ fn compare(count: usize, time: Duration, report: &mut Report) -> Result<()> {
     let window = Duration::from_micros(10 * count as u64);
     let texts: Vec<String> = (0..count).map(|key| format!("user:{key}")).collect();
     let keys: Vec<Key> = texts.iter().map(Key::from).collect();
-    let policy = Policy::new("peers", LIMIT, window)?;
+    let policy = Policy::new("peers", LIMIT.into(), window)?;
     let (log, bucket) = (policy.clone(), policy.with_algorithm(Algorithm::TokenBucket));
     let store = || memory(count).map(Limiter::new);
     let (from_text, from_key, from_number, as_bucket) = (store()?, store()?, store()?, store()?);

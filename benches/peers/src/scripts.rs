@@ -17,7 +17,7 @@ pub const CEILING: &str = "return 1";
 /// The quota that all variants of a benchmark enforce.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
-    pub limit: u32,
+    pub limit: u64,
     pub window_us: u64,
 }
 
@@ -37,12 +37,12 @@ pub fn tollgate_args(
     now_us: Option<u64>,
     algorithm: Algorithm,
     quota: Quota,
-    cost: u32,
+    cost: u64,
 ) {
     // The algorithm's flag, and a run of equal checks: their number, one charge each, its policy and its cost.
     let checks = u16::try_from(keys.len()).expect("a batch has few checks").to_le_bytes();
     let flag = 1 << (algorithm as u8 - 1);
-    let run = [&[flag, checks[0], checks[1], 1], &policy(algorithm, quota)[..], &cost.to_le_bytes()].concat();
+    let run = [&[flag, checks[0], checks[1], 1], &policy(algorithm, quota)[..], &(cost as f64).to_le_bytes()].concat();
     command.arg(keys.len()).arg(keys).arg(run);
     if let Some(now_us) = now_us {
         command.arg(now_us);
@@ -50,11 +50,13 @@ pub fn tollgate_args(
 }
 
 /// Appends the arguments of format `l4`: a charge for each key.
-pub fn tollgate_l4_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u32) {
-    let charge = [&[1, 0, 0][..], &cost.to_le_bytes()].concat();
+pub fn tollgate_l4_args(command: &mut Cmd, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u64) {
+    let charge = [&[1, 0, 0][..], &(cost as u32).to_le_bytes()].concat();
     command.arg(keys.len()).arg(keys);
     clock_arg(command, now_us);
-    command.arg(policy(Algorithm::Log, quota)).arg(charge.repeat(keys.len()));
+    let doubles = [quota.window_us as f64, 1.0].map(f64::to_le_bytes).concat();
+    let policy = [&[Algorithm::Log as u8, 0][..], &(quota.limit as u32).to_le_bytes(), &doubles].concat();
+    command.arg(policy).arg(charge.repeat(keys.len()));
 }
 
 /// Packs a policy.
@@ -62,10 +64,10 @@ fn policy(algorithm: Algorithm, quota: Quota) -> Vec<u8> {
     let parameter = match algorithm {
         Algorithm::Log => 1.0,
         Algorithm::Counter | Algorithm::Fixed => 0.0,
-        Algorithm::Bucket => f64::from(quota.limit),
+        Algorithm::Bucket => quota.limit as f64,
     };
     let mut policy = vec![algorithm as u8, 0];
-    policy.extend(quota.limit.to_le_bytes());
+    policy.extend((quota.limit as f64).to_le_bytes());
     policy.extend((quota.window_us as f64).to_le_bytes());
     policy.extend(f64::to_le_bytes(parameter));
     policy
@@ -93,7 +95,7 @@ pub fn tollgate_l4_verdicts(reply: &Value) -> Vec<bool> {
 }
 
 /// Appends the arguments of a plain script: one key, cost, limit, window and time.
-pub fn plain_args(command: &mut Cmd, key: &str, now_us: Option<u64>, quota: Quota, cost: u32) {
+pub fn plain_args(command: &mut Cmd, key: &str, now_us: Option<u64>, quota: Quota, cost: u64) {
     command.arg(1).arg(key).arg(cost).arg(quota.limit).arg(quota.window_us);
     clock_arg(command, now_us);
 }

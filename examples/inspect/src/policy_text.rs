@@ -50,7 +50,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Policy, String> {
 #[derive(Default)]
 struct Holding {
     holds: bool,
-    lease: Option<u32>,
+    lease: Option<u64>,
 }
 
 impl Holding {

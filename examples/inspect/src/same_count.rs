@@ -20,18 +20,19 @@ pub(crate) fn count_alone(policy: &Policy) -> Policy {
 /// The policy with the same count and the largest capacity.
 pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
     match policy.burst() {
-        None => with_limit(policy, u32::MAX),
+        None => with_limit(policy, Policy::MAX_LIMIT),
         // A bucket keeps what is spent as a time at its rate. It is full within the longest window.
         Some(_) => {
             let burst = Policy::MAX_WINDOW.as_micros() * u128::from(policy.limit()) / window(policy).as_micros();
-            with_limit(policy, policy.limit())
-                .and_then(|policy| policy.with_burst(u32::try_from(burst).unwrap_or(u32::MAX)).validated())
+            with_limit(policy, policy.limit()).and_then(|policy| {
+                policy.with_burst(u64::try_from(burst).unwrap_or(Policy::MAX_LIMIT).min(Policy::MAX_LIMIT)).validated()
+            })
         }
     }
 }
 
 /// A policy with this limit on the count of another one.
-fn with_limit(policy: &Policy, limit: u32) -> Result<Policy, ConfigError> {
+fn with_limit(policy: &Policy, limit: u64) -> Result<Policy, ConfigError> {
     let other = Policy::new(policy.name(), limit, window(policy))?.with_algorithm(policy.algorithm());
     Ok(match policy.resolution() {
         Some(resolution) => other.with_resolution(resolution),

@@ -33,7 +33,7 @@ pub(crate) struct Standing {
 /// Units that are charged, which may be more than the limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
-    pub(crate) units: u32,
+    pub(crate) units: u64,
     /// Whether more may be charged than can be known.
     or_more: bool,
 }
@@ -56,7 +56,7 @@ impl Standing {
 
     /// The largest cost that would pass now.
     pub(crate) fn available(&self) -> u64 {
-        u64::from(self.count.available).saturating_sub(self.held.unwrap_or_default().units)
+        self.count.available.saturating_sub(self.held.unwrap_or_default().units)
     }
 
     /// Whether anything is spent, held or banned.

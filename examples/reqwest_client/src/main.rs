@@ -22,9 +22,9 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The number of tasks, which make one call each.
-const CALLS: u32 = 20;
+const CALLS: u64 = 20;
 /// The calls that the upstream grants in each [`WINDOW`].
-const QUOTA: u32 = 10;
+const QUOTA: u64 = 10;
 const WINDOW: Duration = Duration::from_secs(1);
 /// The longest time by which two calls may differ in their delay on the way to the upstream.
 ///
@@ -74,7 +74,7 @@ async fn run() -> Result<(), Failure> {
         match call? {
             Ok((at, status)) => {
                 println!("{:6.2} s  {status}", at.as_secs_f64());
-                refused += u32::from(status == reqwest::StatusCode::TOO_MANY_REQUESTS);
+                refused += u64::from(status == reqwest::StatusCode::TOO_MANY_REQUESTS);
             }
             Err(error) => match error.downcast_ref::<Throttled>() {
                 Some(throttled) => println!("not made: {throttled}"),

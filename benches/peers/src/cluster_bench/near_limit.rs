@@ -12,7 +12,7 @@ use tollgate::Policy;
 use super::{hot_key::HotKey, nodes::Nodes};
 use crate::{Result, args::Args, report::Report};
 
-const LIMIT: u32 = 2_000;
+const LIMIT: u64 = 2_000;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Numbers of shards.
 const SHARDS: [u32; 4] = [1, 2, 8, 32];
@@ -32,7 +32,7 @@ pub async fn run(nodes: &Nodes, args: &Args, report: &mut Report) -> Result<()> 
         for &part in args.some_of(&LOADS) {
             let policy = Policy::new(format!("load-{}", 100.0 * part), LIMIT, WINDOW)?.with_shards(shards);
             let hot = HotKey::new(nodes, "near:", policy, STORES)?;
-            let mut history = load(&hot, f64::from(LIMIT) * part, time).await?;
+            let mut history = load(&hot, LIMIT as f64 * part, time).await?;
             history.sort_unstable();
             print(shards, part, &judge(&history), report);
         }

@@ -19,7 +19,7 @@ const LEVELS: [(usize, usize); 3] = [(256, 1), (1_024, 1), (256, 32)];
 /// Numbers of shards; 1 is one node.
 const SHARDS: [u32; 5] = [1, 3, 8, 16, 64];
 /// Far above the load, in steps that bound the log, so that no check is denied.
-const LIMIT: u32 = 4_000_000_000;
+const LIMIT: u64 = 4_000_000_000;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The results of one slice.

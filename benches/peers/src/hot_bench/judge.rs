@@ -10,7 +10,7 @@ pub struct Judged {
 }
 
 /// `admitted` has the units of each millisecond.
-pub fn judge(admitted: &[u64], limit: u32, window: Duration, time: Duration) -> Judged {
+pub fn judge(admitted: &[u64], limit: u64, window: Duration, time: Duration) -> Judged {
     let width = window.as_millis() as usize;
     let end = admitted.len().min(time.as_millis() as usize);
     let (mut inside, mut most) = (0, 0);
@@ -27,6 +27,6 @@ pub fn judge(admitted: &[u64], limit: u32, window: Duration, time: Duration) -> 
             windows += 1.0;
         }
     }
-    let limit = f64::from(limit);
+    let limit = limit as f64;
     Judged { over: (most as f64 - limit).max(0.0), unused: 1.0 - sum / f64::max(windows, 1.0) / limit }
 }

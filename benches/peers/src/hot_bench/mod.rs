@@ -40,9 +40,9 @@ enum Variant {
 #[derive(Clone, Copy, Debug)]
 struct Quota {
     name: &'static str,
-    limit: u32,
+    limit: u64,
     window: Duration,
-    lease: u32,
+    lease: u64,
     /// Checks a second of all processes; 0 for as many as possible.
     load: u64,
 }

@@ -34,13 +34,13 @@ pub fn run(args: Vec<String>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let got = runtime.block_on(async {
         if variant == Variant::RedisCell {
-            let quota = scripts::Quota { limit: u32::try_from(limit)?, window_us: window_ms * 1_000 };
+            let quota = scripts::Quota { limit, window_us: window_ms * 1_000 };
             let cell = RedisCell::new(&Endpoint::at(url), quota).await?;
             return load.run(cell).await;
         }
         let store = RedisStore::builder().prefix("hot:").deadline(Duration::from_secs(10)).open(&url)?;
-        let policy = Policy::new("hot", u32::try_from(limit)?, window)?.with_resolution(window / 1_000);
-        let policy = if variant == Variant::Leased { policy.with_lease(u32::try_from(lease)?) } else { policy };
+        let policy = Policy::new("hot", limit, window)?.with_resolution(window / 1_000);
+        let policy = if variant == Variant::Leased { policy.with_lease(lease) } else { policy };
         let hot = HotKey { limiter: Limiter::new(store), policy };
         hot.limiter.ready().await?;
         let limiter = hot.limiter.clone();

@@ -56,7 +56,7 @@ impl Traffic {
 }
 
 pub fn tollgate(traffic: Traffic, algorithm: Algorithm) -> Result<RateLimitLayer<PeerIp>> {
-    let policy = Policy::new("peers", traffic.limit(), traffic.window())?.with_algorithm(algorithm);
+    let policy = Policy::new("peers", traffic.limit().into(), traffic.window())?.with_algorithm(algorithm);
     Ok(RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new()))
 }
 

@@ -15,7 +15,7 @@ use crate::{ROUNDS, Result, args::Args, report::Report, stats::median};
 
 /// Numbers of requests in the window.
 const FILLS: [u64; 4] = [1, 100, 1_000, 100_000];
-const COSTS: [u32; 3] = [1, 10, 1_000];
+const COSTS: [u64; 3] = [1, 10, 1_000];
 
 /// Measures the logs with every fill and cost.
 pub fn logs(subjects: &mut [Hosted], args: &Args, slice: Duration, report: &mut Report) -> Result<()> {
@@ -75,7 +75,7 @@ fn compare(subjects: &mut [Hosted], scenario: Scenario, slice: Duration, report:
             println!("  {:<36} left out: the set would have more than a million members", subject.name);
             continue;
         }
-        let keys = usize::try_from(1_000_000 / (fill * u64::from(cost)))?.clamp(1, BATCH);
+        let keys = usize::try_from(1_000_000 / (fill * cost))?.clamp(1, BATCH);
         let workload = Workload::prepare(connection, *subject, scenario, keys)?;
         workloads.push((workload, connection, Vec::new()));
     }

@@ -98,7 +98,7 @@ impl Subject {
     }
 
     /// A call of the script: one check for each key. Without `now_us`, the script reads the server's clock.
-    pub fn call(&self, hash: &str, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u32) -> Cmd {
+    pub fn call(&self, hash: &str, keys: &[&str], now_us: Option<u64>, quota: Quota, cost: u64) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(hash);
         match self.format {

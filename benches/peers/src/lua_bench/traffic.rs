@@ -139,7 +139,7 @@ impl<'a> Load<'a> {
     }
 
     /// Charges each of the first `keys` keys, which fits.
-    fn charge(&mut self, keys: usize, cost: u32) -> Result<()> {
+    fn charge(&mut self, keys: usize, cost: u64) -> Result<()> {
         let calls = self.keys[..keys].chunks(self.subject.batch).map(|keys| {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             (self.subject.call(&self.hash, &keys, None, self.traffic.quota(), cost), keys.len())

@@ -16,7 +16,7 @@ use crate::{
 pub struct Scenario {
     /// Number of requests in the window. Only a log's state depends on this.
     pub fill: u64,
-    pub cost: u32,
+    pub cost: u64,
     pub allowed: bool,
 }
 
@@ -58,7 +58,7 @@ impl Workload {
         let keys = (0..keys.max(subject.batch)).map(|key| format!("t:{{user:{key}}}:{}", subject.name)).collect();
         let hash = subject.load(connection)?;
         let limit = match (subject.is_log(), allowed) {
-            (true, _) => u32::try_from(fill * u64::from(cost))?,
+            (true, _) => fill * cost,
             (false, true) => 1_000_000_000,
             (false, false) => cost,
         };
@@ -162,6 +162,6 @@ impl Workload {
 impl Scenario {
     /// Whether filling is fast enough: a sorted set with one member per unit gets at most a million members.
     pub fn can_be_held_by(self, subject: &Subject) -> bool {
-        subject.code != scripts::SORTED_SET_LOG || self.fill * u64::from(self.cost) <= 1_000_000
+        subject.code != scripts::SORTED_SET_LOG || self.fill * self.cost <= 1_000_000
     }
 }

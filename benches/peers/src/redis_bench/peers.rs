@@ -111,7 +111,7 @@ impl RateTier {
         let config = ConnectionManagerConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
         let manager = endpoint.client()?.get_connection_manager_with_config(config).await?;
         let storage = RedisStorage::new(manager).timeout(Duration::from_secs(10));
-        let tier = Tier::with_window(quota.limit, Duration::from_micros(quota.window_us));
+        let tier = Tier::with_window(u32::try_from(quota.limit)?, Duration::from_micros(quota.window_us));
         Ok(Self { storage: Arc::new(storage), tier })
     }
 }

@@ -22,8 +22,8 @@ use crate::{
 pub(crate) enum Change {
     Ban(Duration),
     Unban,
-    Take(u32),
-    Give(u32),
+    Take(u64),
+    Give(u64),
 }
 
 /// When the service notices a ban.
@@ -89,7 +89,7 @@ fn row(policy: &Policy, done: &str) -> Vec<String> {
 
 impl Change {
     /// Changes the count under one policy. Returns how many units or bans were changed.
-    async fn make(self, client: &Client, before: &Standing) -> Result<u32, tollgate::Error> {
+    async fn make(self, client: &Client, before: &Standing) -> Result<u64, tollgate::Error> {
         let Client { limiter, key, .. } = client;
         let policy = &before.policy;
         match self {
@@ -98,7 +98,7 @@ impl Change {
                 // The numbers of the service come first: with others, a ban ends and is not known to have been one.
                 let mut ended = 0;
                 for policy in before.denials.iter().map(|denials| &denials.policy).chain([policy]) {
-                    ended += u32::from(limiter.unban(key, policy).await?);
+                    ended += u64::from(limiter.unban(key, policy).await?);
                 }
                 Ok(ended)
             }
@@ -113,7 +113,7 @@ impl Change {
         before.policy.shards() == 1 && !ends_several_bans
     }
 
-    fn done(self, before: &Standing, changed: u32) -> String {
+    fn done(self, before: &Standing, changed: u64) -> String {
         let left = before.count.ban.map(rounded);
         match (self, changed) {
             (Self::Ban(duration), _) => {
@@ -134,7 +134,7 @@ impl Change {
     }
 
     /// What is special about the change under this policy.
-    fn advice(self, before: &Standing, changed: u32) -> Vec<String> {
+    fn advice(self, before: &Standing, changed: u64) -> Vec<String> {
         let (policy, name) = (&before.policy, before.policy.name());
         let mut advice = Vec::new();
         if let Some(beside @ Beside::Slots(_)) = &before.beside {
@@ -171,6 +171,6 @@ impl Change {
     }
 }
 
-fn units(count: u32) -> String {
-    number(count.into(), "unit")
+fn units(count: u64) -> String {
+    number(count, "unit")
 }

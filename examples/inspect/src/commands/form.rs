@@ -27,7 +27,7 @@ pub(crate) struct Form {
 enum Amount {
     Nothing(Command),
     Time(fn(Duration) -> Change),
-    Units(fn(u32) -> Change),
+    Units(fn(u64) -> Change),
 }
 
 /// The commands by name.
@@ -71,7 +71,10 @@ impl Form {
                 let text = last(words)
                     .ok_or_else(|| format!("{name}: no number of units: write it behind the KEY: {name} KEY 100"))?;
                 let units = units(&text).ok_or_else(|| {
-                    format!("{name}: {text:?} is not a number of units from 1 to {}: write {name} KEY 100", u32::MAX)
+                    format!(
+                        "{name}: {text:?} is not a number of units from 1 to {}: write {name} KEY 100",
+                        Policy::MAX_LIMIT
+                    )
                 })?;
                 Ok(Command::Change(change(units)))
             }
@@ -102,7 +105,7 @@ fn last(words: &mut Vec<String>) -> Option<String> {
     words.pop_if(|word| !word.contains(':'))
 }
 
-fn units(text: &str) -> Option<u32> {
+fn units(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten().filter(|units| *units > 0)
+    is_number.then(|| text.parse().ok()).flatten().filter(|units| (1..=Policy::MAX_LIMIT).contains(units))
 }
