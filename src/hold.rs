@@ -44,7 +44,8 @@ impl OpenHold {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HoldChange {
-    /// Ends the hold, and charges this number of units at that instant, whether or not they fit.
+    /// Ends the hold, and charges this number of units at that instant, whether or not they fit. More than
+    /// [`Policy::MAX_LIMIT`] count as that many.
     Settle(u64),
     /// Moves the end of the hold to one time-to-live from now.
     Renew,

@@ -14,7 +14,8 @@ pub enum CountChange {
     Ban(Duration),
     /// Ends a ban of the key.
     Unban,
-    /// Charges this number of units, at least 1, whether or not they fit.
+    /// Charges this number of units, at least 1, whether or not they fit. More than [`Policy::MAX_LIMIT`] count as that
+    /// many.
     Record(u64),
     /// Gives back up to this number of units, at least 1.
     Credit(u64),

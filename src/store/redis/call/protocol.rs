@@ -115,7 +115,7 @@ mod tests {
 
     /// One charge: algorithm, usage, limit 10, a minute, resolution 1, cost.
     fn log(usage: u8, cost: u8) -> Vec<u8> {
-        [&[1, usage, 10, 0, 0, 0][..], &60e6_f64.to_le_bytes(), &1_f64.to_le_bytes(), &[cost, 0, 0, 0]].concat()
+        [&[1, usage][..], &[10.0, 60e6, 1.0, f64::from(cost)].map(f64::to_le_bytes).concat()].concat()
     }
 
     #[test]
@@ -167,22 +167,22 @@ mod tests {
         let keys = ["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"].map(str::to_owned).to_vec();
         let count = |cost| [&[9], &log(0, cost)[1..]].concat();
         // The fields of holds: 8, usage, what becomes of unsettled ones, TTL, id, units to charge.
-        let holds = |usage, unsettled, id: u64, actual: u64| {
-            let ttl = 30e6_f64.to_le_bytes();
-            [&[8, usage, unsettled, 0, 0, 0][..], &ttl, &id.to_be_bytes(), &actual.to_le_bytes()].concat()
+        let holds = |usage, unsettled: f64, id: u64, actual: f64| {
+            let (unsettled, ttl) = (unsettled.to_le_bytes(), 30e6_f64.to_le_bytes());
+            [&[8, usage][..], &unsettled, &ttl, &id.to_be_bytes(), &actual.to_le_bytes()].concat()
         };
         // Log, several charges, holds.
         let head = [161, 1, 0, 2];
         let runs = |count: Vec<u8>, holds: Vec<u8>| (keys.clone(), [&head[..], &count, &holds].concat());
-        assert_eq!(written(Check::new("a", &charged, 3), Step::Commit), runs(count(3), holds(0, 0, 0, 0)));
+        assert_eq!(written(Check::new("a", &charged, 3), Step::Commit), runs(count(3), holds(0, 0.0, 0, 0.0)));
 
         let hold = Check::hold("a", &released, 3);
         let open = hold.charges()[0].open_hold().unwrap();
         let id = open.id.get();
-        assert_eq!(written(hold, Step::Commit), runs(count(3), holds(0, 1, id, 0)));
+        assert_eq!(written(hold, Step::Commit), runs(count(3), holds(0, 1.0, id, 0.0)));
         let changed = |change| written(Check::of_open_hold(open.clone()), Step::Change(change));
-        assert_eq!(changed(HoldChange::Settle(7)), runs(count(0), holds(1, 1, id, 7)));
-        assert_eq!(changed(HoldChange::Renew), runs(count(0), holds(2, 1, id, 0)));
+        assert_eq!(changed(HoldChange::Settle(7)), runs(count(0), holds(1, 1.0, id, 7.0)));
+        assert_eq!(changed(HoldChange::Renew), runs(count(0), holds(2, 1.0, id, 0.0)));
     }
 
     #[test]
