@@ -39,11 +39,11 @@ use crate::{
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
 /// sliding window log with one request in the window; 190 bytes with five requests and 750 with sixty. Requests that
-/// are spread over more than 71 minutes take up to twice as much each. These figures are resident memory on 64-bit
-/// Linux, measured with 100 000 addresses. Keys of more than 38 bytes take their length in addition. Under a policy
-/// with a [ban](crate::Policy::ban_after), the count of denials takes the memory of one more log. A count with open
-/// [holds](crate::Limiter::hold) is live until they have ended and what they have charged has left; if it is dropped,
-/// its holds are dropped too.
+/// are spread over more than 71 minutes, or that cost more than 2^32 units together, take up to twice as much each.
+/// These figures are resident memory on 64-bit Linux, measured with 100 000 addresses. Keys of more than 38 bytes take
+/// their length in addition. Under a policy with a [ban](crate::Policy::ban_after), the count of denials takes the
+/// memory of one more log. A count with open [holds](crate::Limiter::hold) is live until they have ended and what they
+/// have charged has left; if it is dropped, its holds are dropped too.
 ///
 /// # Examples
 ///

@@ -101,7 +101,6 @@ pub(super) async fn law_12_changes_by_hand_up_to_the_largest_limit_agree_with_th
 pub(super) async fn holds_up_to_the_largest_limit_are_exact(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        // A window in which a bucket refills no unit while the test runs.
         let policy = Policy::new("p", MOST, WINDOW)?.with_algorithm(algorithm).with_holds(HoldSettings::new());
         let key = format!("{algorithm:?}");
         let (large, small) =
