@@ -1,4 +1,4 @@
-//! All tests that need no server, in one binary, by module of the crate. Tests that need Redis are in `server-tests`.
+//! All tests that need no server, in one binary, by module of the crate. Tests that need Redis are in `tests/server`.
 #![allow(clippy::unwrap_used)]
 
 mod config;

@@ -1,4 +1,4 @@
-//! Clients behind proxies, exempt addresses and refused addresses. Tests with real proxies are in server-tests/proxy.
+//! Clients behind proxies, exempt addresses and refused addresses. Tests with real proxies are in tests/server/proxy.
 
 use std::{error::Error, net::SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Notices: the `tracing` warnings of a limiter without an observer. Notices on stderr are tested in `server-tests`.
+//! Notices: the `tracing` warnings of a limiter without an observer. Notices on stderr are tested in `tests/server`.
 
 use std::time::{Duration, Instant};
 

@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
         let file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let results = match name.as_str() {
             "algorithms.json" => {
-                // `server-tests` runs the same cases on Redis.
+                // `tests/server` runs the same cases on Redis.
                 let clock = ManualClock::default();
                 let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
                 algorithms::run(&file, &clock, &limiter).await
@@ -46,7 +46,7 @@ async fn main() -> ExitCode {
             "grpc.json" => grpc::run(&file).await,
             "headers.json" => headers::run(&file),
             "holds.json" => {
-                // `server-tests` runs the same cases on Redis.
+                // `tests/server` runs the same cases on Redis.
                 let clock = ManualClock::default();
                 holds::run(&file, &clock, &MemoryStore::new().with_clock(clock.clone())).await
             }

@@ -10,7 +10,7 @@ mod endpoint;
 mod hot_bench;
 mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
-#[path = "../../../server-tests/support/link.rs"]
+#[path = "../../../tests/server/support/link.rs"]
 mod link;
 mod lua_bench;
 mod memory_bench;

@@ -5,7 +5,7 @@ use redis::{Cmd, Value};
 /// The script of tollgate.
 pub const TOLLGATE: &str = include!("../../../lua/script.rs");
 /// The script of format `l4`, with its own format of calls and replies.
-pub const TOLLGATE_L4: &str = include_str!("../../../server-tests/lua/format_l4.lua");
+pub const TOLLGATE_L4: &str = include_str!("../../../tests/server/lua/format_l4.lua");
 
 pub const SORTED_SET_STEP_LOG: &str = include_str!("../scripts/sorted_set_step_log.lua");
 pub const SORTED_SET_LOG: &str = include_str!("../scripts/sorted_set_log.lua");

@@ -4,7 +4,7 @@ use tollgate::{ManualClock, MemoryStore};
 
 use crate::support::{holds::random_trace, seed::seeds};
 
-/// `server-tests` runs the same traces on Redis.
+/// `tests/server` runs the same traces on Redis.
 #[tokio::test]
 async fn law_12_random_traces_with_holds_agree_with_the_oracle() {
     for seed in seeds(200) {

@@ -11,7 +11,7 @@ use crate::{
     support::redis_server::{Directory, RedisServer},
 };
 
-const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server/limits.toml");
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/server/limits.toml");
 
 /// The fingerprint in the Redis key of a row of `peek`: `tollgate:{$FINGERPRINT}:login:l5:1m`.
 fn fingerprint(redis_key: &str) -> &str {

@@ -218,7 +218,7 @@ const SENTINEL_ACL: &str = "-@all +sentinel|get-master-addr-by-name";
 
 #[tokio::test]
 async fn sentinels_and_their_master_have_logins_of_their_own_that_can_be_replaced() {
-    let documented = include_str!("../../src/store/redis/store.rs");
+    let documented = include_str!("../../../src/store/redis/store.rs");
     assert!(documented.contains(SENTINEL_ACL), "the documentation has another ACL");
     let trio = Trio::start(Duration::from_secs(60));
     for sentinel in &trio.sentinels {

@@ -21,7 +21,7 @@ fn loops(text: &str) -> Vec<String> {
 
 #[test]
 fn every_loop_of_the_script_has_a_bound() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lua");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua");
     let mut in_code: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();

@@ -7,8 +7,8 @@ use std::{
 
 use crate::{built::PROGRAMS, running::Server, support::until};
 
-const PAGE: &str = include_str!("../../docs/model-gateway.md");
-const PROGRAM: &str = include_str!("../../examples/model_gateway/main.rs");
+const PAGE: &str = include_str!("../../../docs/model-gateway.md");
+const PROGRAM: &str = include_str!("../../../examples/model_gateway/main.rs");
 
 #[test]
 fn the_page_of_the_model_gateway_shows_the_whole_program() {

@@ -8,7 +8,7 @@ use crate::{
     support::{ports::free_port, print_line, redis_server::Directory, until},
 };
 
-const LIMITS: &str = include_str!("../../examples/server/limits.toml");
+const LIMITS: &str = include_str!("../../../examples/server/limits.toml");
 
 impl Response {
     /// Without what depends on the instant of the request.
@@ -38,7 +38,7 @@ fn with_rate(rate: &str) -> String {
 
 #[test]
 fn the_limits_file_of_the_example_server_is_the_twin_of_its_defaults() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/server/limits.toml");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/server/limits.toml");
     let redis = format!("redis://127.0.0.1:{}", free_port());
     // In memory, and with a Redis that is away, so that the failure policies decide.
     for store in [&[][..], &["--redis", &redis]] {

@@ -39,7 +39,7 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
         .args(["--bin", "tollgate-inspect", "--example", "server", "--example", "model_gateway"])
         .args(["--profile", profile, "--target-dir"])
         .arg(profile_directory.parent().unwrap())
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap())
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stderr(Stdio::inherit())
         .output()
         .unwrap();

@@ -1,11 +1,11 @@
 //! Limits that are replaced while a service counts on Redis.
 
 // The modules that the memory store runs as well.
-#[path = "../../tests/live/changes.rs"]
+#[path = "../../live/changes.rs"]
 mod changes;
-#[path = "../../tests/live/files.rs"]
+#[path = "../../live/files.rs"]
 mod files;
-#[path = "../../tests/live/load.rs"]
+#[path = "../../live/load.rs"]
 mod load;
 
 use std::time::Duration;

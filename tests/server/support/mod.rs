@@ -9,7 +9,7 @@ pub mod ports;
 pub mod proxy;
 pub mod redis_server;
 pub mod sentinel;
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../support/mod.rs"]
 mod shared;
 pub mod windows;
 

@@ -1,11 +1,11 @@
 //! Runs the test vectors of the algorithms and of holds on Redis. `tests/vectors` runs them in memory, with all other
 //! vectors.
 
-#[path = "../../tests/vectors/algorithms.rs"]
+#[path = "../../vectors/algorithms.rs"]
 mod algorithms;
-#[path = "../../tests/vectors/holds.rs"]
+#[path = "../../vectors/holds.rs"]
 mod holds;
-#[path = "../../tests/vectors/outcome.rs"]
+#[path = "../../vectors/outcome.rs"]
 mod outcome;
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -32,7 +32,7 @@ async fn holds_on_redis() {
 /// Reads a file from the directory in `TOLLGATE_VECTORS`; the default is `tests/data/vectors`.
 fn vectors(name: &str) -> Value {
     let directory = std::env::var_os("TOLLGATE_VECTORS")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/vectors"), PathBuf::from);
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../data/vectors"), PathBuf::from);
     serde_json::from_slice(&fs::read(directory.join(name)).unwrap()).unwrap()
 }
 

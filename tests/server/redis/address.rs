@@ -49,7 +49,7 @@ pub(crate) const MINIMAL_ACL: &str = "resetkeys ~tollgate:* resetchannels -@all 
 #[tokio::test]
 async fn the_documented_minimal_acl_permits_everything() {
     // The documentation grants the commands in a second line.
-    let documented = include_str!("../../src/store/redis/store.rs").replace("\n/// ACL SETUSER gate ", " ");
+    let documented = include_str!("../../../src/store/redis/store.rs").replace("\n/// ACL SETUSER gate ", " ");
     assert!(
         documented.contains(&MINIMAL_ACL.split(' ').collect::<Vec<_>>().join(" ")),
         "the documentation has another ACL"
@@ -85,7 +85,7 @@ const HOLDS_ACL: &str = "+zadd +zcard +zscore +zmscore +zrange +zrem";
 
 #[tokio::test]
 async fn the_documented_acl_for_holds_is_enough() {
-    let documented = include_str!("../../src/store/redis/store.rs");
+    let documented = include_str!("../../../src/store/redis/store.rs");
     assert!(documented.contains(&format!("`{HOLDS_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {HOLDS_ACL}"));
@@ -168,7 +168,7 @@ const INSTANCES_ACL: &str = "+zadd +zremrangebyscore +zcard";
 
 #[tokio::test]
 async fn the_documented_acl_for_counting_instances_is_enough() {
-    let documented = include_str!("../../src/store/redis/store.rs");
+    let documented = include_str!("../../../src/store/redis/store.rs");
     assert!(documented.contains(&format!("`{INSTANCES_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {INSTANCES_ACL}"));

@@ -8,7 +8,7 @@ pub(crate) use super::policy::{
 };
 use super::report::{Numbers, Report};
 
-pub(crate) const SCRIPT: &str = include!("../../lua/script.rs");
+pub(crate) const SCRIPT: &str = include!("../../../lua/script.rs");
 
 /// The checks of a call: runs of equal checks, whose charges have these costs under one policy.
 pub(crate) fn checks(policy: Policy, usage: u8, runs: &[(u16, &[u64])]) -> Vec<u8> {

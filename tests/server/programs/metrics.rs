@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::running::Server;
 
-const PAGE: &str = include_str!("../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/operations.md");
 
 type Labels = Vec<(String, String)>;
 
