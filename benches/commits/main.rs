@@ -1,5 +1,6 @@
 //! Measures checks and holds of one commit, for `benches/commits/compare`: prints a line for each case with its name,
-//! the operations a second, and the median and the 99th percentile of their times in microseconds.
+//! the operations a second, and the median and the 99th percentile of their times in microseconds. A slot counts when it
+//! has been given back.
 //!
 //! Only the parts of the API that are the same in both commits.
 #![allow(clippy::unwrap_used)]
@@ -27,6 +28,8 @@ enum Operation {
 
 const OPERATIONS: [Operation; 3] = [Operation::Check, Operation::HoldAndSettle, Operation::SlotAndDrop];
 const KEYS: u64 = 10_000;
+/// The limit of each key, which is never reached.
+const LIMIT: u32 = 1_000_000;
 
 /// What a setter of a policy returns: a `Result` in older commits.
 trait Set {
@@ -67,11 +70,11 @@ async fn hold(limiter: &Limiter, key: u64, policy: &Policy) -> Hold {
 
 impl Operation {
     fn policy(self) -> Policy {
-        let rate = || Policy::per_second("rate", 1_000_000).unwrap();
+        let rate = || Policy::per_second("rate", LIMIT).unwrap();
         match self {
             Self::Check => rate(),
             Self::HoldAndSettle => rate().with_holds(HoldSettings::new()).policy(),
-            Self::SlotAndDrop => Policy::concurrent("slots", 1_000_000).unwrap(),
+            Self::SlotAndDrop => Policy::concurrent("slots", LIMIT).unwrap(),
         }
     }
 
@@ -117,10 +120,36 @@ async fn load(limiter: &Limiter, operation: Operation, in_flight: u64, time: Dur
     times
 }
 
-fn report(case: &str, mut times: Vec<u64>, time: Duration) {
+/// The slots that are still taken right after a load. The ends of holds are sent in the background, and commits differ
+/// in how far behind that is.
+async fn still_held(limiter: &Limiter) -> usize {
+    let peeks: Vec<_> = (0..KEYS)
+        .map(|key| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let decision = limiter.peek(key, &Operation::SlotAndDrop.policy()).await.unwrap();
+                usize::try_from(LIMIT - decision.available().unwrap()).unwrap()
+            })
+        })
+        .collect();
+    let mut held = 0;
+    for peek in peeks {
+        held += peek.await.unwrap();
+    }
+    held
+}
+
+/// Loads the limiter, and prints the line of the case.
+async fn measure(case: &str, limiter: &Limiter, operation: Operation, in_flight: u64, time: Duration) {
+    let mut times = load(limiter, operation, in_flight, time).await;
+    let unfinished = match operation {
+        Operation::SlotAndDrop => still_held(limiter).await,
+        Operation::Check | Operation::HoldAndSettle => 0,
+    };
     times.sort_unstable();
     let us = |part: usize| times[times.len() * part / 100] as f64 / 1_000.0;
-    println!("{case}\t{:.0}\t{:.3}\t{:.3}", times.len() as f64 / time.as_secs_f64(), us(50), us(99));
+    let finished = times.len().saturating_sub(unfinished);
+    println!("{case}\t{:.0}\t{:.3}\t{:.3}", finished as f64 / time.as_secs_f64(), us(50), us(99));
 }
 
 fn main() {
@@ -131,12 +160,12 @@ fn main() {
         for operation in OPERATIONS {
             let memory = Limiter::new(MemoryStore::new());
             load(&memory, operation, 1, time / 4).await;
-            report(&format!("memory {operation:?}"), load(&memory, operation, 1, time).await, time);
+            measure(&format!("memory {operation:?}"), &memory, operation, 1, time).await;
             let redis = Limiter::new(open(&url));
             load(&redis, operation, 16, time / 4).await;
             for in_flight in [1, 16, 256] {
-                let times = load(&redis, operation, in_flight, time).await;
-                report(&format!("redis {operation:?}, {in_flight} in flight"), times, time);
+                measure(&format!("redis {operation:?}, {in_flight} in flight"), &redis, operation, in_flight, time)
+                    .await;
             }
             redis.close().await;
         }
