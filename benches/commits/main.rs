@@ -1,6 +1,6 @@
 //! Measures checks and holds of one commit, for `benches/commits/compare`: prints a line for each case with its name,
-//! the operations a second, and the median and the 99th percentile of their times in microseconds. A slot counts when it
-//! has been given back.
+//! the operations a second, and the median and the 99th percentile of their times in microseconds. A slot counts when
+//! it has been given back.
 //!
 //! Only the parts of the API that are the same in both commits.
 #![allow(clippy::unwrap_used)]
