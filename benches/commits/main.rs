@@ -3,7 +3,8 @@
 //! it has been given back.
 //!
 //! Only the parts of the API that are the same in both commits.
-#![allow(clippy::unwrap_used)]
+// Units are u32 in older commits.
+#![allow(clippy::unwrap_used, clippy::useless_conversion)]
 
 use std::{
     env,
@@ -70,11 +71,11 @@ async fn hold(limiter: &Limiter, key: u64, policy: &Policy) -> Hold {
 
 impl Operation {
     fn policy(self) -> Policy {
-        let rate = || Policy::per_second("rate", LIMIT).unwrap();
+        let rate = || Policy::per_second("rate", LIMIT.into()).unwrap();
         match self {
             Self::Check => rate(),
             Self::HoldAndSettle => rate().with_holds(HoldSettings::new()).policy(),
-            Self::SlotAndDrop => Policy::concurrent("slots", LIMIT).unwrap(),
+            Self::SlotAndDrop => Policy::concurrent("slots", LIMIT.into()).unwrap(),
         }
     }
 
@@ -128,7 +129,7 @@ async fn still_held(limiter: &Limiter) -> usize {
             let limiter = limiter.clone();
             tokio::spawn(async move {
                 let decision = limiter.peek(key, &Operation::SlotAndDrop.policy()).await.unwrap();
-                usize::try_from(LIMIT - decision.available().unwrap()).unwrap()
+                usize::try_from(u64::from(LIMIT) - u64::from(decision.available().unwrap())).unwrap()
             })
         })
         .collect();
