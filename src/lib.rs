@@ -196,8 +196,6 @@ mod breaker;
 mod calls;
 mod check;
 pub mod clock;
-#[cfg(feature = "serde")]
-pub mod config;
 mod cost;
 pub mod decision;
 mod error;
@@ -211,7 +209,7 @@ mod hold;
 pub mod key;
 pub mod limiter;
 #[cfg(feature = "serde")]
-pub mod live;
+pub mod limits;
 pub mod middleware;
 pub mod observe;
 #[cfg(feature = "plans")]
@@ -235,7 +233,7 @@ pub use self::runtime::world;
 pub use self::clock::ManualClock;
 #[cfg(feature = "serde")]
 #[doc(inline)]
-pub use self::live::LiveLimits;
+pub use self::limits::LiveLimits;
 #[cfg(feature = "grpc")]
 #[doc(inline)]
 pub use self::rejection::GrpcStatus;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tollgate::{
     ConfigError, Limiter, LiveLimits, PeerIp, Policy, RateLimitLayer, Route,
-    config::{LimitsConfig, LimitsFile},
+    limits::{LimitsConfig, LimitsFile},
     observe::{Metrics, Tracing},
 };
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{handle::Plans, names::Names, plan::Form, source::PlanSource};
-use crate::{error::ConfigError, live::LiveLimits, policy::Policy};
+use crate::{error::ConfigError, limits::live::LiveLimits, policy::Policy};
 
 impl Plans {
     /// Creates plans that are policies of live limits: `source` returns the name of a policy, and `default` is the name
@@ -27,7 +27,7 @@ impl Plans {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ExtensionKey, Key, Limiter, LiveLimits, MemoryStore, config::LimitsConfig, plans::Plans};
+    /// use tollgate::{ExtensionKey, Key, Limiter, LiveLimits, MemoryStore, limits::LimitsConfig, plans::Plans};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limits: LimitsConfig = toml::from_str(

@@ -9,9 +9,9 @@ use std::{
 use arc_swap::ArcSwapOption;
 
 use crate::{
-    config::LimitsConfig,
     error::ConfigError,
-    live::LiveLimits,
+    limits::LimitsConfig,
+    limits::live::LiveLimits,
     observe::{Event, Reporter, Warning},
     policy::{IntoPolicies, Policies, Policy},
 };

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use tollgate::{GlobalKey, LiveLimits, Policy, RateLimitLayer, config::LimitsFile};
+use tollgate::{GlobalKey, LiveLimits, Policy, RateLimitLayer, limits::LimitsFile};
 
 use crate::support::app::{down_limiter, limiter, per_minute};
 

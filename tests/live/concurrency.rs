@@ -11,7 +11,7 @@ use std::{
 
 use tollgate::{
     Decision, GlobalKey, Limiter, LiveLimits, MemoryStore, Route,
-    config::LimitsConfig,
+    limits::LimitsConfig,
     observe::{Event, Observer},
 };
 

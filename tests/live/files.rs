@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use tollgate::config::{LimitsConfig, LimitsFile};
+use tollgate::limits::{LimitsConfig, LimitsFile};
 
 /// The limits of a file in TOML.
 pub(crate) fn read(text: &str) -> Result<LimitsConfig, Box<dyn Error + Send + Sync>> {

@@ -1,7 +1,7 @@
 //! Setters of a layer that follows limits, and limits that do not fit a layer.
 
 use tollgate::{
-    GlobalKey, HeaderStyle, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer, Route, config::LimitsConfig,
+    GlobalKey, HeaderStyle, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer, Route, limits::LimitsConfig,
     rejection::PlainText,
 };
 

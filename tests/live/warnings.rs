@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::files::{limits, only};
 use crate::{
-    config::warnings::Warned,
+    limits::warnings::Warned,
     support::{
         app::{down_limiter, limiter},
         log::Log,

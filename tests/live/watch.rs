@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{GlobalKey, LiveLimits, live::LimitsFileError, observe::Event};
+use tollgate::{GlobalKey, LiveLimits, limits::LimitsFileError, observe::Event};
 
 use super::{
     events::{Change, Changes},

@@ -13,8 +13,8 @@ use metrics::{
 };
 use tollgate::{
     Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
-    config::LimitsConfig,
     decision::Source,
+    limits::LimitsConfig,
     observe::{BreakerState, Metrics},
     plans::Plans,
     policy::HoldSettings,

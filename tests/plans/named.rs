@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::{limit, settle};
 use crate::{
-    config::warnings::Warned,
+    limits::warnings::Warned,
     live::files::limits,
     support::{
         app::{app, limiter},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Limits with the plans `free`, and `paid` of this rate.
-fn with_paid(rate: u64) -> tollgate::config::LimitsConfig {
+fn with_paid(rate: u64) -> tollgate::limits::LimitsConfig {
     limits(&format!(
         "policies.free.rate = '3/min'\npolicies.paid = {{ rate = '{rate}/min', in-code = true }}\n\
          default.policies = ['free']\nroutes.'/search'.cost = 2"

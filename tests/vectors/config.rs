@@ -6,9 +6,8 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tollgate::{
-    Algorithm, Decision, GlobalKey, Limiter, MemoryStore, Policy,
-    config::{LimitsConfig, LimitsFile},
-    http,
+    Algorithm, Decision, GlobalKey, Limiter, MemoryStore, Policy, http,
+    limits::{LimitsConfig, LimitsFile},
     store::FailingStore,
 };
 use tower::{Layer, ServiceExt, service_fn};

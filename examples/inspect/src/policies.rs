@@ -2,7 +2,7 @@
 
 use tollgate::{
     Policy,
-    config::{LimitsConfig, LimitsFile},
+    limits::{LimitsConfig, LimitsFile},
 };
 
 use crate::{files::read_limits, policy_text::parse};

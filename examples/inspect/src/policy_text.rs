@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate::{
     ConfigError, Policy,
-    config::{LimitsError, LimitsFile},
+    limits::{LimitsError, LimitsFile},
     policy::HoldSettings,
 };
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tollgate::{ConfigError, Key, LiveLimits, Policy, config::LimitsConfig, plans::Plans};
+use tollgate::{ConfigError, Key, LiveLimits, Policy, limits::LimitsConfig, plans::Plans};
 
 use super::observer::Onlooker;
 use crate::{

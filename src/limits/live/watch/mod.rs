@@ -15,7 +15,7 @@ use self::{
     file::{Content, WatchedFile},
 };
 use super::LiveLimits;
-use crate::config::LimitsConfig;
+use crate::limits::LimitsConfig;
 
 impl LiveLimits {
     /// Reads the limits of a file now, and again after each change of the file, with `parse`.

@@ -1,5 +1,5 @@
 //! All fields and words of a file. `docs/limits.schema.json` describes them to editors; the tests below and those of
-//! `tests/config/schema.rs` compare both.
+//! `tests/limits/schema.rs` compare both.
 
 use std::ops::RangeInclusive;
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn schema() -> Value {
-        serde_json::from_str(crate::config::schema()).unwrap()
+        serde_json::from_str(crate::limits::schema()).unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{GlobalKey, config::LimitsFile};
+use tollgate::{GlobalKey, limits::LimitsFile};
 
 use super::{check, mistakes, with_policy};
 use crate::support::app::limiter;

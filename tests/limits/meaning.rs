@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use tollgate::{
     Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
-    config::LimitsConfig,
+    limits::LimitsConfig,
     policy::{HoldSettings, Unsettled},
 };
 use tower::ServiceExt;

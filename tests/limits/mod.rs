@@ -1,4 +1,4 @@
-//! Limits in a file: `tollgate::config`.
+//! Limits in a file: `tollgate::limits`.
 
 mod fuzz;
 mod lifting;
@@ -9,7 +9,7 @@ mod schema;
 pub(crate) mod warnings;
 mod words;
 
-use tollgate::config::{LimitsConfig, LimitsError, LimitsFile};
+use tollgate::limits::{LimitsConfig, LimitsError, LimitsFile};
 
 /// Checks a TOML file.
 fn check(toml: &str) -> Result<LimitsConfig, LimitsError> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::regular;
-use crate::config::LimitsConfig;
+use crate::limits::LimitsConfig;
 
 /// A file of limits and its parser.
 pub(super) struct WatchedFile {

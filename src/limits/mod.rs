@@ -22,7 +22,7 @@
 //! ```
 //! use axum::{Router, body::Body, routing::get};
 //! use http::{Request, StatusCode};
-//! use tollgate::{GlobalKey, Limiter, MemoryStore, config::LimitsFile};
+//! use tollgate::{GlobalKey, Limiter, MemoryStore, limits::LimitsFile};
 //! use tower::ServiceExt;
 //!
 //! const FILE: &str = r#"
@@ -75,7 +75,7 @@
 //! Mistakes, all at once:
 //!
 //! ```
-//! use tollgate::config::LimitsFile;
+//! use tollgate::limits::LimitsFile;
 //!
 //! let file = r#"
 //!     [policies.per-client]
@@ -93,13 +93,14 @@
 //! assert_eq!(error.to_string(), message.join("\n"));
 //! ```
 
+mod config;
 mod costs;
 pub(crate) mod cut;
 mod entry;
 mod fields;
 mod file;
 mod holds;
-mod limits;
+pub(crate) mod live;
 mod mistake;
 mod place;
 mod policy;
@@ -109,9 +110,12 @@ mod tree;
 mod uncharged;
 mod values;
 
+#[cfg(feature = "watch")]
+pub use self::live::LimitsFileError;
 pub use self::{
+    config::LimitsConfig,
     file::LimitsFile,
-    limits::LimitsConfig,
+    live::LiveLimits,
     mistake::{LimitsError, Mistake},
 };
 
@@ -123,7 +127,7 @@ pub use self::{
 /// # Examples
 ///
 /// ```
-/// let schema: serde_json::Value = serde_json::from_str(tollgate::config::schema()).unwrap();
+/// let schema: serde_json::Value = serde_json::from_str(tollgate::limits::schema()).unwrap();
 /// assert_eq!(schema["properties"]["routes"]["type"], "object");
 /// ```
 pub fn schema() -> &'static str {

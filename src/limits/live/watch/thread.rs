@@ -12,7 +12,7 @@ use super::{
     file::{Content, WatchedFile},
 };
 use crate::{
-    live::{limits::Shared, report::change},
+    limits::live::{limits::Shared, report::change},
     observe::LimitsChange,
 };
 

@@ -3,16 +3,16 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::{Value, json};
-use tollgate::config::LimitsFile;
+use tollgate::limits::LimitsFile;
 
 fn schema() -> Value {
-    serde_json::from_str(tollgate::config::schema()).unwrap()
+    serde_json::from_str(tollgate::limits::schema()).unwrap()
 }
 
 #[test]
 fn the_schema_of_the_docs_is_the_one_that_the_function_returns() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/limits.schema.json");
-    assert_eq!(fs::read_to_string(path).unwrap(), tollgate::config::schema());
+    assert_eq!(fs::read_to_string(path).unwrap(), tollgate::limits::schema());
     // What the docs and the editors rely on.
     assert_eq!(schema()["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema()["required"], json!(["policies", "default"]));

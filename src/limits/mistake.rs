@@ -10,7 +10,7 @@ use crate::error::OneLine;
 /// # Examples
 ///
 /// ```
-/// use tollgate::config::LimitsFile;
+/// use tollgate::limits::LimitsFile;
 ///
 /// let file: LimitsFile = toml::from_str("[default]\ncots = 10").unwrap();
 /// let error = file.check().unwrap_err();
@@ -50,7 +50,7 @@ impl fmt::Display for Mistake {
 /// # Examples
 ///
 /// ```
-/// use tollgate::config::LimitsFile;
+/// use tollgate::limits::LimitsFile;
 ///
 /// let file = r#"
 ///     [policies.per-client]

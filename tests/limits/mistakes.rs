@@ -1,6 +1,6 @@
 //! Mistakes: each has its place and says what to write instead.
 
-use tollgate::config::{LimitsConfig, LimitsFile};
+use tollgate::limits::{LimitsConfig, LimitsFile};
 
 use super::{check, mistakes, with_policy};
 
@@ -272,7 +272,7 @@ fn all_mistakes_are_reported_at_once() {
         "routes.\"search\".costs.r",
     ];
     assert_eq!(places, expected, "{error}");
-    let line = |mistake: &tollgate::config::Mistake| format!("{}: {}", mistake.place(), mistake.message());
+    let line = |mistake: &tollgate::limits::Mistake| format!("{}: {}", mistake.place(), mistake.message());
     let lines: Vec<String> = error.mistakes().iter().map(line).collect();
     assert_eq!(error.to_string(), lines.join("\n"));
 }

@@ -23,7 +23,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, PeerIp, config::LimitsConfig};
+/// use tollgate::{Limiter, MemoryStore, PeerIp, limits::LimitsConfig};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limits: LimitsConfig = toml::from_str(
@@ -135,7 +135,7 @@ impl LimitsConfig {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::config::LimitsConfig;
+    /// use tollgate::limits::LimitsConfig;
     ///
     /// let limits: LimitsConfig = toml::from_str(
     ///     r#"

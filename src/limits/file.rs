@@ -28,7 +28,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::config::{LimitsConfig, LimitsFile};
+/// use tollgate::limits::{LimitsConfig, LimitsFile};
 ///
 /// fn read(text: &str) -> Result<LimitsConfig, Box<dyn std::error::Error>> {
 ///     Ok(toml::from_str::<LimitsFile>(text)?.check()?)

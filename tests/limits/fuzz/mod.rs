@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_test::block_on;
 use tollgate::{
     Decision, GlobalKey, Limiter, MemoryStore,
-    config::{LimitsConfig, LimitsFile},
+    limits::{LimitsConfig, LimitsFile},
 };
 use tower::{Layer, ServiceExt, service_fn};
 

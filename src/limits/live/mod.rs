@@ -1,0 +1,10 @@
+//! Limits that are replaced while the service runs.
+
+mod limits;
+mod report;
+#[cfg(feature = "watch")]
+mod watch;
+
+pub use self::limits::LiveLimits;
+#[cfg(feature = "watch")]
+pub use self::watch::LimitsFileError;
