@@ -5,10 +5,10 @@ use std::{collections::HashSet, fmt};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use super::{
+    config::{Charges, LimitsConfig},
     costs,
     entry::{Entry, Known},
     fields::{self, Field},
-    limits::{Charges, LimitsConfig},
     mistake::{LimitsError, Mistakes},
     place::Place,
     policy,

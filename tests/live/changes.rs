@@ -85,7 +85,7 @@ impl Service {
 /// All tests of this module, with the fixture that `$start` makes.
 macro_rules! suite {
     ($start:path) => {
-        $crate::limits::live::changes::suite!($start:
+        $crate::live::changes::suite!($start:
             halved_logs_deny_until_enough_units_have_left
             halved_counters_deny_until_the_estimate_is_below_the_limit
             halved_fixed_windows_deny_until_the_window_ends
@@ -111,7 +111,7 @@ macro_rules! suite {
         $(
             #[tokio::test]
             async fn $name() {
-                $crate::limits::live::changes::$name($start()).await;
+                $crate::live::changes::$name($start()).await;
             }
         )*
     };

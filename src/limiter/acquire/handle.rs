@@ -150,7 +150,7 @@ impl Limiter {
 }
 
 impl<T> Acquire<T> {
-    pub(super) fn new(limiter: &Limiter, key: Key, policy: &Policy, cost: u32, holds: bool) -> Self {
+    pub(super) fn new(limiter: &Limiter, key: Key, policy: &Policy, cost: u64, holds: bool) -> Self {
         Self {
             core: Arc::clone(&limiter.core),
             key,

@@ -90,7 +90,8 @@ async fn a_handshake_with_a_master_that_is_lost_begins_again_at_once_although_it
 async fn a_cluster_with_tls_that_comes_up_late_is_found_at_once() {
     let authority = Authority::new();
     let identity = authority.issue("127.0.0.1");
-    let arguments = [&["--tls-auth-clients", "no"], &node_arguments(&free_port().to_string())[..]].concat();
+    let bus = free_port().to_string();
+    let arguments = [&["--tls-auth-clients", "no"], &node_arguments(&bus)[..]].concat();
     let server = TlsServer::start_with(authority, identity, &arguments);
     let limiter = Limiter::new(builder(server.authority.pem()).open_cluster([server.url()]).unwrap());
     without_verdict(&limiter, Duration::from_secs(8)).await;

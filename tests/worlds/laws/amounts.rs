@@ -268,7 +268,7 @@ pub(super) fn charged_is_admitted(_: &Plan, report: &Report, mode: Mode) -> Opti
         // If the end of a hold is forgotten, its time-to-live charges what was held.
         let units = |call: &Call| if may_be_forgotten(report, call) { call.in_the_way() } else { call.may_charge() };
         let maybe = |call: &&Call| mode.is_long() || call.charged_by.max(call.answered) + way >= since;
-        let most: u64 = of_key(report, mode, key).filter(maybe).map(|call| units(call)).sum();
+        let most: u64 = of_key(report, mode, key).filter(maybe).map(units).sum();
         if !(least..=most).contains(&spent) {
             return Some(format!("key {key}: {spent} units are charged, {least} to {most} were admitted"));
         }
