@@ -29,6 +29,8 @@ enum Operation {
 
 const OPERATIONS: [Operation; 3] = [Operation::Check, Operation::HoldAndSettle, Operation::SlotAndDrop];
 const KEYS: u64 = 10_000;
+/// How many keys are looked at at once.
+const PEEKS: u64 = 256;
 /// The limit of each key, which is never reached.
 const LIMIT: u32 = 1_000_000;
 
@@ -124,12 +126,16 @@ async fn load(limiter: &Limiter, operation: Operation, in_flight: u64, time: Dur
 /// The slots that are still taken right after a load. The ends of holds are sent in the background, and commits differ
 /// in how far behind that is.
 async fn still_held(limiter: &Limiter) -> usize {
-    let peeks: Vec<_> = (0..KEYS)
-        .map(|key| {
-            let limiter = limiter.clone();
+    let peeks: Vec<_> = (0..PEEKS)
+        .map(|first| {
+            let (limiter, policy) = (limiter.clone(), Operation::SlotAndDrop.policy());
             tokio::spawn(async move {
-                let decision = limiter.peek(key, &Operation::SlotAndDrop.policy()).await.unwrap();
-                usize::try_from(u64::from(LIMIT) - u64::from(decision.available().unwrap())).unwrap()
+                let mut held = 0;
+                for key in (first..KEYS).step_by(PEEKS as usize) {
+                    let decision = limiter.peek(key, &policy).await.unwrap();
+                    held += u64::from(LIMIT) - u64::from(decision.available().unwrap());
+                }
+                usize::try_from(held).unwrap()
             })
         })
         .collect();
