@@ -102,7 +102,7 @@ async fn a_law_that_the_suite_cannot_try_has_failed_and_the_report_says_what_to_
     }
     let Some(TestOutcome::Failed(why)) = report.outcome("a_reset_ends_open_holds") else { panic!("{report}") };
     assert!(why.contains("Store::has_holds") && why.contains("without(Feature::Holds)"), "{why}");
-    assert_eq!(failed.len(), 4 + 8, "the tests of keys, outages and holds: {report}");
+    assert_eq!(failed.len(), 4 + 9, "the tests of keys, outages and holds: {report}");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn what_is_left_out_by_name_is_skipped_and_the_report_has_the_reason() {
     let report = store_suite(fixture).without(Feature::CountChanges).without(Feature::Holds).run().await;
     report.assert_passed();
     let skipped: Vec<_> = report.skipped().collect();
-    assert_eq!(skipped.len(), 4 + 8 + 9, "{report}");
+    assert_eq!(skipped.len(), 4 + 9 + 10, "{report}");
     let law_6 =
         ("law_6_keys_whose_counts_are_over_are_dropped", "Fixture::without_count_of_keys: the table is private");
     assert!(skipped.contains(&law_6), "{report}");

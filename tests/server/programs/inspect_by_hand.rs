@@ -324,7 +324,7 @@ fn inspect_says_what_to_write_instead_of_a_wrong_time_number_or_policy_of_a_chan
         (&["give", "text:a", "-5"], "give: \"-5\" is not a number of units"),
         (&["give", "text:a", "+5"], "give: \"+5\" is not a number of units"),
         (&["give", "text:a", "1.5"], "give: \"1.5\" is not a number of units"),
-        (&["give", "text:a", "4294967296"], "give: \"4294967296\" is not a number of units"),
+        (&["give", "text:a", "1099511627777"], "give: \"1099511627777\" is not a number of units"),
         (
             &["take", "text:a", "5", "--policy", "q=5/min"],
             "take changes one policy, and these are several: name one of q, p by --policy",

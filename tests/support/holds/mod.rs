@@ -105,8 +105,9 @@ fn change(random: &mut Random, made: &[(OpenHold, u64)]) -> (OpenHold, HoldChang
         4 => HoldChange::Settle(*cost),
         5 => HoldChange::Settle(cost * 2),
         // The oracle knows no end of the time by which a bucket can be overdrawn.
-        6 if random.one_in(20) && hold.policy.burst().is_some() => HoldChange::Settle(cost.saturating_mul(1 << 20)),
-        6 if random.one_in(20) => HoldChange::Settle(u64::MAX),
+        6 if random.one_in(20) => {
+            HoldChange::Settle(hold.policy.burst().map_or(u64::MAX, |_| cost.saturating_mul(1 << 20)))
+        }
         _ => HoldChange::Settle(random.cost(*cost)),
     };
     (hold.clone(), change)
