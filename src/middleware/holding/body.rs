@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 use super::tab::Tab;
 
 pin_project! {
-    /// The response body of a layer that [settles](crate::RateLimitLayer::with_settlement) holds: the body of the
+    /// The response body of a layer with [`with_held_body`](crate::RateLimitLayer::with_held_body): the body of the
     /// service, which settles the holds of its request when it has ended, failed or been dropped, exactly once.
     ///
     /// Data, trailers, the size hint and the end are those of the body of the service. Frames of more than 64 KiB of
@@ -55,6 +55,7 @@ pin_project! {
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
     ///     .with_cost(100)
     ///     .with_settlement(|_: &Parts| Settlement::Units(7))
+    ///     .with_held_body()
     ///     .validated()?;
     /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
     ///
