@@ -16,7 +16,7 @@ use crate::{
     },
     hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
-    observe::Observer,
+    observe::{Observer, with_reports_after},
     policy::Policy,
     store::{Answer, MemoryStore, Store, failure_domain_of},
     verdict::{Source, Verdict},
@@ -187,7 +187,7 @@ impl Fallback {
                 of(&share).map(|policy| Charge::new(key.clone(), policy, *cost))
             })
             .collect();
-        self.reserved.reserve(counts.iter(), |count, units| self.fits(count, units.max(least)))
+        with_reports_after(|| self.reserved.reserve(counts.iter(), |count, units| self.fits(count, units.max(least))))
     }
 
     /// Whether a charge that the store has made fits this instance's counts as well: its share while it owes units of

@@ -86,6 +86,7 @@ mod breaker_state;
 mod by_hand;
 mod causes;
 mod check_event;
+mod deferred;
 mod effects;
 mod event;
 mod exempt;
@@ -139,6 +140,7 @@ pub use self::{
 pub(crate) use self::{
     by_hand::{CountChangeEvent, ResetEvent},
     check_event::AbandonmentEvent,
+    deferred::{report_later, with_reports_after},
     effects::FailureEffect,
     exempt::ExemptCause,
     fanout::fan_out,

@@ -1,5 +1,6 @@
 //! Events, warnings, logs and metrics.
 
+mod calls_back;
 mod events;
 mod exempt;
 mod log;

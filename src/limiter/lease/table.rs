@@ -19,7 +19,10 @@ use super::{
     state::{Asked, Lease, Spent, Step},
     waiter::Delivery,
 };
-use crate::{check::Charge, error::Error, key::Key, policy::Policy, runtime::random::FastState, verdict::Verdict};
+use crate::{
+    check::Charge, error::Error, key::Key, observe::with_reports_after, policy::Policy, runtime::random::FastState,
+    verdict::Verdict,
+};
 
 /// The leases of a limiter. Clones of the limiter share them.
 #[derive(Debug)]
@@ -80,17 +83,19 @@ impl Default for Leases {
 
 impl Leases {
     /// Spends the units of a charge, if its key has a lease. `on_spent` is called if they are spent now, before another
-    /// check can find their block used up.
+    /// check can find their block used up. Observers hear of what it does after the lock.
     #[inline]
     pub(super) fn spend(&self, charge: &Charge, may_wait: bool, now: Instant, on_spent: impl FnOnce()) -> Spent {
         let hash = self.hash(&charge.key, &charge.policy);
-        let mut shard = self.shard(hash);
-        let Some(lease) = find(&mut shard, &charge.key, &charge.policy) else { return Spent::Not };
-        let spent = lease.spend(charge.cost, may_wait, now);
-        if matches!(spent, Spent::Now(_)) {
-            on_spent();
-        }
-        spent
+        with_reports_after(|| {
+            let mut shard = self.shard(hash);
+            let Some(lease) = find(&mut shard, &charge.key, &charge.policy) else { return Spent::Not };
+            let spent = lease.spend(charge.cost, may_wait, now);
+            if matches!(spent, Spent::Now(_)) {
+                on_spent();
+            }
+            spent
+        })
     }
 
     /// Remembers what the store said about a charge. Returns a new lease if the key is hot; a keeper has to be started

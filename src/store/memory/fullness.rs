@@ -5,9 +5,11 @@ use std::sync::{
     atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
+use smallvec::SmallVec;
+
 use crate::{
     key::Key,
-    observe::{Event, Eviction, Observer, ObserverCell, Once, Other, Warning},
+    observe::{Event, Eviction, Observer, ObserverCell, Once, Other, Warning, report_later},
     store::memory::{
         shard::{Shard, Victim},
         when_full::WhenFull,
@@ -78,25 +80,28 @@ impl Fullness {
         self.shared_until_us.fetch_max(idle_at, Ordering::Relaxed);
     }
 
-    /// Reports live counts that were dropped. Must be called without a lock, because it calls the observer.
+    /// Reports live counts that were dropped. Must be called without a lock of the store: it may call the observer.
     #[cold]
-    pub(super) fn report(&self, victims: &[Victim]) {
+    pub(super) fn report(&self, victims: SmallVec<[Victim; 1]>) {
         self.evicted.fetch_add(victims.len() as u64, Ordering::Relaxed);
         self.warn();
         if let Some(observer) = self.observer.get() {
-            for Victim { policy, spent } in victims {
-                observer.on_event(&Event::other(Other::Eviction(Eviction { policy, spent: *spent })));
-            }
+            report_later(move || {
+                for Victim { policy, spent } in &victims {
+                    observer.on_event(&Event::other(Other::Eviction(Eviction { policy, spent: *spent })));
+                }
+            });
         }
     }
 
-    /// Warns once that the store is full. Must be called without a lock.
+    /// Warns once that the store is full. Must be called without a lock of the store.
     #[cold]
     pub(super) fn warn(&self) {
         if let Some(observer) = self.observer.get()
             && self.warned.claim()
         {
-            observer.on_event(&Event::Warning(Warning::store_full(self.capacity)));
+            let capacity = self.capacity;
+            report_later(move || observer.on_event(&Event::Warning(Warning::store_full(capacity))));
         }
     }
 }

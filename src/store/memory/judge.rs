@@ -65,7 +65,7 @@ impl Table {
         let victims = shard.make_room(now, self.evicts());
         drop(shard);
         if !victims.is_empty() {
-            self.fullness.report(&victims);
+            self.fullness.report(victims);
         }
     }
 
@@ -117,7 +117,7 @@ impl Table {
         let victims = shard.make_room(now, self.evicts());
         drop(shard);
         if !victims.is_empty() {
-            self.fullness.report(&victims);
+            self.fullness.report(victims);
         }
         Ok(changed)
     }
@@ -171,7 +171,7 @@ impl Table {
         let victims = shard.make_room(now, self.evicts());
         drop(shard);
         if !victims.is_empty() {
-            self.fullness.report(&victims);
+            self.fullness.report(victims);
         }
         verdict
     }
@@ -233,7 +233,7 @@ impl Table {
             guards.iter_mut().flat_map(|shard| shard.make_room(now, self.evicts())).collect();
         drop(guards);
         if !victims.is_empty() {
-            self.fullness.report(&victims);
+            self.fullness.report(victims);
         } else if counts.iter().any(|counted| !counted.charged.policy.is_ban() && !counted.has_own_place()) {
             self.fullness.warn();
         }
