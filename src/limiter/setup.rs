@@ -16,6 +16,11 @@ impl Limiter {
     /// returns. No I/O happens before the first check.
     ///
     /// The limiter [reports by itself](crate::observe#what-a-limiter-reports-by-itself) when limits are not enforced.
+    ///
+    /// Create one limiter for a store, and give its clones to all layers and handlers. They share queues, leases,
+    /// breakers and the observer. A second limiter of the same store is like another instance of the service: it does
+    /// not know the blocks of the first one's [leases](crate::Policy::with_lease), and it takes over the reports of the
+    /// store, such as evictions.
     pub fn new(store: impl Store) -> Self {
         let (calls, queues) = (Arc::new(Calls::new(store)), Arc::<Queues>::default());
         let core = Core {
@@ -273,7 +278,8 @@ impl Limiter {
     }
 }
 
-/// A limiter of the store, as [`Limiter::new`] creates it.
+/// A limiter of the store, as [`Limiter::new`] creates it: one for each conversion. Services with several layers create
+/// a limiter and clone it.
 impl<S: Store> From<S> for Limiter {
     fn from(store: S) -> Self {
         Self::new(store)
