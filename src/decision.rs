@@ -74,7 +74,7 @@
 //! | --- | --- |
 //! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [concurrency limit](crate::Policy::concurrent) is null |
 //! | `cost`, `violated`, `would_deny`, `available`, `next`, `reset` | the fields of [`PolicyDecision`] |
-//! | `shadow` | [`PolicyDecision::is_shadow`] |
+//! | `shadow` | whether the policy is a [shadow policy](crate::Policy::with_shadow) |
 //! | `retry_after`, `retry_after_us`, `ban` | the fields of [`PolicyDecision`]; null if there is nothing to wait for |
 //!
 //! ```

@@ -51,7 +51,7 @@
 //!
 //! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
 //! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
-//! Limits in a file: [`config`]. Limits that change while the service runs: [`live`]. Keys that have to be looked up:
+//! Limits in a file, and limits that change while the service runs: [`limits`]. Keys that have to be looked up:
 //! [a middleware](guide::plans#keys-that-have-to-be-looked-up) before the limit. Why a request was
 //! refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that are known only afterwards:
 //! [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once: [`Policy::concurrent`].
@@ -168,8 +168,8 @@
 //! * `reqwest`: [`ThrottleLayer`] around a client of reqwest.
 //! * `tracing` (default): the reports of a limiter become `tracing` events where a subscriber listens, and
 //!   [`observe::Tracing`] adds denials, recoveries and breaker changes.
-//! * `serde`: [`config`], limits from a file in any format of serde; [`live`], limits that are replaced while the
-//!   service runs; `Serialize` for [`Decision`].
+//! * `serde`: [`limits`] from a file in any format of serde, and limits that are replaced while the service runs;
+//!   `Serialize` for [`Decision`].
 //! * `watch`: `LiveLimits::watch`, limits that follow a file.
 //! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
 //!   [`RedisStore`] for logins, databases and unix sockets in URLs.
@@ -183,8 +183,7 @@
 #![cfg_attr(not(feature = "redis"), doc = "[`RedisStore`]: #feature-flags")]
 #![cfg_attr(not(feature = "grpc"), doc = "[`GrpcStatus`]: #feature-flags")]
 #![cfg_attr(not(feature = "metrics"), doc = "[`observe::Metrics`]: #feature-flags")]
-#![cfg_attr(not(feature = "serde"), doc = "[`config`]: #feature-flags")]
-#![cfg_attr(not(feature = "serde"), doc = "[`live`]: #feature-flags")]
+#![cfg_attr(not(feature = "serde"), doc = "[`limits`]: #feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`observe::Tracing`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`ManualClock`]: #feature-flags")]
 #![cfg_attr(not(feature = "test-util"), doc = "[`clock::TokioClock`]: #feature-flags")]
