@@ -75,13 +75,14 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
 /// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some
 /// calls have got no answer.
 fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
-    let healed_at = match &report.faults[..] {
-        // The others follow the server that was elected.
-        [split] if split.kind == Kind::Split && split.process != place.process => split.at + ELECTED_AFTER,
-        _ => plan.healed_at(),
+    // In a split, the others follow the server that was elected. Their connections to the former master are silent.
+    // Each runtime finds that out by itself, so only a process with one of them is judged before the end of the split.
+    let split = match &report.faults[..] {
+        [split] if split.kind == Kind::Split && split.process != place.process && plan.runtimes == 1 => Some(split),
+        _ => None,
     };
-    let healed_at = healed_at.max(FIRST_DIAL);
-    let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen);
+    let healed_at = split.map_or(plan.healed_at(), |split| split.at + ELECTED_AFTER).max(FIRST_DIAL);
+    let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen || split.is_some());
     let Some(since) = forgotten.map(|fault| fault.at).min() else { return healed_at };
     // A service says 503 whatever the error is, so silence is what took the deadline.
     let is_unanswered = |call: &&Call| {
