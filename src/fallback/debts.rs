@@ -77,7 +77,7 @@ impl Debts {
         self.any.load(Ordering::Acquire) || self.unsure.any()
     }
 
-    /// Whether the store may lack units of `key` that will not be charged, because they were sent and nobody knows
+    /// Whether the store may lack units of `key` that will not be charged, because they were sent and it is unknown
     /// whether they have arrived.
     pub(crate) fn is_unsure(&self, key: &Key, policy: &Policy) -> bool {
         self.unsure.has(key, policy)

@@ -100,7 +100,7 @@ mod entry;
 mod fields;
 mod file;
 mod holds;
-pub(crate) mod live;
+mod live;
 mod mistake;
 mod place;
 mod policy;

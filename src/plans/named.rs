@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{handle::Plans, names::Names, plan::Form, source::PlanSource};
-use crate::{error::ConfigError, limits::live::LiveLimits, policy::Policy};
+use crate::{error::ConfigError, limits::LiveLimits, policy::Policy};
 
 impl Plans {
     /// Creates plans that are policies of live limits: `source` returns the name of a policy, and `default` is the name

@@ -10,8 +10,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::{
     error::ConfigError,
-    limits::LimitsConfig,
-    limits::live::LiveLimits,
+    limits::{LimitsConfig, LiveLimits},
     observe::{Event, Reporter, Warning},
     policy::{IntoPolicies, Policies, Policy},
 };

@@ -147,7 +147,7 @@ fn debits_that_an_ended_runtime_has_not_sent_are_sent_by_another_one() {
     assert!(least < KEYS && most > 0, "{least} to {most} debits were sent by the runtime that ended");
 }
 
-/// A store with a long deadline gives a settlement long, but one that has ended keeps nobody waiting.
+/// A settlement may take long if the store has a long deadline. One that has ended must not delay the next.
 #[test]
 fn debts_are_settled_at_once_by_another_runtime_if_that_of_the_settlement_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

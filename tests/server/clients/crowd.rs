@@ -48,7 +48,7 @@ where
     times[MEASURED * 99 / 100]
 }
 
-/// Measures a tenant on an empty client, and beside so many calls of another tenant that wait.
+/// Measures a tenant on an empty client, and beside `crowd` calls of another tenant that wait.
 async fn beside_a_crowd<S, Req, Body>(name: &str, inner: S, request: impl Fn() -> Req, crowd: usize)
 where
     S: Service<Req, Response = Response<Body>> + Clone + Send + 'static,

@@ -108,7 +108,7 @@ impl Instance {
     }
 }
 
-/// Runs a load through one outage: a server that is stopped, for a random time.
+/// Runs a load through one outage: the server is stopped for a random time.
 async fn run(load: Load, seed: u64) -> Vec<Admitted> {
     let (server, mut random) = (RedisServer::start(), Random(seed));
     let policy = Policy::new("p", load.limit, WINDOW).unwrap();

@@ -91,7 +91,7 @@ struct Count {
 }
 
 impl Count {
-    /// Whether so many units fit after a wait.
+    /// Whether `units` fit after a wait.
     fn fits_after(&self, wait: u64, units: u64) -> bool {
         let Policy { limit, window_us: window, parameter: burst, .. } = self.policy;
         // The time left in the window of the reply, and in the next one.

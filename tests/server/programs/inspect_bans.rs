@@ -18,7 +18,7 @@ fn login() -> Policy {
     Policy::per_minute("login", 5).unwrap().ban_after(5, Duration::from_secs(600))
 }
 
-/// Spends the limit of alice, and is then denied so many times.
+/// Spends the limit of alice, and is then denied `denials` times.
 async fn denied(service: &Service, denials: u64) {
     // An earlier part of the test may have left denials that are remembered.
     for _ in 0..5 {

@@ -251,7 +251,7 @@ async fn inspect_changes_counts_on_a_cluster_with_shards_slots_and_leases() {
     assert!(!service.limiter.hold("alice", &tokens, 50_000).await.unwrap().is_allowed(), "holds see the units");
 }
 
-/// A ban of a key that the service does not use refuses nobody, so the program says that the key may be wrong.
+/// A ban of a key that the service does not use has no effect, so the program says that the key may be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inspect_says_that_nothing_was_counted_for_the_key_before_it_is_banned() {
     let server = RedisServer::start();

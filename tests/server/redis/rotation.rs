@@ -68,7 +68,7 @@ impl Load {
         Self { stops, judged, failed }
     }
 
-    /// Waits until so many further checks were judged.
+    /// Waits until `more` further checks were judged.
     async fn judges(&self, more: usize) {
         let (start, before) = (Instant::now(), self.judged.load(Ordering::Relaxed));
         while self.judged.load(Ordering::Relaxed) < before + more {

@@ -27,7 +27,7 @@ impl Ports {
         })
     }
 
-    /// The next port on which nobody listens. A port comes again only after all others of the process, because a
+    /// The next free port. A port comes again only after all others of the process, because a
     /// server may be started again on its own port.
     fn next_free(&mut self) -> Option<u16> {
         (0..PER_PROCESS).find_map(|_| {

@@ -55,7 +55,7 @@ pub(crate) struct Ending {
     pub(crate) left_keys: Vec<String>,
     /// Connections of each process to each server.
     pub(crate) connections: Vec<Vec<usize>>,
-    /// The tasks that each process keeps while nobody calls.
+    /// The tasks of each process in a quiet time.
     pub(crate) tasks: Vec<usize>,
     /// The runtimes that each process still has.
     pub(crate) runtimes: Vec<usize>,
@@ -63,7 +63,7 @@ pub(crate) struct Ending {
     pub(crate) silent: Vec<(Mode, String)>,
 }
 
-/// How long nobody calls in the end, in milliseconds.
+/// The length of the quiet time at the end, in milliseconds.
 const QUIET: u64 = 1_500;
 /// After how long slots are looked at first, in milliseconds: longer than the end of a slot takes that has overtaken
 /// the question for it, and is sent again.
