@@ -16,7 +16,10 @@ use super::{
         script::{self, Loader},
         script_clock::ScriptClock,
     },
-    net::{address::Address, cluster::seeds::Seeds, sentinel::Sentinels, settings::Settings, target::Target},
+    net::{
+        address::Address, cluster::seeds::Seeds, sentinel::Sentinels, settings::Settings, silence::Servers,
+        target::Target,
+    },
     store::{Inner, RedisStore},
 };
 use crate::{
@@ -255,7 +258,12 @@ impl RedisStoreBuilder {
         let deny_cache = deny_cache.then(DenyCache::new);
         let client = Client {
             target,
-            settings: Settings { deadline, first_dial_deadline, first_command: script::load },
+            settings: Settings {
+                deadline,
+                first_dial_deadline,
+                first_command: script::load,
+                servers: Servers::default(),
+            },
             keys: RedisKeys::new(&prefix, slots),
             batching,
             clock: ScriptClock::new(clock.clone()),

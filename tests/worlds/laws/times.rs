@@ -5,7 +5,7 @@ use crate::{
     place::{Pause, Place},
     plan::{
         Plan,
-        fault::{ELECTED_AFTER, Kind},
+        fault::{ELECTED_AFTER, Fault, Kind},
         mode::Mode,
     },
     world::Report,
@@ -28,7 +28,7 @@ const RECOVERY_OF_A_CLUSTER: u64 = 1_500;
 /// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other,
 /// each on the runtime of its caller.
 const RECOVERY_OF_A_RUNTIME: u64 = 500;
-/// The unanswered calls of a runtime to a server until it gives up connections that the network has forgotten.
+/// The unanswered calls of a process to a server until it gives up connections that the network has forgotten.
 const UNANSWERED: usize = 3;
 
 /// The most round trips of a check whose store is well, and what else it may take, in milliseconds.
@@ -72,38 +72,38 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     Some(format!("{} answers later than {most} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }
 
-/// When all faults have ended for a runtime. A connection that is forgotten looks like a silent server, until some
-/// calls have got no answer.
-fn healed_at(plan: &Plan, report: &Report, place: Place) -> u64 {
+/// By when a caller gets verdicts after the last fault. A connection that is forgotten looks like a silent server, until
+/// some calls of its process have got no answer, on whatever runtime. Then all runtimes know.
+fn verdict_by(plan: &Plan, report: &Report, place: Place) -> u64 {
+    let recovery = if plan.is_cluster() { RECOVERY_OF_A_CLUSTER } else { RECOVERY };
     // In a split, the others follow the server that was elected. Their connections to the former master are silent.
-    // Each runtime finds that out by itself, so only a process with one of them is judged before the end of the split.
     let split = match &report.faults[..] {
-        [split] if split.kind == Kind::Split && split.process != place.process && plan.runtimes == 1 => Some(split),
+        [split] if split.kind == Kind::Split && split.process != place.process => Some(split),
         _ => None,
     };
     let healed_at = split.map_or(plan.healed_at(), |split| split.at + ELECTED_AFTER).max(FIRST_DIAL);
-    let forgotten = report.faults.iter().filter(|fault| fault.kind == Kind::HalfOpen || split.is_some());
-    let Some(since) = forgotten.map(|fault| fault.at).min() else { return healed_at };
+    let healed_by = healed_at + recovery + RECOVERY_OF_A_RUNTIME * (plan.runtimes as u64 - 1);
+    // Each of these faults forgets the connections that were made after the one before.
+    let is_of = |fault: &&Fault| fault.kind == Kind::HalfOpen && fault.process == place.process || split.is_some();
+    let Some(since) = report.faults.iter().filter(is_of).map(|fault| fault.at).max() else { return healed_by };
     // A service says 503 whatever the error is, so silence is what took the deadline.
     let is_unanswered = |call: &&Call| {
         let is_silence = matches!(call.outcome, Outcome::Failed { .. }) && call.answered - call.asked >= SILENCE;
-        call.place == place && call.asked >= since && is_silence
+        call.place.process == place.process && call.asked >= since && is_silence
     };
     let mut ends: Vec<u64> = report.calls.iter().filter(is_unanswered).map(|call| call.answered).collect();
     ends.sort_unstable();
     ends.truncate(UNANSWERED * plan.servers);
-    ends.last().copied().unwrap_or(0).max(healed_at)
+    ends.last().map_or(healed_by, |end| healed_by.max(end + recovery))
 }
 
 pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let recovery = if plan.is_cluster() { RECOVERY_OF_A_CLUSTER } else { RECOVERY };
-    let recovery = recovery + RECOVERY_OF_A_RUNTIME * (plan.runtimes as u64 - 1);
     let failed = report.calls.iter().filter_map(|call| match &call.outcome {
         Outcome::Failed { what, .. } if call.mode == mode => Some((call, what)),
         _ => None,
     });
     let errors: Vec<(&Call, &String)> =
-        failed.filter(|(call, _)| call.asked > healed_at(plan, report, call.place) + recovery).collect();
+        failed.filter(|(call, _)| call.asked > verdict_by(plan, report, call.place)).collect();
     if let Some((_, what)) = report.ending.silent.iter().find(|(of, _)| *of == mode) {
         return Some(format!("no answer in the end: {what}"));
     }

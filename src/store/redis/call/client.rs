@@ -52,7 +52,7 @@ impl Client {
     /// The connections and queues of the current runtime.
     pub(crate) fn runtime(&self) -> Result<Arc<PerRuntime>, Error> {
         self.runtimes.current(|| PerRuntime {
-            pool: self.target.open(self.settings),
+            pool: self.target.open(self.settings.clone()),
             queues: Queues::new(self.failure_domains()),
         })
     }

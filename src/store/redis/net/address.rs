@@ -31,6 +31,11 @@ impl Address {
         }
     }
 
+    /// The name of the server among those of its store. The master that sentinels name has one name.
+    pub(super) fn name(&self) -> String {
+        format!("{self:?}")
+    }
+
     /// The error of a failed dial.
     pub(crate) fn dial_error(&self, error: &RedisError) -> Error {
         error::convert_dial(error, &self.passwords())

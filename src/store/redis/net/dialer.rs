@@ -56,6 +56,8 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(address: Address, settings: Settings, first_dial: FirstDial, pool: Weak<()>) -> Self {
+        let server = settings.servers.server(&address.name());
+        let liveness = Arc::new(PoolLiveness::of(server, settings.deadline));
         Self {
             address,
             settings,
@@ -63,7 +65,7 @@ impl Dialer {
             has_connected: Arc::default(),
             turn: Arc::default(),
             backoff: Arc::default(),
-            liveness: Arc::new(PoolLiveness::new(settings.deadline)),
+            liveness,
             latest: Arc::default(),
             failure: Arc::new(Latest::new(None)),
             pool,

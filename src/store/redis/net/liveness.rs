@@ -3,19 +3,17 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use tokio::time::Instant;
-
-use super::followed::Tenure;
+use super::{
+    followed::Tenure,
+    silence::{Lost, ServerSilence, TimeoutStreak},
+};
 use crate::clock::micros;
 
-/// Unanswered calls in a row after which a connection counts as half open: the other end has gone without closing the
-/// connection.
-const MAX_UNANSWERED: u32 = 3;
 /// A connection that breaks at a lower age counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);
 
@@ -25,12 +23,13 @@ const YOUNG: Duration = Duration::from_secs(1);
 /// need many of these calls to detect a network that has lost all connections.
 #[derive(Debug)]
 pub(crate) struct PoolLiveness {
-    start: Instant,
+    /// What the pools of other runtimes know. Their replies say nothing about connections of this pool that were idle
+    /// for so long that the network has forgotten them, so this pool has a count of its own.
+    server: Arc<ServerSilence>,
     /// A call that was dropped sooner does not count as unanswered: its client may have hung up.
     min_wait_us: u64,
     timeouts: TimeoutStreak,
-    /// Connections that were made before this time count as half open.
-    lost_before_us: AtomicU64,
+    lost: Lost,
 }
 
 /// The liveness of one connection. Late replies of a connection that was replaced do not affect the new one.
@@ -49,46 +48,39 @@ pub(crate) struct ConnectionLiveness {
     born_us: u64,
 }
 
-/// Unanswered calls in a row, each sent after the previous one was given up. Calls in flight at the same time met the
-/// same stall and count once.
-#[derive(Debug, Default)]
-struct TimeoutStreak {
-    unanswered: AtomicU32,
-    given_up_us: AtomicU64,
-}
-
-impl TimeoutStreak {
-    fn reset(&self) {
-        // Threads share the counter, which is nearly always 0. Reading it first avoids most writes.
-        if self.unanswered.load(Ordering::Relaxed) > 0 {
-            self.unanswered.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a call that was sent and given up at these times. Returns whether the streak is long enough to give up.
-    fn add(&self, sent_us: u64, now_us: u64) -> bool {
-        let last_us = self.given_up_us.load(Ordering::Acquire);
-        let counts = sent_us > last_us
-            // A call that loses the race was in flight at the same time and met the same stall.
-            && self.given_up_us.compare_exchange(last_us, now_us, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        counts && self.unanswered.fetch_add(1, Ordering::AcqRel) + 1 >= MAX_UNANSWERED
-    }
-}
-
 impl PoolLiveness {
     /// `deadline` is the time for which calls wait. The deadline starts a little before a call is sent, so a call that
     /// was dropped after half of the deadline counts as unanswered.
     pub(crate) fn new(deadline: Duration) -> Self {
-        Self {
-            start: Instant::now(),
-            min_wait_us: micros(deadline / 2),
-            timeouts: TimeoutStreak::default(),
-            lost_before_us: AtomicU64::new(0),
-        }
+        Self::of(Arc::default(), deadline)
+    }
+
+    /// The liveness of one of several pools to the same server.
+    pub(super) fn of(server: Arc<ServerSilence>, deadline: Duration) -> Self {
+        Self { server, min_wait_us: micros(deadline / 2), timeouts: TimeoutStreak::default(), lost: Lost::default() }
     }
 
     fn now_us(&self) -> u64 {
-        micros(self.start.elapsed())
+        self.server.now_us()
+    }
+
+    fn has_lost(&self, born_us: u64) -> bool {
+        self.lost.has(born_us) || self.server.lost.has(born_us)
+    }
+
+    fn answered(&self) {
+        self.timeouts.reset();
+        self.server.timeouts.reset();
+    }
+
+    /// Counts a call that got no reply.
+    fn unanswered(&self, sent_us: u64, now_us: u64) {
+        for (timeouts, lost) in [(&self.timeouts, &self.lost), (&self.server.timeouts, &self.server.lost)] {
+            if timeouts.add(sent_us, now_us) {
+                timeouts.reset();
+                lost.all_before(sent_us);
+            }
+        }
     }
 }
 
@@ -132,7 +124,7 @@ impl ConnectionLiveness {
     }
 
     fn has_failed(&self) -> bool {
-        self.broken.load(Ordering::Acquire) || self.born_us < self.pool.lost_before_us.load(Ordering::Acquire)
+        self.broken.load(Ordering::Acquire) || self.pool.has_lost(self.born_us)
     }
 }
 
@@ -158,7 +150,7 @@ impl Drop for TrackedCall {
                 has_answered.store(true, Ordering::Relaxed);
             }
             timeouts.reset();
-            pool.timeouts.reset();
+            pool.answered();
             return;
         }
         let now_us = pool.now_us();
@@ -169,10 +161,7 @@ impl Drop for TrackedCall {
         if timeouts.add(self.sent_us, now_us) {
             self.connection.mark_broken();
         }
-        if pool.timeouts.add(self.sent_us, now_us) {
-            pool.timeouts.reset();
-            pool.lost_before_us.fetch_max(self.sent_us, Ordering::AcqRel);
-        }
+        pool.unanswered(self.sent_us, now_us);
     }
 }
 
@@ -242,6 +231,44 @@ mod tests {
         time_passes();
         drop(new[2].begin_call());
         assert!(new.iter().all(|connection| !connection.is_broken()));
+    }
+
+    #[test]
+    fn three_calls_on_any_runtimes_that_go_unanswered_break_the_connections_of_all_of_them() {
+        let server = Arc::<ServerSilence>::default();
+        let pool = || Arc::new(PoolLiveness::of(Arc::clone(&server), Duration::ZERO));
+        let pools = [pool(), pool()];
+        let old = [0, 1, 0, 1].map(|runtime: usize| connection(&pools[runtime]));
+        let misses = |number: usize| {
+            time_passes();
+            drop(old[number].begin_call());
+        };
+        misses(0);
+        misses(1);
+        // A reply on one runtime says that the server is there for both.
+        connection(&pools[1]).begin_call().answered();
+        misses(0);
+        misses(3);
+        assert!(old.iter().all(|connection| !connection.is_broken()));
+        misses(1);
+        assert!(old.iter().all(|connection| connection.is_broken()));
+        time_passes();
+        assert!(!connection(&pools[0]).is_broken() && !connection(&pools[1]).is_broken());
+    }
+
+    #[test]
+    fn connections_of_one_runtime_that_the_network_has_forgotten_break_beside_replies_to_another_one() {
+        let server = Arc::<ServerSilence>::default();
+        let pool = || Arc::new(PoolLiveness::of(Arc::clone(&server), Duration::ZERO));
+        let (forgotten, other) = (pool(), pool());
+        let (old, well) = ([(); 3].map(|()| connection(&forgotten)), connection(&other));
+        for connection in &old {
+            assert!(!connection.is_broken());
+            time_passes();
+            well.begin_call().answered();
+            drop(connection.begin_call());
+        }
+        assert!(old.iter().all(|connection| connection.is_broken()) && !well.is_broken());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) mod security;
 pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod settings;
+pub(crate) mod silence;
 pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod target;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::silence::Servers;
+
 /// The settings of all connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// How long a command waits for its reply.
     pub(crate) deadline: Duration,
@@ -13,4 +15,5 @@ pub(crate) struct Settings {
     pub(crate) first_dial_deadline: Duration,
     /// Creates the command that is sent once to each server, ahead of all others, on its first connection.
     pub(crate) first_command: fn() -> Cmd,
+    pub(crate) servers: Servers,
 }

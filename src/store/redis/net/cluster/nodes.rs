@@ -80,8 +80,8 @@ impl Nodes {
         Self {
             seeds,
             size,
-            settings,
             first_load: FirstDial::begin(settings.first_dial_deadline),
+            settings,
             has_dialled_all: AtomicBool::new(false),
             state: Mutex::default(),
             refreshes: Latest::new(0),
@@ -177,7 +177,7 @@ impl Nodes {
             true => FirstDial::over(),
             false => FirstDial::begin(self.settings.first_dial_deadline),
         };
-        let pool = Arc::new(ServerPool::open(server, self.size, self.settings, first_dial));
+        let pool = Arc::new(ServerPool::open(server, self.size, self.settings.clone(), first_dial));
         state.pools.insert(address.clone(), Arc::clone(&pool));
         pool
     }
