@@ -106,6 +106,11 @@ impl Process {
         }
     }
 
+    /// For how long each runtime will stand still, in milliseconds.
+    pub(crate) fn away(&self) -> impl Iterator<Item = u64> {
+        self.runtimes.iter().map(|runtime| runtime.stands_until.saturating_sub(now()))
+    }
+
     /// Runs all that is due within the next millisecond. Returns the pauses that begin.
     pub(crate) fn drive(&mut self) -> Vec<Pause> {
         network::set_current(self.number);

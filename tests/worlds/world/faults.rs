@@ -37,7 +37,7 @@ impl World {
             Kind::EndRuntime => return self.processes[process].end_last_runtime(),
             Kind::DropHandles => {
                 self.processes[process].replace_limiter();
-                self.pauses.push(Pause { process, runtime: None, from: now(), to: now() + FIRST_DIAL });
+                self.dial_first(process);
             }
             Kind::CloseLimiter => {
                 let limiter = self.processes[process].limiter();
@@ -62,7 +62,19 @@ impl World {
 
     fn stand_still(&mut self, process: usize, runtime: Option<usize>, to: u64) {
         self.processes[process].stand_still(runtime, to);
-        self.pauses.push(Pause { process, runtime, from: now(), to });
+        // The first dials go on afterwards.
+        let rest = self.dialled_by.get(&process).map_or(0, |until| until.saturating_sub(now()));
+        self.pauses.push(Pause { process, runtime, from: now(), to: to + rest });
+    }
+
+    /// A new limiter dials when its runtimes run.
+    fn dial_first(&mut self, process: usize) {
+        let until = now() + FIRST_DIAL;
+        self.dialled_by.insert(process, until);
+        self.pauses.push(Pause { process, runtime: None, from: now(), to: until });
+        for (runtime, away) in self.processes[process].away().enumerate().filter(|(_, away)| *away > 0) {
+            self.pauses.push(Pause { process, runtime: Some(runtime), from: now(), to: until + away });
+        }
     }
 
     /// Kills a process and starts another one in its place.
@@ -70,7 +82,7 @@ impl World {
         network::with(|network| network.reset(Some(number), None));
         let new = self.start_process(number, 1);
         std::mem::replace(&mut self.processes[number], new).kill();
-        self.pauses.push(Pause { process: number, runtime: None, from: now(), to: now() + FIRST_DIAL });
+        self.dial_first(number);
         self.spawn_callers(number);
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct World {
     snapshots: BTreeMap<usize, Database>,
     pauses: Vec<Pause>,
     blocks: Vec<Pause>,
+    /// By when processes that have a new limiter have dialled, if they run.
+    dialled_by: BTreeMap<usize, u64>,
     timeline: Vec<(u64, String)>,
     callers: Vec<JoinHandle<()>>,
     of_crate: tollgate::world::World,
@@ -110,6 +112,7 @@ impl World {
             snapshots: BTreeMap::new(),
             pauses: vec![],
             blocks: vec![],
+            dialled_by: BTreeMap::new(),
             timeline: vec![],
             callers: vec![],
             of_crate,
