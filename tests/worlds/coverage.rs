@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use crate::{
     history::Outcome,
-    plan::{Plan, fault::Kind, mode::Mode},
+    plan::{Plan, fault::Kind, mode::Mode, swarm::can_meet},
     rare,
     world::Report,
 };
@@ -117,12 +117,7 @@ impl Coverage {
             if !Mode::ALL.iter().any(met) {
                 missing.push(format!("{} met no mode", kind.name()));
             } else if worlds >= ENOUGH {
-                // A step forward ends all slots. Checks of two keys are made on clusters, which have no sentinels.
-                let cannot_meet = |mode: &Mode| {
-                    mode.is_slots() && kind.clock_step().is_some_and(|step| step > 0)
-                        || mode.second_policy().is_some() && kind.needs_sentinels()
-                };
-                let unmet = |mode: &&Mode| !met(mode) && !cannot_meet(mode);
+                let unmet = |mode: &&Mode| !met(mode) && can_meet(kind, **mode);
                 missing.extend(Mode::ALL.iter().filter(unmet).map(|mode| format!("{} never met {mode}", kind.name())));
             }
         }

@@ -23,6 +23,8 @@ const FAULTS_WITHIN: u64 = 1_300;
 /// For how long callers call, in milliseconds: long enough to be judged after the recovery from the last fault.
 const SHORTEST_LOAD: u64 = 2_400;
 const LOAD_AFTER_FAULTS: u64 = 1_800;
+/// Each of these worlds has a rare fault: one pair of fault and mode after the other, all within 5 000 worlds.
+const RARE_EVERY: u64 = 20;
 
 /// What all worlds have in common.
 #[derive(Clone, Copy, Debug)]
@@ -66,10 +68,14 @@ impl Plan {
             Some(Only::Mode(mode)) => vec![mode],
             _ => draw_modes(&mut rng),
         };
-        let kind = only.and_then(Only::kind);
+        let pair = if only.is_none() { rare_pair(seed) } else { None };
+        let kind = only.and_then(Only::kind).or(pair.map(|(kind, _)| kind));
         if kind.is_some_and(Kind::needs_sentinels) {
             modes.retain(|mode| mode.second_policy().is_none());
             modes.extend(modes.is_empty().then_some(Mode::Log));
+        }
+        if let Some((_, mode)) = pair.filter(|(_, mode)| !modes.contains(mode)) {
+            modes[0] = mode;
         }
         let needs_cluster = modes.iter().any(|mode| mode.second_policy().is_some());
         let needs_cluster = needs_cluster || kind.is_some_and(Kind::needs_cluster);
@@ -151,6 +157,23 @@ impl Plan {
 
 fn draw(rng: &mut Rng, least: u64, most: u64) -> usize {
     usize::try_from(least + rng.below(most - least + 1)).unwrap_or(1)
+}
+
+/// Whether a world can have a fault beside a mode. A step forward ends all slots. Checks of two keys are made on
+/// clusters, which have no sentinels.
+pub(crate) fn can_meet(kind: Kind, mode: Mode) -> bool {
+    let ends_slots = mode.is_slots() && kind.clock_step().is_some_and(|step| step > 0);
+    !ends_slots && !(kind.needs_sentinels() && mode.second_policy().is_some())
+}
+
+/// A fault that needs a place of its own, and a mode that it has to meet. Drawn by chance, some of these pairs would
+/// take tens of thousands of worlds.
+fn rare_pair(seed: u64) -> Option<(Kind, Mode)> {
+    let is_rare = |kind: &Kind| kind.needs_sentinels() || kind.needs_cluster() || kind.needs_runtimes();
+    let modes = |kind| Mode::ALL.into_iter().filter(move |mode| can_meet(kind, *mode)).map(move |mode| (kind, mode));
+    let pairs: Vec<_> = Kind::ALL.into_iter().filter(is_rare).flat_map(modes).collect();
+    let number = usize::try_from(seed / RARE_EVERY).unwrap_or(0) % pairs.len();
+    seed.is_multiple_of(RARE_EVERY).then(|| pairs[number])
 }
 
 /// One to three modes, of which the first is any with the same chance.
