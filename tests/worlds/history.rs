@@ -38,6 +38,8 @@ pub(crate) struct Call {
     pub(crate) charged_by: u64,
     /// The most units that are charged in the end, if any are.
     pub(crate) most: u64,
+    /// Whether the share of its instance has admitted it, and not the store.
+    pub(crate) by_share: bool,
     /// When the work under a slot began and ended.
     pub(crate) worked: Option<(u64, u64)>,
     pub(crate) outcome: Outcome,

@@ -1,6 +1,6 @@
 //! A call in progress, which is recorded however it ends.
 
-use tollgate::{Decision, Error};
+use tollgate::{Decision, Error, decision::Source};
 
 use crate::{
     history::{self, Call, Outcome, may_last_until},
@@ -18,8 +18,9 @@ pub(super) struct Ask {
 impl Ask {
     pub(super) fn start(mode: Mode, place: Place, key: u64, cost: u64) -> Self {
         let (asked, outcome) = (now(), Outcome::Gone);
-        let (answered, charged_by, most, worked) = (asked, asked, cost, None);
-        let call = Call { mode, key, place, cost, asked, answered, charged_by, most, worked, outcome, web: None };
+        let (answered, charged_by, most, by_share, worked) = (asked, asked, cost, false, None);
+        let call =
+            Call { mode, key, place, cost, asked, answered, charged_by, most, by_share, worked, outcome, web: None };
         Self { call: Some(call) }
     }
 
@@ -50,7 +51,8 @@ impl Ask {
         self.end(Outcome::Failed { what, may_have_charged: error.may_have_charged() });
     }
 
-    fn decided(&self, decision: &Decision) {
+    fn decided(&mut self, decision: &Decision) {
+        self.change(|call| call.by_share = decision.source() == Source::Local);
         let waited = self.call.as_ref().map_or(0, |call| now() - call.asked);
         rare::decided(decision, waited);
     }
@@ -74,7 +76,8 @@ impl Ask {
     }
 
     /// The answer was an open hold: what follows is the work under it.
-    pub(super) fn hold(mut self) -> Work {
+    pub(super) fn hold(mut self, decision: &Decision) -> Work {
+        self.decided(decision);
         let mut call = self.call.take().expect("an answer comes once");
         call.answered = now();
         call.worked = call.mode.is_slots().then(|| (now(), now()));

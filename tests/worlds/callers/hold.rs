@@ -24,7 +24,7 @@ impl Caller {
         let future = if self.mode.is_local() { future.fail_local() } else { future };
         match patience.wait(future).await {
             None => {}
-            Some(Ok(HoldAnswer::Open(hold))) => self.work(ask.hold(), hold, cost).await,
+            Some(Ok(HoldAnswer::Open(hold))) => self.work(ask.hold(hold.decision()), hold, cost).await,
             Some(Ok(held)) => ask.deny(held.decision()),
             Some(Err(error)) => ask.fail(&error),
         }

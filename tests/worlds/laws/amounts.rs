@@ -45,11 +45,18 @@ fn starts(report: &Report) -> u64 {
     count(report, |fault| fault.kind.starts_limiter())
 }
 
-/// What the docs of `Limiter::with_local` say: beside the limit, the shares of all instances but one. A process that
-/// starts again has its share again.
+/// The share of a process under a limit.
+fn share(plan: &Plan) -> u64 {
+    LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
+}
+
+/// What the docs of `Limiter::with_local` say of an outage: beside the limit, the shares of all instances but one. Where
+/// instances are cut off one after the other, it is the shares of all: see the guarantees. A process that starts again
+/// has its share again.
 fn most_of_shares(plan: &Plan, report: &Report) -> u64 {
     let instances = u64::try_from(plan.processes).unwrap_or(u64::MAX);
-    (instances - 1 + starts(report)) * LIMIT.div_ceil(instances)
+    let all_but = u64::from(instances == 1 || report.faults.len() <= 1);
+    (instances - all_but + starts(report)) * share(plan)
 }
 
 /// The most units that one store admits in a window that begins at any time.
@@ -169,26 +176,64 @@ fn more_than_a_window(
     (sum > limit).then(|| format!("{sum} units of {limit} in the window from {start}, at {answered} ms"))
 }
 
+/// The shortest window of a server's clock. A clock that is fast ends windows earlier.
+fn window(report: &Report) -> u64 {
+    let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
+    if is_fast { WINDOW - 10 - 5 } else { WINDOW }
+}
+
+/// The windows that begin with a call, and the units in each: those of calls that were asked and answered in it.
+fn windows<'a>(calls: impl Iterator<Item = &'a Call>, window: u64) -> impl Iterator<Item = (u64, u64)> {
+    let units = |call: &Call| (call.asked, call.answered, call.charged().min(call.cost));
+    let mut calls: Vec<(u64, u64, u64)> = calls.map(units).filter(|(_, _, units)| *units > 0).collect();
+    calls.sort_unstable();
+    (0..calls.len()).map(move |index| {
+        let (start, ..) = calls[index];
+        let begun = calls[index..].iter().take_while(|(asked, ..)| *asked < start + window);
+        let inside = begun.filter(|(_, answered, _)| *answered < start + window);
+        (start, inside.map(|(_, _, units)| units).sum())
+    })
+}
+
 /// A call counts in a window if it was asked and answered in it.
 pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * LIMIT;
     let most_of_shares = if mode.is_local() { most_of_shares(plan, report) } else { 0 };
-    // A clock that is fast ends windows earlier.
-    let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
-    let window = if is_fast { WINDOW - 10 - 5 } else { WINDOW };
+    let window = window(report);
     for key in keys(report, mode) {
-        let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
-            .map(|call| (call.asked, call.answered, call.charged().min(call.cost)))
-            .filter(|(_, _, units)| *units > 0)
-            .collect();
-        calls.sort_unstable();
-        for (index, (start, ..)) in calls.iter().enumerate() {
-            let begun = calls[index..].iter().take_while(|(asked, ..)| *asked < start + window);
-            let inside = begun.filter(|(_, answered, _)| *answered < start + window);
-            let units: u64 = inside.map(|(_, _, units)| units).sum();
-            let most = masters(report, mode, *start, start + window) * most_of_a_store + most_of_shares;
+        for (start, units) in windows(of_key(report, mode, key), window) {
+            let most = masters(report, mode, start, start + window) * most_of_a_store + most_of_shares;
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
+            }
+        }
+    }
+    None
+}
+
+/// Of calls that were asked and answered within a window, the store admits its limit, and each instance its share.
+pub(super) fn nobody_exceeds_its_part(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if !mode.is_local() {
+        return None;
+    }
+    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * LIMIT;
+    let window = window(report);
+    for key in keys(report, mode) {
+        for (start, units) in windows(of_key(report, mode, key).filter(|call| !call.by_share), window) {
+            let most = masters(report, mode, start, start + window) * most_of_a_store;
+            if units > most {
+                return Some(format!(
+                    "key {key}: {units} units of {most} of the store within {window} ms from {start}"
+                ));
+            }
+        }
+        let most = (1 + starts(report)) * share(plan);
+        for process in 0..plan.processes {
+            let is_of = |call: &&Call| call.by_share && call.place.process == process;
+            let mut windows = windows(of_key(report, mode, key).filter(is_of), window);
+            if let Some((start, units)) = windows.find(|(_, units)| *units > most) {
+                let what = format!("{units} units of {most} of the share of process {process}");
+                return Some(format!("key {key}: {what} within {window} ms from {start}"));
             }
         }
     }

@@ -49,6 +49,7 @@ impl Visit {
             answered: asked,
             charged_by: asked,
             most: cost,
+            by_share: false,
             worked: None,
             outcome,
             web: None,
@@ -129,6 +130,7 @@ impl Drop for Visit {
             (Some(_), _) if web.is_exempt => Outcome::Admitted { charged: 0 },
             (Some(reached), _) if web.is_judged => {
                 let charged = self.charged(&call, &web);
+                call.by_share = web.is_local;
                 call.worked = call.mode.is_slots().then(|| (reached, now()));
                 call.charged_by = if call.mode.is_holds() { call.charged_by } else { reached };
                 // A hold that is not settled in time is charged in full.
