@@ -146,9 +146,9 @@ impl Limiter {
     ///
     /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. Otherwise some
     /// instances have room in their shares although others had spent these units before the outage: that is what
-    /// exceeds `L`. Instances that are cut off one after the other may each have their share beside what the others take
-    /// from the store: no window sees more than `2 L + (n - 1)`. A service with more instances than `instances` admits
-    /// proportionally more; a service with fewer instances admits less than the limit.
+    /// exceeds `L`. Instances that are cut off one after the other may each have their share beside what the others
+    /// take from the store: no window sees more than `2 L + (n - 1)`. A service with more instances than `instances`
+    /// admits proportionally more; a service with fewer instances admits less than the limit.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///

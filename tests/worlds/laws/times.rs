@@ -46,13 +46,29 @@ pub(super) fn no_wait_without_a_reason(plan: &Plan, report: &Report, mode: Mode)
         let is_away = |pause: &Pause| {
             pause.process == call.place.process && pause.from <= call.answered && call.asked <= pause.to + AFTER_A_PAUSE
         };
-        call.asked <= FIRST_DIAL || report.pauses.iter().any(is_away)
+        may_dial(report, call) || report.pauses.iter().any(is_away)
     };
     let of_mode = report.calls.iter().filter(|call| call.mode == mode && !matches!(call.outcome, Outcome::Gone));
     let mut late = of_mode.filter(|call| call.answered - call.asked > most && !is_excused(call));
     let first = late.next()?;
     let took = first.answered - first.asked;
     Some(format!("{} answers later than {most} ms; the first took {took} ms, from {}", 1 + late.count(), first.asked))
+}
+
+/// Whether the runtime of a call may still dial for the first time, which it does when a check needs the store: before,
+/// all of its checks were denied from memory. A look-up of a plan takes its time.
+fn may_dial(report: &Report, call: &Call) -> bool {
+    let starts = report.faults.iter().filter(|fault| fault.kind.starts_limiter());
+    let starts = starts.filter(|start| start.process == call.place.process && start.at <= call.asked);
+    let since = starts.map(|start| start.at).max().unwrap_or(0);
+    let is_before =
+        |other: &&Call| other.place == call.place && other.asked >= since && other.asked + FIRST_DIAL < call.asked;
+    report.calls.iter().filter(is_before).all(|other| match other.outcome {
+        _ if other.mode.is_memory() => true,
+        Outcome::Denied { .. } => other.asked == other.answered || other.mode == Mode::WebPlans,
+        Outcome::Admitted { .. } => other.cost == 0,
+        Outcome::Failed { .. } | Outcome::Gone => false,
+    })
 }
 
 /// How long callers that wait for units want to wait, and what a last check may take beyond that, in milliseconds.
@@ -62,7 +78,7 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     let most = if mode == Mode::Acquire { LONGEST_WAIT } else { DEADLINE };
     let is_excused = |call: &Call| {
         let overlaps = |from: u64, to: u64| from <= call.answered && call.asked <= to + AFTER_A_PAUSE;
-        call.asked <= FIRST_DIAL
+        may_dial(report, call)
             || report.pauses.iter().any(|pause| pause.is_at(call.place) && overlaps(pause.from, pause.to))
     };
     let waits = |call: &&Call| call.mode == mode && call.answered - call.asked > most && !is_excused(call);
@@ -72,8 +88,8 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
     Some(format!("{} answers later than {most} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }
 
-/// By when a caller gets verdicts after the last fault. A connection that is forgotten looks like a silent server, until
-/// some calls of its process have got no answer, on whatever runtime. Then all runtimes know.
+/// By when a caller gets verdicts after the last fault. A connection that is forgotten looks like a silent server,
+/// until some calls of its process have got no answer, on whatever runtime. Then all runtimes know.
 fn verdict_by(plan: &Plan, report: &Report, place: Place) -> u64 {
     let recovery = if plan.is_cluster() { RECOVERY_OF_A_CLUSTER } else { RECOVERY };
     // In a split, the others follow the server that was elected. Their connections to the former master are silent.
