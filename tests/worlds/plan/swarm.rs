@@ -163,7 +163,8 @@ fn draw(rng: &mut Rng, least: u64, most: u64) -> usize {
 /// clusters, which have no sentinels.
 pub(crate) fn can_meet(kind: Kind, mode: Mode) -> bool {
     let ends_slots = mode.is_slots() && kind.clock_step().is_some_and(|step| step > 0);
-    !ends_slots && !(kind.needs_sentinels() && mode.second_policy().is_some())
+    let lacks_sentinels = mode.second_policy().is_some() && kind.needs_sentinels();
+    !ends_slots && !lacks_sentinels
 }
 
 /// A fault that needs a place of its own, and a mode that it has to meet. Drawn by chance, some of these pairs would

@@ -14,7 +14,14 @@ const MAX_UNANSWERED: u32 = 3;
 
 /// The servers of a store. The pools of all runtimes share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Servers(Arc<Mutex<Vec<(String, Weak<ServerSilence>)>>>);
+pub(crate) struct Servers(Arc<Mutex<Vec<Server>>>);
+
+/// A server that some pool dials.
+#[derive(Debug)]
+struct Server {
+    name: String,
+    silence: Weak<ServerSilence>,
+}
 
 /// What the pools of all runtimes share about one server.
 ///
@@ -47,12 +54,12 @@ impl Servers {
     pub(super) fn server(&self, name: &str) -> Arc<ServerSilence> {
         // A panic under the lock leaves a valid list.
         let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|(_, server)| server.strong_count() > 0);
-        let known = servers.iter().find(|(known, _)| known == name).and_then(|(_, server)| server.upgrade());
+        servers.retain(|server| server.silence.strong_count() > 0);
+        let known = servers.iter().find(|server| server.name == name).and_then(|server| server.silence.upgrade());
         known.unwrap_or_else(|| {
-            let server = Arc::default();
-            servers.push((name.to_owned(), Arc::downgrade(&server)));
-            server
+            let silence = Arc::default();
+            servers.push(Server { name: name.to_owned(), silence: Arc::downgrade(&silence) });
+            silence
         })
     }
 }
