@@ -125,7 +125,7 @@ pub enum Source {
     /// [`Policy::with_lease`](crate::Policy::with_lease).
     Lease,
     /// The store gave no verdict, and the process judged by its share of the limit, see
-    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    /// [`Limiter::with_local_fallback`](crate::Limiter::with_local_fallback).
     Local,
     /// The store gave no verdict, and the failure policy lets the request pass, or only
     /// [shadow policies](crate::Policy::with_shadow) apply to it.

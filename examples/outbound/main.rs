@@ -91,9 +91,7 @@ struct RedisCalls(Arc<AtomicU64>);
 
 impl Observer for RedisCalls {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Other(other) = event
-            && other.name() == "batch"
-        {
+        if event.name() == "batch" {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tollgate::{
     ConfigError, Limiter, LiveLimits, PeerIp, Policy, RateLimitLayer, Route,
-    limits::{LimitsConfig, LimitsFile},
+    limits::LimitsConfig,
     observe::{Metrics, Tracing},
 };
 
@@ -60,7 +60,7 @@ impl Quota {
     }
 }
 
-/// The first error is of the format TOML, the second lists all mistakes in the limits.
+/// The error is that of the format TOML, or lists all mistakes in the limits.
 fn parse(text: &str) -> Result<LimitsConfig, Box<dyn Error + Send + Sync>> {
-    Ok(toml::from_str::<LimitsFile>(text)?.check()?)
+    Ok(toml::from_str(text)?)
 }

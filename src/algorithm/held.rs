@@ -14,10 +14,7 @@
 //! wait for charges is never shorter than it is without holds. Retry-After is W(cost), `next` is W(available + 1),
 //! `reset` is W(capacity). Without open holds all of them are the waits of the algorithm.
 
-use crate::{
-    policy::{Policy, Unsettled},
-    verdict::Outcome,
-};
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The open holds of one key under one policy.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -63,10 +60,8 @@ impl Held {
     fn wait(self, policy: &Policy, now: u64, cost: u64, wait: impl Fn(u64) -> u64) -> u64 {
         let Some(holds) = policy.holds() else { return wait(cost) };
         let beside_holds = self.asked(policy, cost).map_or(u64::MAX, &wait);
-        let after_holds = match holds.unsettled() {
-            Unsettled::Charge => u64::MAX,
-            Unsettled::Release => self.last_end.saturating_sub(now),
-        };
+        let is_released = holds.unsettled_released();
+        let after_holds = if is_released { self.last_end.saturating_sub(now) } else { u64::MAX };
         beside_holds.min(after_holds).min(holds.typical_us()).max(wait(cost)).max(1)
     }
 }

@@ -91,8 +91,8 @@ impl ConfigError {
 
     pub(crate) fn local_without_fallback() -> Self {
         Self::new(
-            "fail_local needs a limiter with a local fallback: call `Limiter::with_local(MemoryStore::new(), \
-             instances)` or `Limiter::with_local_discovered(MemoryStore::new())` first",
+            "fail_local needs a limiter with a local fallback: call `Limiter::with_local_fallback(MemoryStore::new(), \
+             instances)` or `Limiter::with_local_fallback(MemoryStore::new(), None)` first",
         )
     }
 

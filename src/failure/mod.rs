@@ -45,7 +45,7 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! # let store = MemoryStore::new();
-//! let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
+//! let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
 //! let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey)
 //!     .fail_local()
 //!     .route("POST /login", Route::new().fail_closed())

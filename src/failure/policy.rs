@@ -33,7 +33,7 @@ pub enum FailurePolicy {
     /// Refuses the request: 503 with Retry-After.
     Closed,
     /// Judges by the instance's share of the limit, counted in the process. Needs a limiter
-    /// [with a local fallback](crate::Limiter::with_local), whose docs say what is admitted in total.
+    /// [with a local fallback](crate::Limiter::with_local_fallback), whose docs say what is admitted in total.
     ///
     /// A layer of a limiter without a fallback is a [`ConfigError`](crate::ConfigError).
     Local,

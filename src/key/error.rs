@@ -33,7 +33,7 @@ pub(crate) enum KeyFault {
     /// The client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny). The response is 403.
     AddressDenied,
     /// The header contains fewer addresses than the extractor expects, for example fewer than 2 for
-    /// [`ClientIp::x_forwarded_for_hops(2)`](crate::ClientIp::x_forwarded_for_hops).
+    /// [`ClientIp::x_forwarded_for(2)`](crate::ClientIp::x_forwarded_for).
     ChainTooShort(HeaderName),
     /// The header is present but cannot be parsed.
     MalformedHeader(HeaderName),

@@ -102,8 +102,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// ```
     /// use tollgate::{KeyExtractor, PeerIp};
     ///
-    /// assert!(PeerIp::new().with_ipv6_prefix(56).validate().is_ok());
-    /// assert!(PeerIp::new().with_ipv6_prefix(16).validate().is_err());
+    /// assert!(ClientIp::peer().with_ipv6_prefix(56).validate().is_ok());
+    /// assert!(ClientIp::peer().with_ipv6_prefix(16).validate().is_err());
     /// ```
     fn validate(&self) -> Result<(), ConfigError> {
         Ok(())

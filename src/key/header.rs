@@ -159,7 +159,7 @@ impl ApiKey {
     /// client.
     ///
     /// It is a mistake if `challenge` does not begin with the name of a scheme, or cannot be the value of a header;
-    /// [`validated`](Self::validated) returns it.
+    /// the [layer](crate::RateLimitLayer::validated) returns it.
     ///
     /// # Examples
     ///
@@ -167,7 +167,7 @@ impl ApiKey {
     /// use tollgate::ApiKey;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#).validated()?;
+    /// let key = ApiKey::bearer().with_challenge(r#"Bearer realm="api.example""#);
     /// let device = ApiKey::header("x-device-id")?.with_challenge(None);
     /// # let _ = (key, device);
     /// # Ok(())
@@ -181,17 +181,6 @@ impl ApiKey {
 
     fn new(location: Location, challenge: HeaderValue) -> Self {
         Self { location, challenge: Some(challenge), mistake: FirstMistake::default() }
-    }
-
-    /// Returns the extractor, or the first mistake in its settings. A layer with the extractor
-    /// [reports it too](crate::RateLimitLayer::validated), and refuses each request with 500.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: a challenge that cannot be used.
-    pub fn validated(self) -> Result<Self, ConfigError> {
-        self.mistake.found()?;
-        Ok(self)
     }
 
     /// The error for a request without the key.

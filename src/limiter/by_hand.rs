@@ -29,7 +29,7 @@ impl Limiter {
     /// * Under a [lease](Policy::with_lease), this process gives its blocks back first. Other processes spend theirs,
     ///   which last for some milliseconds, and take no new ones.
     /// * Under [shards](Policy::with_shards), all shards are banned.
-    /// * The [local fallback](Self::with_local) of an outage knows nothing of the ban.
+    /// * The [local fallback](Self::with_local_fallback) of an outage knows nothing of the ban.
     ///
     /// # Errors
     ///

@@ -95,7 +95,7 @@ impl CheckFuture {
         Self { core, check, purpose, is_seen: false, state: CheckState::Unsent }
     }
 
-    /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict.
+    /// Lets the limiter's [local fallback](crate::Limiter::with_local_fallback) judge if the store gives no verdict.
     ///
     /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
     /// also while the store is healthy, and nothing is charged.
@@ -108,7 +108,7 @@ impl CheckFuture {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     /// let quota = Policy::per_day("quota", 9_500)?;
     /// let decision = limiter.check("key1", &quota, 100).fail_local().await?;
     /// # Ok(())

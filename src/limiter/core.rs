@@ -92,7 +92,7 @@ impl Core {
         if let Some(listener) = &self.calls.listener
             && let Some(keys) = self.queues.claim_pause_warning()
         {
-            listener.on_event(&Event::Warning(Warning::pauses_full(keys)));
+            listener.on_event(&Event::of_warning(Warning::pauses_full(keys)));
         }
     }
 }

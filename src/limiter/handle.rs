@@ -197,7 +197,7 @@ impl Limiter {
     /// The decision [is allowed](crate::Decision::is_allowed) if a unit is available. Otherwise the policy is violated
     /// and [`retry_after`](crate::Decision::retry_after) is the time until the next unit comes back, or until a
     /// [ban](Policy::ban_after) ends. A peek is never counted as a denial and never leads to a ban, and observers get
-    /// no [decision](crate::observe::Event::Decision) of it. Other requests may spend the unit before the next check.
+    /// no [decision](crate::observe::Event#names) of it. Other requests may spend the unit before the next check.
     /// To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
     /// Each peek asks a `RedisStore`. If the store reports room, denials of the key that this process

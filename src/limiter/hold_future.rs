@@ -181,7 +181,7 @@ impl HoldFuture {
         Self { state: State::Failed(error.into()), dropped: Charged::AsUnsettled }
     }
 
-    /// Lets the limiter's [local fallback](crate::Limiter::with_local) judge if the store gives no verdict, by this
+    /// Lets the limiter's [local fallback](crate::Limiter::with_local_fallback) judge if the store gives no verdict, by this
     /// instance's share of the limit.
     ///
     /// The units of such a hold are held in this process. When it is settled, the store is charged for them as for
@@ -196,7 +196,7 @@ impl HoldFuture {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
     /// let held = limiter.hold("tenant:3", &tokens, 1_500).fail_local().await?;
     /// # assert!(held.is_allowed());

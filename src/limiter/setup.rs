@@ -42,7 +42,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: 0 instances in [`with_local`](Self::with_local), or a bound of 0 in
+    /// [`ConfigError`]: 0 instances in [`with_local_fallback`](Self::with_local_fallback), or a bound of 0 in
     /// [`with_max_waiters`](Self::with_max_waiters).
     ///
     /// # Examples
@@ -52,7 +52,7 @@ impl Limiter {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let (store, instances) = (MemoryStore::new(), 8);
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), instances).validated()?;
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), instances).validated()?;
     /// # let _ = limiter;
     /// # Ok(())
     /// # }
@@ -132,7 +132,8 @@ impl Limiter {
 
     /// Adds a local fallback. When the store cannot answer, checks that [fail local](crate::FailurePolicy::Local) are
     /// judged by the counts in `memory` against this instance's share of every limit: `limit / instances`, rounded up,
-    /// and likewise the burst of a token bucket.
+    /// and likewise the burst of a token bucket. `instances` is their number, or `None` if the
+    /// [store counts them](#how-a-store-counts-the-instances).
     ///
     /// # What is admitted in total
     ///
@@ -172,6 +173,15 @@ impl Limiter {
     /// whose value in Redis is unusable; and units of keys that a [full](MemoryStore::when_full) `memory` does not
     /// count, because the units may have left their window.
     ///
+    /// # How a store counts the instances
+    ///
+    /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
+    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
+    /// for one minute after its last request. During an outage, the last number applies. A higher number applies at
+    /// once. A lower number applies after one minute of traffic, because a Redis that restarts empty counts the
+    /// instances from zero. Until the first number is known, and on a store that counts no instances, checks that fail
+    /// local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    ///
     /// 0 instances are a mistake, which [`validated`](Self::validated) returns.
     ///
     /// # Examples
@@ -186,49 +196,33 @@ impl Limiter {
     /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this service
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this service
     /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
     /// # Ok(())
     /// # }
     /// ```
     #[doc(alias = "insurance")]
     #[must_use]
-    pub fn with_local(self, memory: MemoryStore, instances: u32) -> Self {
-        if instances == 0 {
-            return self.mistaken("0 instances would leave no share; use at least 1, the instance itself");
-        }
-        self.with_fallback(memory, Instances::Given(instances))
+    pub fn with_local_fallback(self, memory: MemoryStore, instances: impl Into<Option<u32>>) -> Self {
+        let instances = match instances.into() {
+            Some(0) => {
+                return self.mistaken("0 instances would leave no share; use at least 1, the instance itself");
+            }
+            Some(instances) => Instances::Given(instances),
+            None => {
+                let store = Arc::clone(&self.core.calls.store);
+                // The first call makes the store count the instances.
+                store.instances();
+                Instances::Discovered(store)
+            }
+        };
+        self.with_fallback(memory, instances)
     }
 
     /// Keeps a mistake in place of a setting.
     pub(super) fn mistaken(mut self, message: &'static str) -> Self {
         Arc::make_mut(&mut self.core).mistake.add(ConfigError::new(message));
         self
-    }
-
-    /// Adds a local fallback like [`with_local`](Self::with_local), with the number of instances that the store counts.
-    ///
-    /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
-    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
-    /// for one minute after its last request. During an outage, the last number applies. A higher number applies at
-    /// once. A lower number applies after one minute of traffic, because a Redis that restarts empty counts the
-    /// instances from zero. Until the first number is known, and on a store that counts no instances, checks that fail
-    /// local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, MemoryStore};
-    ///
-    /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new());
-    /// ```
-    #[must_use]
-    pub fn with_local_discovered(self, memory: MemoryStore) -> Self {
-        let store = Arc::clone(&self.core.calls.store);
-        // The first call makes the store count the instances.
-        store.instances();
-        self.with_fallback(memory, Instances::Discovered(store))
     }
 
     fn with_fallback(mut self, memory: MemoryStore, instances: Instances) -> Self {

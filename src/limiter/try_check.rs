@@ -26,7 +26,7 @@ impl Limiter {
     /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the store has to wait for the answer, as a
     /// `RedisStore` nearly always does: await `check` instead. Nothing is sent or charged then, and the limiter
     /// [reports by itself](crate::observe#what-a-limiter-reports-by-itself) that this limit is not enforced. The [local
-    /// fallback](Self::with_local) does not judge such a check, because the store may be healthy.
+    /// fallback](Self::with_local_fallback) does not judge such a check, because the store may be healthy.
     ///
     /// # Examples
     ///

@@ -17,8 +17,8 @@ use crate::{
 ///
 /// Two values are equal if their files mean the same; the order of policies and routes in a file has no meaning.
 ///
-/// Deserialize a `LimitsConfig` directly where the format reports errors well. [`LimitsFile`](super::LimitsFile) keeps
-/// the mistakes apart from the errors of the format.
+/// It is read from a file by deserializing it. The error is that of the format, or its text has all mistakes of the
+/// limits. Print the text: the `Debug` form of such an error, which a `main` prints, is that of the format's crate.
 ///
 /// # Examples
 ///
@@ -90,7 +90,7 @@ impl LimitsConfig {
     /// # Errors
     ///
     /// [`ConfigError`] if the file has `on-store-failure = "local"` and the limiter has no [local
-    /// fallback](Limiter::with_local), or if it charges a concurrency limit and the store has no holds. A checked file
+    /// fallback](Limiter::with_local_fallback), or if it charges a concurrency limit and the store has no holds. A checked file
     /// has no other error.
     pub fn layer<K: KeyExtractor>(
         &self,
@@ -100,7 +100,7 @@ impl LimitsConfig {
         let limiter = limiter.into();
         if let Some(listener) = limiter.listener() {
             let warnings = self.unreported_warnings().iter();
-            warnings.for_each(|warning| listener.on_event(&Event::Warning(warning.clone())));
+            warnings.for_each(|warning| listener.on_event(&Event::of_warning(warning.clone())));
         }
         self.unreported_layer(limiter, key)
     }

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::policy::{Policy, Unsettled};
+use crate::policy::Policy;
 
 /// A table with fixed fields.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(super) struct Field {
 }
 
 /// The words of `unsettled`.
-pub(super) const UNSETTLED_WORDS: [(&str, Unsettled); 2] =
-    [("charge", Unsettled::Charge), ("release", Unsettled::Release)];
+pub(super) const UNSETTLED_WORDS: [(&str, bool); 2] = [("charge", false), ("release", true)];
 
 const fn field(name: &'static str) -> Field {
     Field { name, range: 0..=Policy::MAX_LIMIT }

@@ -1,6 +1,6 @@
 //! Reads a whole file.
 
-use std::{collections::HashSet, fmt};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, de::Error};
 
@@ -9,7 +9,7 @@ use super::{
     costs,
     entry::{Entry, Known},
     fields::{self, Field},
-    mistake::{LimitsError, Mistakes},
+    mistake::Mistakes,
     place::Place,
     policy,
     section::{Read, Section, entries},
@@ -22,53 +22,13 @@ use crate::{
     middleware::{RouteTable, Settings},
 };
 
-/// A file of limits before it is checked. Deserializing it fails only if the format is violated, so that
-/// [`check`](Self::check) can report all mistakes at once.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::limits::{LimitsConfig, LimitsFile};
-///
-/// fn read(text: &str) -> Result<LimitsConfig, Box<dyn std::error::Error>> {
-///     Ok(toml::from_str::<LimitsFile>(text)?.check()?)
-/// }
-///
-/// assert!(read("[policies.per-client]\nrate = \"60/min\"\n[default]\npolicies = [\"per-client\"]\n").is_ok());
-/// let mistakes = read("[policies.per-client]\nrate = \"fast\"\n").unwrap_err().to_string();
-/// assert_eq!(mistakes.lines().count(), 2, "the rate, and no default");
-/// ```
-#[derive(Clone)]
-pub struct LimitsFile(Tree);
-
-impl LimitsFile {
-    /// Checks the file.
-    ///
-    /// # Errors
-    ///
-    /// [`LimitsError`] with the mistakes of the file.
-    pub fn check(self) -> Result<LimitsConfig, LimitsError> {
-        let mut mistakes = Mistakes::default();
-        let limits = read(self.0, &mut mistakes);
-        mistakes.or(limits)
-    }
-}
-
-impl<'de> Deserialize<'de> for LimitsFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Tree::deserialize(deserializer).map(Self)
-    }
-}
-
 impl<'de> Deserialize<'de> for LimitsConfig {
+    /// Reads the whole file first, so that the error has all of its mistakes.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        LimitsFile::deserialize(deserializer)?.check().map_err(D::Error::custom)
-    }
-}
-
-impl fmt::Debug for LimitsFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LimitsFile").field(&self.0).finish()
+        let file = Tree::deserialize(deserializer)?;
+        let mut mistakes = Mistakes::default();
+        let limits = read(file, &mut mistakes);
+        mistakes.or(limits).map_err(D::Error::custom)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     tree::Tree,
     values::{self, shown},
 };
-use crate::policy::{HoldSettings, Policy, Unsettled};
+use crate::policy::{HoldSettings, Policy};
 
 impl Draft<'_> {
     /// Reads the holds. The settings that exclude them have been read before.
@@ -64,11 +64,11 @@ impl Draft<'_> {
         }
         let word = |_: &Field, value| values::word(&fields::UNSETTLED_WORDS, &value);
         match settings.read(&fields::WHEN_UNSETTLED, self.mistakes, word).value() {
-            Some(Unsettled::Charge) if self.policy.is_concurrent() => {
+            Some(false) if self.policy.is_concurrent() => {
                 let advice = "a slot of a concurrency limit is always released; leave unsettled out";
                 self.mistakes.add(settings.place_of(&fields::WHEN_UNSETTLED), advice);
             }
-            Some(unsettled) => holds = holds.with_unsettled(unsettled),
+            Some(released) => holds = holds.with_unsettled_released(released),
             None => {}
         }
         (self.mistakes.count() == before).then_some(holds)
@@ -88,7 +88,7 @@ impl Draft<'_> {
 
     /// Whether the policy has settings that exclude `what`. They are one mistake of `field`.
     fn is_excluded(&mut self, what: &str, field: &Field) -> bool {
-        let is_released = self.policy.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release);
+        let is_released = self.policy.holds().is_some_and(|holds| holds.unsettled_released());
         let excludes = [
             (self.policy.ban().is_some(), "ban-after"),
             (self.policy.is_sharded(), "shards"),

@@ -7,8 +7,8 @@
 //!
 //! # Rules
 //!
-//! 1. A [`LimitsFile`] accepts every value that the format can hold. [`LimitsFile::check`] then reports the mistakes at
-//!    once, each with its place: `routes."/search".cost`. Of more than 32, it counts the others.
+//! 1. Deserialize a [`LimitsConfig`]. The text of the error has all mistakes at once, in a line each, with its place:
+//!    `routes."/search".cost`. Of more than 32, the last line counts the others.
 //! 2. A field that a route leaves out is that of `default`. A field that `default` leaves out has the default of the
 //!    layer.
 //! 3. Names of policies are compared without case.
@@ -22,7 +22,7 @@
 //! ```
 //! use axum::{Router, body::Body, routing::get};
 //! use http::{Request, StatusCode};
-//! use tollgate::{GlobalKey, Limiter, MemoryStore, limits::LimitsFile};
+//! use tollgate::{GlobalKey, Limiter, MemoryStore, limits::LimitsConfig};
 //! use tower::ServiceExt;
 //!
 //! const FILE: &str = r#"
@@ -61,7 +61,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limits = toml::from_str::<LimitsFile>(FILE)?.check()?;
+//! let limits: LimitsConfig = toml::from_str(FILE)?;
 //! let layer = limits.layer(Limiter::new(MemoryStore::new()), GlobalKey)?;
 //! let app = Router::new().route("/search", get(|| async { "found" })).layer(layer);
 //!
@@ -75,7 +75,7 @@
 //! Mistakes, all at once:
 //!
 //! ```
-//! use tollgate::limits::LimitsFile;
+//! use tollgate::limits::LimitsConfig;
 //!
 //! let file = r#"
 //!     [policies.per-client]
@@ -85,12 +85,12 @@
 //!     [routes."/search"]
 //!     cots = 10
 //! "#;
-//! let error = toml::from_str::<LimitsFile>(file).unwrap().check().unwrap_err();
+//! let error = toml::from_str::<LimitsConfig>(file).unwrap_err();
 //! let message = [
 //!     r#"default.policies: no policy is called "per-clients"; write one of "per-client""#,
 //!     r#"routes."/search".cots: no field has this name; did you mean cost?"#,
 //! ];
-//! assert_eq!(error.to_string(), message.join("\n"));
+//! assert_eq!(error.message(), message.join("\n"));
 //! ```
 
 mod config;
@@ -112,17 +112,12 @@ mod values;
 
 #[cfg(feature = "watch")]
 pub use self::live::LimitsFileError;
-pub use self::{
-    config::LimitsConfig,
-    file::LimitsFile,
-    live::LiveLimits,
-    mistake::{LimitsError, Mistake},
-};
+pub use self::{config::LimitsConfig, live::LiveLimits};
 
 /// The JSON Schema (draft 2020-12) of a file of limits: the text of `docs/limits.schema.json`.
 ///
 /// Editors complete and check the fields of a file with it. The schema knows the fields, their types, ranges and words.
-/// [`LimitsFile::check`] also compares fields with each other, such as a cost with a limit.
+/// A [`LimitsConfig`] also compares fields with each other, such as a cost with a limit.
 ///
 /// # Examples
 ///

@@ -60,7 +60,7 @@ impl<K, R> Config<K, R> {
         if let (Some(observer), Some(policy)) = (self.limiter.listener(), tab.slot())
             && rules.without_slot.claim()
         {
-            observer.on_event(&Event::Warning(Warning::without_slot(policy.name())));
+            observer.on_event(&Event::of_warning(Warning::without_slot(policy.name())));
         }
     }
 }

@@ -51,7 +51,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Counts requests in the process, against the instance's share of the limit, when the store cannot answer; see
     /// [`FailurePolicy::Local`].
     ///
-    /// A limiter without [a local fallback](crate::Limiter::with_local) is a [mistake](Self#mistakes).
+    /// A limiter without [a local fallback](crate::Limiter::with_local_fallback) is a [mistake](Self#mistakes).
     ///
     /// # Examples
     ///
@@ -60,7 +60,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this service
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this service
     /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
     /// # let _ = limit;
     /// # Ok(())
@@ -99,7 +99,7 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// [`PolicySource`](crate::policy::PolicySource) chooses. The layer writes no fields. A request without a key, with
     /// a key that cannot be used, or with a wrong configuration passes too, and so does each request while the store
     /// gives no verdict; observers get what the layer would have refused
-    /// ([`Event::WouldRefuse`](crate::observe::Event::WouldRefuse)). Addresses that
+    /// ([event](crate::observe::Event#names) `would_refuse`). Addresses that
     /// [`ClientIp::deny`](crate::ClientIp::deny) lists are still refused, because the list is access control and no
     /// limit. Defaults to `false`.
     ///

@@ -38,7 +38,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
             filled
         };
         filled.unwrap_or_else(|reason| {
-            self.limiter.report(&Event::Refusal(RefusalEvent::new(&reason, rules.observed(parts))));
+            self.limiter.report(&Event::of_refusal(RefusalEvent::new(&reason, rules.observed(parts))));
             Prepared::Refused(reason)
         })
     }
@@ -47,7 +47,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     #[cold]
     fn pass_in_shadow(&self, rules: &Rules, parts: &Parts, reason: &RefusalReason) -> Result<Prepared, Refusal> {
         self.refuse_denied(parts)?;
-        self.limiter.report(&Event::WouldRefuse(RefusalEvent::new(reason, rules.observed(parts))));
+        self.limiter.report(&Event::of_shadow_refusal(RefusalEvent::new(reason, rules.observed(parts))));
         Ok(self.exempt(ExemptCause::Shadow))
     }
 
@@ -67,7 +67,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
             && rules.only_shadow.claim()
         {
-            observer.on_event(&Event::Warning(Warning::only_shadow(charge.policy.name())));
+            observer.on_event(&Event::of_warning(Warning::only_shadow(charge.policy.name())));
         }
     }
 
@@ -141,7 +141,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
                 return Err(reason);
             }
             refuse_denied(&*key.extractor, parts)?;
-            self.limiter.report(&Event::WouldRefuse(RefusalEvent::new(&reason, rules.observed(parts))));
+            self.limiter.report(&Event::of_shadow_refusal(RefusalEvent::new(&reason, rules.observed(parts))));
             Ok(Some(ExemptCause::Shadow))
         })
     }

@@ -60,12 +60,12 @@ impl KeySetupCheck {
         match extracted {
             // A request that is rejected without a peer address is reported as a refusal instead.
             Err(KeyError(KeyFault::NoPeerAddress)) if missing != MissingKey::Reject && self.no_peer.claim() => {
-                observer.on_event(&Event::Warning(Warning::no_peer_address()));
+                observer.on_event(&Event::of_warning(Warning::no_peer_address()));
             }
             Err(KeyError(KeyFault::MissingHeader(header)))
                 if origin() == KeyOrigin::Forwarded && self.no_header.claim() =>
             {
-                observer.on_event(&Event::Warning(Warning::forwarded_header_missing(header.as_str())));
+                observer.on_event(&Event::of_warning(Warning::forwarded_header_missing(header.as_str())));
             }
             Ok(Some(key)) if !(self.forwarded.is_over() && self.one_address.is_over()) => {
                 self.inspect_key(origin(), parts, key, observer);
@@ -91,7 +91,7 @@ impl KeySetupCheck {
                 if let Some(header) = forwarded_header(&parts.headers)
                     && self.forwarded.end()
                 {
-                    observer.on_event(&Event::Warning(Warning::forwarded_header(header)));
+                    observer.on_event(&Event::of_warning(Warning::forwarded_header(header)));
                 }
             }
         }
@@ -103,7 +103,7 @@ impl KeySetupCheck {
         if first.is_err_and(|first| first != hash) {
             self.one_address.end();
         } else if self.one_address.count() {
-            observer.on_event(&Event::Warning(Warning::one_address(REQUESTS)));
+            observer.on_event(&Event::of_warning(Warning::one_address(REQUESTS)));
         }
     }
 }
@@ -149,7 +149,7 @@ impl StackSetupCheck {
         if let Some(Charge { policy, .. }) = twice
             && self.0.end()
         {
-            observer.on_event(&Event::Warning(Warning::charged_twice(policy.name())));
+            observer.on_event(&Event::of_warning(Warning::charged_twice(policy.name())));
         }
         charged.push((limiter.clone(), check.charges().to_vec()));
         parts.extensions.insert(Charged(Arc::new(charged)));

@@ -1,14 +1,8 @@
 //! The states of the circuit breaker.
 
-use std::fmt;
-
-/// The states of a circuit breaker.
-///
-/// A store with several [failure domains](crate::store::Store::failure_domains), such as a cluster, has a breaker for
-/// each. The states then sum up all breakers: open if one is open, else probing if one is probing, else closed.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum BreakerState {
+/// The states of a circuit breaker, or of all breakers of a store. Events have the [words](Self::as_str).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum BreakerState {
     /// Checks go to the store.
     Closed,
     /// No checks go to the store: the failure policy decides at once.
@@ -18,23 +12,16 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
-    /// All states.
+    /// The words of all states.
     #[cfg(feature = "metrics")]
-    pub(super) const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Probing];
+    pub(super) const WORDS: [&'static str; 3] = [Self::Closed.as_str(), Self::Open.as_str(), Self::Probing.as_str()];
 
-    /// The state in lower case.
-    pub(super) fn as_str(self) -> &'static str {
+    /// The state in lower case, for events, metrics and logs.
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Open => "open",
             Self::Probing => "probing",
         }
-    }
-}
-
-/// The state in lower case, for metrics and logs.
-impl fmt::Display for BreakerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

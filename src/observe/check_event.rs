@@ -5,50 +5,21 @@ use std::{fmt, time::Duration};
 use crate::{
     check::{Charge, Check},
     decision::{Decision, PolicyDecision},
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, OneLine},
     observe::{FailureEffect, ObservedKey, ObservedRequest},
     policy::Policy,
     verdict::Source,
 };
 
 /// A decision on a check.
-///
-/// The method and the route have few values, so they can be labels of metrics: a client cannot make them up.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::observe::{self, Event};
-///
-/// // Prints which routes refuse requests, and which policies deny which keys.
-/// let print_denials = observe::from_fn(|event| {
-///     let Event::Decision(decided) = event else { return };
-///     if let (false, Some(method)) =
-///         (decided.decision.is_allowed(), decided.method)
-///     {
-///         let route = decided.route.unwrap_or("unmatched");
-///         println!("{method} {route}: {}", decided.outcome());
-///     }
-///     for charge in decided.charges().filter(|charge| charge.violated) {
-///         println!("{} denies {}", charge.policy.name(), charge.key);
-///     }
-/// });
-/// # let _ = print_denials;
-/// ```
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct DecisionEvent<'a> {
-    /// The decision: allowed or denied, and its [source](Decision::source).
-    pub decision: &'a Decision,
+pub(crate) struct DecisionEvent<'a> {
+    pub(super) decision: &'a Decision,
     /// How long the check took, including all waiting.
-    pub elapsed: Duration,
-    /// The HTTP method of the request; `other` for a method that RFC 9110 and RFC 5789 do not define. `None` if no
-    /// layer has sent the check.
-    pub method: Option<&'static str>,
-    /// The template that axum's router has matched (`/users/{id}`); without one, the path of the
-    /// [entry](crate::RateLimitLayer::route) of the layer that covers the request (`/mcp/{*rest}`). `None` if there is
-    /// neither, and if no layer has sent the check. Never the path that the client has sent.
-    pub route: Option<&'a str>,
+    pub(super) elapsed: Duration,
+    /// The HTTP method of the request. `None` if no layer has sent the check.
+    pub(super) method: Option<&'static str>,
+    pub(super) route: Option<&'a str>,
     check: ObservedCheck<'a>,
 }
 
@@ -69,12 +40,16 @@ impl<'a> DecisionEvent<'a> {
     }
 
     /// The charges of the check, in order. Also present without a verdict.
-    pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
+    pub(super) fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges(self.decision.policies())
     }
 
+    pub(super) fn check(&self) -> &'a Check {
+        self.check.0
+    }
+
     /// The outcome in one word: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
-    pub fn outcome(&self) -> &'static str {
+    pub(super) fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",
             Source::Local => "local",
@@ -93,35 +68,20 @@ impl<'a> DecisionEvent<'a> {
     }
 }
 
+impl fmt::Display for DecisionEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "A check was decided in {:?}: outcome={}", self.elapsed, self.outcome())?;
+        self.check.fmt_charges(f)
+    }
+}
+
 /// A check without a verdict.
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::{ErrorKind, observe::{Event, Observer}};
-///
-/// /// Counts the failures that an operator has to correct, for an alert.
-/// #[derive(Default)]
-/// struct SetupFailures(AtomicU64);
-///
-/// impl Observer for SetupFailures {
-///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::StoreFailure(failure) = event
-///             && failure.error.kind() == ErrorKind::StoreMisconfigured
-///         {
-///             self.0.fetch_add(1, Ordering::Relaxed);
-///         }
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct StoreFailure<'a> {
+pub(crate) struct StoreFailure<'a> {
     /// The cause. Its `Display` is for operators and contains no key.
-    pub error: &'a Error,
+    pub(super) error: &'a Error,
     /// Time from sending the check to its failure.
-    pub elapsed: Duration,
+    pub(super) elapsed: Duration,
     /// What the check gets instead of a verdict.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only `Tracing` names it"))]
     pub(super) effect: FailureEffect,
@@ -140,7 +100,7 @@ impl<'a> StoreFailure<'a> {
     }
 
     /// The error's kind in one word, for metrics and logs.
-    pub fn cause(&self) -> &'static str {
+    pub(super) fn cause(&self) -> &'static str {
         match self.error.kind() {
             ErrorKind::BadKey => "bad_key",
             ErrorKind::InvalidCall => "config",
@@ -152,8 +112,20 @@ impl<'a> StoreFailure<'a> {
     }
 
     /// The charges of the check.
-    pub fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
+    #[cfg(feature = "tracing")]
+    pub(super) fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges(&[])
+    }
+
+    pub(super) fn check(&self) -> &'a Check {
+        self.check.0
+    }
+}
+
+impl fmt::Display for StoreFailure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "A check got no verdict in {:?}: {}:", self.elapsed, OneLine(self.error))?;
+        self.check.fmt_charges(f)
     }
 }
 
@@ -174,34 +146,31 @@ impl<'a> AbandonmentEvent<'a> {
     pub(super) fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges(&[])
     }
+
+    pub(super) fn check(&self) -> &'a Check {
+        self.check.0
+    }
 }
 
 impl fmt::Display for AbandonmentEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "A check was dropped after {:?}, before its verdict:", self.elapsed)?;
-        for (place, charge) in self.charges().enumerate() {
-            let comma = if place > 0 { "," } else { "" };
-            write!(f, "{comma} policy={:?} key={} cost={}", charge.policy.name(), charge.key, charge.cost)?;
-        }
-        Ok(())
+        self.check.fmt_charges(f)
     }
 }
 
 /// One charge of an observed check, without the key.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct ObservedCharge<'a> {
-    /// The policy of the charge.
-    pub policy: &'a Policy,
-    /// The key.
-    pub key: ObservedKey<'a>,
+pub(super) struct ObservedCharge<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) key: ObservedKey<'a>,
     /// The cost in units.
-    pub cost: u64,
+    pub(super) cost: u64,
     /// Whether the check was denied because of this policy.
-    pub violated: bool,
+    pub(super) violated: bool,
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
     /// enforced.
-    pub would_deny: bool,
+    pub(super) would_deny: bool,
 }
 
 impl<'a> ObservedCharge<'a> {
@@ -219,6 +188,14 @@ impl<'a> ObservedCharge<'a> {
 struct ObservedCheck<'a>(&'a Check);
 
 impl<'a> ObservedCheck<'a> {
+    fn fmt_charges(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, charge) in self.0.charges().iter().enumerate() {
+            let (comma, key) = (if place > 0 { "," } else { "" }, ObservedKey(&charge.key));
+            write!(f, "{comma} policy={:?} key={key} cost={}", charge.policy.name(), charge.cost)?;
+        }
+        Ok(())
+    }
+
     /// The charges, with where their policies stand after the check; `standings` is empty without a verdict.
     fn charges(self, standings: &'a [PolicyDecision]) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         let charges = self.0.charges().iter().enumerate();

@@ -104,9 +104,9 @@ impl Fingerprint {
 ///
 /// impl Observer for Near {
 ///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::NearLimit { key, .. } = event {
+///         if event.name() == "near_limit" {
 ///             let mut near = self.0.lock().expect("no panic under the lock");
-///             near.insert(Fingerprint::from(*key));
+///             near.extend(event.charges().map(|(key, ..)| Fingerprint::from(key)));
 ///         }
 ///     }
 /// }

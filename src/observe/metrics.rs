@@ -8,7 +8,7 @@ use metrics::{
 
 use crate::{
     observe::{
-        BreakerState, CountChangeEvent, DecisionEvent, Event, Observer, Other, OtherEvent, PlanFallback, PlanLookup,
+        BreakerState, CountChangeEvent, DecisionEvent, Event, EventKind, Observer, Other, PlanFallback, PlanLookup,
         ResetEvent,
     },
     policy::Policy,
@@ -136,14 +136,14 @@ impl Metrics {
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
         // Sets the gauge at once, so that alerts need not distinguish a closed breaker from a missing gauge.
         let this = Self { limiter, breaker_change: Arc::default() };
-        this.breaker_is(BreakerState::Closed);
+        this.breaker_is(BreakerState::Closed.as_str());
         this
     }
 
-    fn breaker_is(&self, current: BreakerState) {
-        for state in BreakerState::ALL {
+    fn breaker_is(&self, current: &str) {
+        for state in BreakerState::WORDS {
             let value = if state == current { 1.0 } else { 0.0 };
-            gauge!(BREAKER_STATE, self.labels([("state", state.as_str().into())])).set(value);
+            gauge!(BREAKER_STATE, self.labels([("state", state.into())])).set(value);
         }
     }
 
@@ -178,7 +178,7 @@ impl Metrics {
         }
     }
 
-    fn note_breaker(&self, state: BreakerState, sequence: u64) {
+    fn note_breaker(&self, state: &str, sequence: u64) {
         // Held while the gauge is set, so that a later change is not overwritten by an earlier one.
         let mut latest = self.breaker_change.lock().unwrap_or_else(PoisonError::into_inner);
         if sequence > *latest {
@@ -233,24 +233,24 @@ impl Default for Metrics {
 
 impl Observer for Metrics {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Decision(decided) => self.count_decision(decided),
-            Event::StoreFailure(failure) => {
+        match &event.0 {
+            EventKind::Decision(decided) => self.count_decision(decided),
+            EventKind::StoreFailure(failure) => {
                 self.count(STORE_ERRORS, [("kind", failure.cause().into())]);
                 histogram!(CHECK_DURATION, self.labels([("outcome", "error".into())])).record(failure.elapsed);
             }
-            Event::BreakerChange { to, sequence, .. } => self.note_breaker(*to, *sequence),
-            Event::Refusal(refusal) => {
+            EventKind::BreakerChange(change) => self.note_breaker(change.to.as_str(), change.sequence),
+            EventKind::Refusal(refusal) => {
                 self.count(REFUSED, [("cause", refusal.cause().into())]);
-                self.count_refusal(refusal.method, refusal.route, refusal.cause());
+                self.count_refusal(refusal.request().method, refusal.request().route, refusal.cause());
             }
-            Event::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
-            Event::NearLimit { policy: near, .. } => self.count(NEAR_LIMIT, [policy(near)]),
-            Event::HoldEnd { policy: held, end, .. } => {
-                self.count(HOLDS_ENDED, [policy(held), ("end", (*end).into())]);
+            EventKind::WouldRefuse(refusal) => self.count(WOULD_REFUSE, [("cause", refusal.cause().into())]),
+            EventKind::NearLimit(near) => self.count(NEAR_LIMIT, [policy(near.policy)]),
+            EventKind::HoldEnd(ended) => {
+                self.count(HOLDS_ENDED, [policy(ended.policy), ("end", ended.end.into())]);
             }
-            Event::Warning(warning) => self.count(WARNINGS, [("warning", warning.cause().into())]),
-            Event::Other(OtherEvent(other)) => match other {
+            EventKind::Warning(warning) => self.count(WARNINGS, [("warning", warning.cause().into())]),
+            EventKind::Other(other) => match other {
                 Other::Abandonment(check) => {
                     check.charges().for_each(|charge| self.count(ABANDONED, [policy(charge.policy)]));
                 }

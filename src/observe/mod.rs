@@ -2,8 +2,7 @@
 //!
 //! A limiter that stops limiting, or that refuses every request, looks healthy from outside. An [`Observer`] receives
 //! each [`Event`]: decisions, failures, changes of the breaker, refusals without a check, keys near a limit, ends of
-//! holds, and once each [`Warning`] about the setup. What services do not act on, such as batches and abandoned checks,
-//! is [`OtherEvent`]s.
+//! holds, once each [`Warning`] about the setup, and more. Their [names](Event#names) are a table.
 //!
 //! # Rules
 //!
@@ -60,9 +59,7 @@
 //!
 //! impl Observer for Denials {
 //!     fn on_event(&self, event: &Event<'_>) {
-//!         if let Event::Decision(decided) = event
-//!             && !decided.decision.is_allowed()
-//!         {
+//!         if event.decision().is_some_and(|decided| !decided.is_allowed()) {
 //!             self.0.fetch_add(1, Ordering::Relaxed);
 //!         }
 //!     }
@@ -89,6 +86,7 @@ mod check_event;
 mod deferred;
 mod effects;
 mod event;
+mod event_kind;
 mod exempt;
 mod failure_message;
 mod fanout;
@@ -126,22 +124,13 @@ pub(crate) use self::reporter::Reporter;
 pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
-pub use self::{
-    breaker_state::BreakerState,
-    check_event::{DecisionEvent, ObservedCharge, StoreFailure},
-    event::Event,
-    fingerprint::{Fingerprint, ObservedKey},
-    most_refused::{MostRefused, RefusedKey},
-    observer::{Observer, from_fn},
-    other::OtherEvent,
-    refusal::RefusalEvent,
-    warning::Warning,
-};
 pub(crate) use self::{
+    breaker_state::BreakerState,
     by_hand::{CountChangeEvent, ResetEvent},
-    check_event::AbandonmentEvent,
+    check_event::{AbandonmentEvent, DecisionEvent, StoreFailure},
     deferred::{report_later, with_reports_after},
     effects::FailureEffect,
+    event_kind::{EndedHold, EventKind, NearLimit},
     exempt::ExemptCause,
     fanout::fan_out,
     hold_end::HoldEnd,
@@ -151,8 +140,15 @@ pub(crate) use self::{
     observer_cell::ObserverCell,
     other::{Eviction, Other},
     plan::{PlanFallback, PlanLookup},
-    refusal::RefusalReason,
+    refusal::{RefusalEvent, RefusalReason},
     request::ObservedRequest,
     span::CheckSpan,
     throttle::{Once, Throttle},
+};
+pub use self::{
+    event::Event,
+    fingerprint::{Fingerprint, ObservedKey},
+    most_refused::{MostRefused, RefusedKey},
+    observer::{Observer, from_fn},
+    warning::Warning,
 };

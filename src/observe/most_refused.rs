@@ -12,7 +12,9 @@ use std::{
 use crate::{
     clock::{Clock, SystemClock, micros},
     key::Key,
-    observe::{Event, Fingerprint, ObservedCharge, ObservedRequest, Observer, request::StoredRequest},
+    observe::{
+        Event, EventKind, Fingerprint, ObservedRequest, Observer, check_event::ObservedCharge, request::StoredRequest,
+    },
     policy::Policy,
     runtime::random::RandomState,
 };
@@ -96,9 +98,9 @@ pub struct RefusedKey {
     /// The largest number of refusals.
     pub at_most: u64,
     /// The method of the latest refused request; `None` if no layer has sent the check.
-    pub method: Option<&'static str>,
-    /// The [route](super::DecisionEvent::route) of the latest refused request.
-    pub route: Option<String>,
+    method: Option<&'static str>,
+    /// The route of the latest refused request.
+    route: Option<String>,
 }
 
 #[derive(Default)]
@@ -235,7 +237,7 @@ impl RefusedKey {
 
 impl Observer for MostRefused {
     fn on_event(&self, event: &Event<'_>) {
-        let Event::Decision(decided) = event else { return };
+        let EventKind::Decision(decided) = &event.0 else { return };
         if decided.decision.is_allowed() {
             return;
         }

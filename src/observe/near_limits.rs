@@ -9,7 +9,7 @@ use crate::{
     clock::micros,
     decision::{Decision, PolicyDecision},
     key::Key,
-    observe::{Event, ObservedKey, Observer},
+    observe::{Event, EventKind, NearLimit, ObservedKey, Observer},
     policy::Policy,
     runtime::random::RandomState,
     verdict::Source,
@@ -56,7 +56,8 @@ impl NearLimits {
             // A fixed window may end earlier, and a bucket may be full earlier.
             let silent = standing.reset.min(policy.window_length());
             if self.claim(key, policy, now_us, now_us.saturating_add(micros(silent))) {
-                observer.on_event(&Event::NearLimit { policy, key: ObservedKey(key), spent });
+                let near = NearLimit { policy, key: ObservedKey(key), spent };
+                observer.on_event(&Event(EventKind::NearLimit(near)));
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     observe::{
-        Event, FailureEffect, LimitsChange, Observer, Other, OtherEvent, Throttle,
+        Event, EventKind, FailureEffect, LimitsChange, Observer, Other, Throttle,
         causes::Causes,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
@@ -90,25 +90,23 @@ impl Notices {
 impl Observer for Notices {
     fn on_event(&self, event: &Event<'_>) {
         let is_due = |kind: &Throttle| kind.claim(SystemClock.now_us(), PAUSE_US).is_some();
-        match event {
-            Event::Refusal(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
+        match &event.0 {
+            EventKind::Refusal(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
                 Topic::Refusal,
                 format_args!("Requests are refused because the service is set up wrongly: {refusal}"),
             ),
-            Event::WouldRefuse(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
+            EventKind::WouldRefuse(refusal) if refusal.is_misconfiguration() && is_due(&self.refusal) => self.write(
                 Topic::Refusal,
                 format_args!(
                     "Requests pass without a limit, and would be refused without shadow mode, because the service is \
                      set up wrongly: {refusal}"
                 ),
             ),
-            Event::Warning(warning) if warning.is_notice() => self.write(Topic::Setup, warning),
-            Event::Other(OtherEvent(Other::PlanLookup(lookup)))
-                if !lookup.outcome.is_answer() && is_due(&self.plan_lookup) =>
-            {
+            EventKind::Warning(warning) if warning.is_notice() => self.write(Topic::Setup, warning),
+            EventKind::Other(Other::PlanLookup(lookup)) if !lookup.outcome.is_answer() && is_due(&self.plan_lookup) => {
                 self.write(Topic::Plans, lookup);
             }
-            Event::Other(OtherEvent(Other::PlanFallback(fallback))) => {
+            EventKind::Other(Other::PlanFallback(fallback)) => {
                 if let Some(advice) = fallback.advice()
                     && is_due(&self.plan_fallback)
                 {
@@ -116,9 +114,9 @@ impl Observer for Notices {
                 }
             }
             // The caller of `replace` has the error of a refusal. A file has no caller.
-            Event::Other(OtherEvent(Other::LimitsChange(
+            EventKind::Other(Other::LimitsChange(
                 change @ (LimitsChange::Refused { file: Some(_), .. } | LimitsChange::Unreadable { .. }),
-            ))) => self.write(Topic::Limits, change),
+            )) => self.write(Topic::Limits, change),
             _ => {}
         }
     }

@@ -44,11 +44,11 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, observe::{self, Event}};
+/// use tollgate::{Limiter, MemoryStore, observe};
 ///
 /// let print_warnings = observe::from_fn(|event| {
-///     if let Event::Warning(warning) = event {
-///         eprintln!("{warning}");
+///     if event.name() == "warning" {
+///         eprintln!("{event}");
 ///     }
 /// });
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(print_warnings);

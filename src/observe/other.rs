@@ -8,48 +8,6 @@ use crate::{
 };
 
 /// An event that most observers only count or print.
-///
-/// Its `Display` is one line for operators, which contains no key. The words of the table stay in later versions; the
-/// text of the lines may change.
-///
-/// # Names
-///
-/// | name | what happened | outcome |
-/// | --- | --- | --- |
-/// | `abandonment` | A check was dropped before its verdict, for example because the client hung up or an outer timeout passed. No decision follows, and the check may have been charged. A check that was never polled was not sent, and a peek charges nothing; neither is reported. | `dropped` |
-/// | `batch` | A call of a store over a network ended. It may contain several checks. | `answered` if the store sent a usable reply, else `unanswered` |
-/// | `count_change` | A [`Limiter::ban`](crate::Limiter::ban), [`unban`](crate::Limiter::unban), [`record`](crate::Limiter::record) or [`credit`](crate::Limiter::credit) ended. A call that is refused as invalid, or dropped before its end, is not reported. | `ok`, or `error` if the store failed |
-/// | `eviction` | A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count starts with a fresh budget. Reported for each count. A flood of new keys drops many counts, so an observer should return fast. | `evicted` |
-/// | `exemption` | The middleware let a request pass without a check. A request that another policy of the layer limits is reported as a decision instead. | `key` if the [`KeyExtractor`](crate::KeyExtractor) returned `None`; `missing_key` if [`MissingKey::Exempt`](crate::MissingKey::Exempt) let it pass; `route` if its route is [exempt](crate::Route::exempt); `shadow` if [shadow mode](crate::RateLimitLayer::with_shadow) did not refuse it: [`Event::WouldRefuse`](super::Event::WouldRefuse) has the reason |
-/// | `limits_change` | The limits of a `LiveLimits` were replaced, or the old ones stay (feature `serde`). Reported to the observers of `LiveLimits::with_observer`, on the thread that has replaced the limits, after the limits are in force. A file that cannot be read is reported once, until it can be read again. | `accepted`; `refused`; `unreadable` if the watched file cannot be read |
-/// | `plan_fallback` | A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`). | `busy` if as many look-ups as allowed were on their way; `failed` if the last look-up of the key failed; `no_runtime` if the request did not run in a tokio runtime; `unanswered` while the look-up is on its way |
-/// | `plan_lookup` | A look-up of a plan ended (feature `plans`). Reported in the task of the look-up. | `found` or `no_plan` if the source has answered; else `failed` (its error), `invalid` (a plan that cannot be used), `panicked`, `timed_out`, or `cancelled` (its runtime has ended) |
-/// | `reset` | A [`Limiter::reset`](crate::Limiter::reset) ended. A reset that is dropped before its end is not reported. | `ok`, or `error` if the store failed |
-///
-/// # Examples
-///
-/// ```
-/// use std::sync::atomic::{AtomicU64, Ordering};
-/// use tollgate::observe::{Event, Observer};
-///
-/// /// Counts the look-ups of plans whose source is too slow, for an alert.
-/// #[derive(Default)]
-/// struct SlowLookups(AtomicU64);
-///
-/// impl Observer for SlowLookups {
-///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::Other(other) = event
-///             && (other.name(), other.outcome()) == ("plan_lookup", "timed_out")
-///         {
-///             self.0.fetch_add(1, Ordering::Relaxed);
-///         }
-///     }
-/// }
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct OtherEvent<'a>(pub(super) Other<'a>);
-
-/// The data of an [`OtherEvent`], for the observers of this crate.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(any(all(feature = "plans", feature = "redis", feature = "serde"), test)),
@@ -67,25 +25,10 @@ pub(crate) enum Other<'a> {
     Reset(ResetEvent<'a>),
 }
 
-impl OtherEvent<'_> {
-    /// The name of the event, in snake case: one of the [table](Self#names). New versions may add names.
-    pub fn name(&self) -> &'static str {
-        self.parts().0
-    }
-
-    /// What came of it, or why it happened, in one word of the [table](Self#names). Metrics have the same words.
-    pub fn outcome(&self) -> &'static str {
-        self.parts().1
-    }
-
-    /// How long it took, if it took time: an abandonment, a batch, a count change, a look-up of a plan or a reset.
-    pub fn elapsed(&self) -> Option<Duration> {
-        self.parts().2
-    }
-
+impl Other<'_> {
     /// The name, the outcome, the time and the line.
-    fn parts(&self) -> (&'static str, &'static str, Option<Duration>, &dyn fmt::Display) {
-        match &self.0 {
+    pub(super) fn parts(&self) -> (&'static str, &'static str, Option<Duration>, &dyn fmt::Display) {
+        match self {
             Other::Abandonment(check) => ("abandonment", "dropped", Some(check.elapsed), check),
             Other::Batch(batch) => ("batch", batch.outcome(), Some(batch.elapsed), batch),
             Other::CountChange(changed) => ("count_change", changed.outcome(), Some(changed.elapsed), changed),
@@ -96,12 +39,6 @@ impl OtherEvent<'_> {
             Other::PlanLookup(lookup) => ("plan_lookup", lookup.outcome.as_str(), Some(lookup.elapsed), lookup),
             Other::Reset(reset) => ("reset", reset.outcome(), Some(reset.elapsed), reset),
         }
-    }
-}
-
-impl fmt::Display for OtherEvent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts().3.fmt(f)
     }
 }
 
@@ -271,11 +208,11 @@ mod tests {
             ),
         ];
         for (other, (name, outcome, elapsed), line) in events {
-            let event = OtherEvent(other);
-            assert_eq!((event.name(), event.outcome(), event.elapsed()), (name, outcome, elapsed));
-            assert_eq!(event.to_string(), line);
-            assert!(!format!("{event:?}{event}").contains("alice"), "{event:?}");
-            let row = include_str!("other.rs").lines().find(|row| row.starts_with(&format!("/// | `{name}` |")));
+            let (its_name, its_outcome, its_time, its_line) = other.parts();
+            assert_eq!((its_name, its_outcome, its_time), (name, outcome, elapsed));
+            assert_eq!(its_line.to_string(), line);
+            assert!(!format!("{other:?}{its_line}").contains("alice"), "{other:?}");
+            let row = include_str!("event.rs").lines().find(|row| row.starts_with(&format!("/// | `{name}` |")));
             let outcomes = row.expect("each name has a row").rsplit(" | ").next().unwrap_or_default();
             assert!(outcomes.contains(&format!("`{outcome}`")), "the row of {name} lacks {outcome}");
         }

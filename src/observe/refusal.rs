@@ -12,13 +12,8 @@ use crate::{
 ///
 /// Its `Display` is the reason in a sentence: no usable key, a cost above the limit, or a misconfigured layer.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct RefusalEvent<'a> {
-    /// The HTTP method of the request; `other` for a method that RFC 9110 and RFC 5789 do not define.
-    pub method: &'static str,
-    /// The template of the router, or the path of the layer's entry that covers the request, as
-    /// [`DecisionEvent::route`](super::DecisionEvent::route) has it; `None` if there is neither.
-    pub route: Option<&'a str>,
+pub(crate) struct RefusalEvent<'a> {
+    request: ObservedRequest<'a>,
     pub(crate) reason: &'a RefusalReason,
 }
 
@@ -43,13 +38,16 @@ pub(crate) enum RefusalReason {
 
 impl<'a> RefusalEvent<'a> {
     pub(crate) fn new(reason: &'a RefusalReason, request: ObservedRequest<'a>) -> Self {
-        let ObservedRequest { method, route } = request;
-        Self { method, route, reason }
+        Self { request, reason }
+    }
+
+    pub(super) fn request(&self) -> ObservedRequest<'a> {
+        self.request
     }
 
     /// The reason in one word, for metrics and logs: `cost_above_limit`, `misconfigured`, `missing_key` or
     /// `unusable_key`.
-    pub fn cause(&self) -> &'static str {
+    pub(super) fn cause(&self) -> &'static str {
         match self.reason {
             RefusalReason::CostAboveLimit { .. } => "cost_above_limit",
             RefusalReason::Key(KeyError(KeyFault::MissingExtension(_))) | RefusalReason::Misconfigured(_) => {
@@ -61,7 +59,7 @@ impl<'a> RefusalEvent<'a> {
     }
 
     /// Whether the cause is a wrong setup of the service, which no client can avoid.
-    pub fn is_misconfiguration(&self) -> bool {
+    pub(super) fn is_misconfiguration(&self) -> bool {
         matches!(
             self.reason,
             RefusalReason::Misconfigured(_)

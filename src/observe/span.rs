@@ -11,7 +11,7 @@ use crate::{
     decision::Decision,
     error::Error,
     observe::{
-        AbandonmentEvent, DecisionEvent, Event, FailureEffect, NearLimits, ObservedRequest, Observer, Other,
+        AbandonmentEvent, DecisionEvent, Event, EventKind, FailureEffect, NearLimits, ObservedRequest, Observer, Other,
         StoreFailure, request::StoredRequest,
     },
 };
@@ -60,7 +60,7 @@ impl CheckSpan {
         if let Some(decision) = decision.filter(|_| self.charges_something()) {
             let request = self.request.as_ref().map(StoredRequest::get);
             let event = DecisionEvent::new(&self.check, decision, self.started.elapsed(), request);
-            self.observer.on_event(&Event::Decision(event));
+            self.observer.on_event(&Event(EventKind::Decision(event)));
         }
     }
 
@@ -76,7 +76,7 @@ impl CheckSpan {
     /// Reports that the store gave no verdict, and what the check gets instead.
     pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
         let event = StoreFailure::new(&self.check, error, effect, self.started.elapsed());
-        self.observer.on_event(&Event::StoreFailure(event));
+        self.observer.on_event(&Event(EventKind::StoreFailure(event)));
     }
 
     fn charges_something(&self) -> bool {

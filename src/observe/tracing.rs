@@ -8,9 +8,9 @@ use crate::{
     clock::{Clock, SystemClock, micros},
     error::ErrorKind,
     observe::{
-        AbandonmentEvent, BreakerState, CountChangeEvent, DecisionEvent, Event, ExemptCause, HoldEnd, LimitsChange,
-        ObservedKey, Observer, Other, OtherEvent, PlanFallback, PlanLookup, RefusalEvent, ResetEvent, StoreFailure,
-        Throttle,
+        AbandonmentEvent, CountChangeEvent, DecisionEvent, EndedHold, Event, EventKind, ExemptCause, HoldEnd,
+        LimitsChange, NearLimit, ObservedKey, ObservedRequest, Observer, Other, PlanFallback, PlanLookup, RefusalEvent,
+        ResetEvent, StoreFailure, Throttle,
         causes::Causes,
         effects::EffectCounts,
         failure_message::FailureMessage,
@@ -217,19 +217,19 @@ impl Tracing {
         trace!(target: "tollgate::batch", checks, charges, answered, elapsed_us = micros(elapsed), "batch");
     }
 
-    fn breaker_change(from: BreakerState, to: BreakerState) {
+    fn breaker_change(from: &str, to: &str) {
         match (from, to) {
-            (_, BreakerState::Closed) => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
+            (_, "closed") => info!(target: "tollgate::breaker", %from, %to, "closed: the store is asked"),
             // A failed probe only returns the breaker to open, which was reported before.
-            (BreakerState::Probing, _) | (_, BreakerState::Probing) => {
+            ("probing", _) | (_, "probing") => {
                 debug!(target: "tollgate::breaker", %from, %to, "probing");
             }
-            (_, BreakerState::Open) => warn!(target: "tollgate::breaker", %from, %to, "open: the store is not asked"),
+            _ => warn!(target: "tollgate::breaker", %from, %to, "open: the store is not asked"),
         }
     }
 
     fn refusal(&self, refusal: &RefusalEvent<'_>) {
-        let (cause, method, route) = (refusal.cause(), refusal.method, refusal.route);
+        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request());
         if !refusal.is_misconfiguration() {
             debug!(target: "tollgate::refusal", cause, route, method, "refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
@@ -238,7 +238,7 @@ impl Tracing {
     }
 
     fn would_refuse(&self, refusal: &RefusalEvent<'_>) {
-        let (cause, method, route) = (refusal.cause(), refusal.method, refusal.route);
+        let (cause, ObservedRequest { method, route }) = (refusal.cause(), refusal.request());
         if !refusal.is_misconfiguration() {
             debug!(target: "tollgate::refusal", cause, route, method, "would be refused without a check: {refusal}");
         } else if let Some(left_out) = self.misconfigured.claim(self.clock.now_us(), PAUSE_US) {
@@ -341,16 +341,18 @@ impl Tracing {
 
 impl Observer for Tracing {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Decision(decided) => self.decision(decided),
-            Event::StoreFailure(failure) => self.failure(failure),
-            Event::BreakerChange { from, to, .. } => Self::breaker_change(*from, *to),
-            Event::Refusal(refusal) => self.refusal(refusal),
-            Event::WouldRefuse(refusal) => self.would_refuse(refusal),
-            Event::NearLimit { policy, key, spent } => Self::near_limit(policy, *key, *spent),
-            Event::HoldEnd { policy, key, held, actual, end } => self.hold_end(policy, *key, *held, *actual, end),
-            Event::Warning(warning) => warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}"),
-            Event::Other(OtherEvent(other)) => match other {
+        match &event.0 {
+            EventKind::Decision(decided) => self.decision(decided),
+            EventKind::StoreFailure(failure) => self.failure(failure),
+            EventKind::BreakerChange(change) => Self::breaker_change(change.from.as_str(), change.to.as_str()),
+            EventKind::Refusal(refusal) => self.refusal(refusal),
+            EventKind::WouldRefuse(refusal) => self.would_refuse(refusal),
+            EventKind::NearLimit(NearLimit { policy, key, spent }) => Self::near_limit(policy, *key, *spent),
+            EventKind::HoldEnd(EndedHold { policy, key, held, actual, end }) => {
+                self.hold_end(policy, *key, *held, *actual, end)
+            }
+            EventKind::Warning(warning) => warn!(target: "tollgate::setup", cause = warning.cause(), "{warning}"),
+            EventKind::Other(other) => match other {
                 Other::Abandonment(check) => Self::abandonment(check),
                 Other::Batch(batch) => Self::batch(batch),
                 Other::CountChange(change) => Self::count_change(change),

@@ -44,7 +44,7 @@ use crate::key::{KeyError, KeyFault};
 ///
 /// impl Observer for Warnings {
 ///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::Warning(warning) = event {
+///         if let Some(warning) = event.warning() {
 ///             self.0.lock().expect("no panic under the lock").push(warning.to_string());
 ///         }
 ///     }
@@ -137,7 +137,7 @@ impl Warning {
 
     /// A hold has reached its [longest age](crate::policy::HoldSettings::with_longest) while its request or its job
     /// went on. The hold of a request was settled, and its response ended with an error. Reported once for a limiter;
-    /// observers see [each such hold](super::Event::HoldEnd).
+    /// observers see [each such hold](super::Event#names).
     pub(crate) fn held_too_long(policy: &str, longest: Duration) -> Self {
         let text = format!(
             "a hold under policy {policy:?} has reached its longest age of {longest:?}, so it was ended although \
@@ -148,21 +148,21 @@ impl Warning {
     }
 
     /// Redis refuses to count the instances of the service, which
-    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) asks for.
+    /// [`Limiter::with_local_fallback`](crate::Limiter::with_local_fallback) asks for.
     #[cfg(feature = "redis")]
     pub(crate) fn instances_unknown(key: &str, reason: &str) -> Self {
         let text = format!(
             "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local \
              are refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, \
              delete the key if another program has written it, or give the number of instances with \
-             `Limiter::with_local`"
+             `Limiter::with_local_fallback`"
         );
         Self::new("instances_unknown", text)
     }
 
     /// A request without a peer address, probably like all others, is exempt or shares one bucket
     /// ([`MissingKey`](crate::MissingKey)). A layer that refuses such requests reports a
-    /// [refusal](super::Event::Refusal) instead.
+    /// [refusal](super::Event#names) instead.
     pub(crate) fn no_peer_address() -> Self {
         let text = format!(
             "requests without a peer address pass without this limit, or share one bucket, as `MissingKey` says: \

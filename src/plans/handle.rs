@@ -29,8 +29,7 @@ use crate::{
 ///
 /// # Mistakes
 ///
-/// Plans keep the first mistake of their setters, and [`validated`](Self::validated) returns it. Without `validated`,
-/// it is a mistake of each [layer](crate::RateLimitLayer#mistakes) and of each [check](Self::check) with these plans.
+/// Plans keep the first mistake of their setters. It is a mistake of each [layer](crate::RateLimitLayer#mistakes) and of each [check](Self::check) with these plans.
 ///
 /// # Examples
 ///
@@ -92,31 +91,6 @@ impl Plans {
                 known: Arc::new(Known::with_capacity(Settings::CAPACITY)),
             }),
         }
-    }
-
-    /// Returns the plans, or the first mistake in their settings.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: a setting of 0, or a name that no policy can have.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Key, Policy, plans::Plans};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
-    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?;
-    /// let plans = plans.with_ttl(Duration::from_secs(30)).with_max_lookups(16).validated()?;
-    /// # let _ = plans;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn validated(self) -> Result<Self, ConfigError> {
-        self.core.mistake.found()?;
-        Ok(self)
     }
 
     /// The policies of a plan.

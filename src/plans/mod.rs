@@ -81,8 +81,7 @@
 //!     .with_ttl(Duration::from_secs(60))
 //!     .with_stale_while_revalidate(Duration::from_secs(240))
 //!     .with_failure_ttl(Duration::from_secs(10))
-//!     .with_timeout(Duration::from_secs(1))
-//!     .validated()?;
+//!     .with_timeout(Duration::from_secs(1));
 //! # Ok(())
 //! # }
 //! ```

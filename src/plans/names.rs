@@ -94,7 +94,7 @@ impl Names {
             reported.len() < MAX_REPORTED && !reported.contains(name) && reported.insert(name.to_owned())
         };
         if is_new {
-            listener.on_event(&Event::Warning(Warning::unknown_plan(name, &self.default)));
+            listener.on_event(&Event::of_warning(Warning::unknown_plan(name, &self.default)));
         }
     }
 }

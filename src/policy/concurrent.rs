@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use crate::{
     error::ConfigError,
-    policy::{
-        holds::{HoldSettings, Unsettled},
-        limit::Policy,
-    },
+    policy::{holds::HoldSettings, limit::Policy},
 };
 
 impl Policy {
@@ -62,14 +59,14 @@ impl Policy {
     pub fn concurrent(name: impl Into<String>, limit: u64) -> Result<Self, ConfigError> {
         // Nothing is charged, so the window is never used.
         let policy = Self::new(name, limit, Duration::from_secs(1))?;
-        let holds = Some(HoldSettings::new().with_unsettled(Unsettled::Release));
+        let holds = Some(HoldSettings::new().with_unsettled_released(true));
         let unit = Some("concurrent-requests".into());
         Ok(policy.change(|d| (d.is_concurrent, d.holds, d.unit, d.near_limit) = (true, holds, unit, None)))
     }
 
     /// Whether the policy is a concurrency limit, made by [`concurrent`](Self::concurrent).
     #[inline]
-    pub fn is_concurrent(&self) -> bool {
+    pub(crate) fn is_concurrent(&self) -> bool {
         self.definition().is_concurrent
     }
 }

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::{
-    holds::{HoldSettings, Unsettled},
-    limit::Policy,
-};
+use crate::policy::{holds::HoldSettings, limit::Policy};
 
 impl Policy {
     /// Lets the policy hold units for costs that are known later, see [`Limiter::hold`](crate::Limiter::hold).
@@ -32,8 +29,8 @@ impl Policy {
                 ));
             }
         }
-        let unsettled = if self.is_concurrent() { Unsettled::Release } else { holds.unsettled() };
-        self.change(|d| d.holds = Some(holds.with_unsettled(unsettled)))
+        let released = self.is_concurrent() || holds.unsettled_released();
+        self.change(|d| d.holds = Some(holds.with_unsettled_released(released)))
     }
 
     /// How the policy treats holds, set by [`with_holds`](Self::with_holds). `None` without holds.

@@ -10,13 +10,13 @@ use crate::policy::micros::micros_up;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Policy, policy::{HoldSettings, Unsettled}};
+/// use tollgate::{Policy, policy::HoldSettings};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
 ///
 /// // A slot that is given back if the process that holds it ends.
-/// let holds = HoldSettings::new().with_ttl(Duration::from_secs(10)).with_unsettled(Unsettled::Release);
+/// let holds = HoldSettings::new().with_ttl(Duration::from_secs(10)).with_unsettled_released(true);
 /// let slots = Policy::per_minute("slots", 3)?.with_holds(holds);
 /// # let _ = (tokens.validated()?, slots.validated()?);
 /// # Ok(())
@@ -27,20 +27,7 @@ pub struct HoldSettings {
     ttl: Duration,
     typical: Duration,
     longest: Option<Duration>,
-    unsettled: Unsettled,
-}
-
-/// What becomes of a hold that ends without a settlement: its time-to-live has passed, or its handle was dropped.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum Unsettled {
-    /// All units of the hold are charged at that instant.
-    ///
-    /// The default, because the work may have been done.
-    #[default]
-    Charge,
-    /// The units are given back.
-    Release,
+    unsettled_released: bool,
 }
 
 impl HoldSettings {
@@ -55,7 +42,7 @@ impl HoldSettings {
             ttl: Self::DEFAULT_TTL,
             typical: Self::DEFAULT_TYPICAL_DURATION,
             longest: None,
-            unsettled: Unsettled::default(),
+            unsettled_released: false,
         }
     }
 
@@ -97,7 +84,7 @@ impl HoldSettings {
     /// * **A slot of [`Limiter::hold`](crate::Limiter::hold)** is not renewed any more, so it ends within one
     ///   time-to-live.
     ///
-    /// Each such hold of a layer is an event ([`too_long`](crate::observe::Event::HoldEnd)). The first hold of a
+    /// Each such hold of a layer is an event ([`too_long`](crate::observe::Event#names)). The first hold of a
     /// limiter that reaches its longest age is a [warning](crate::observe::Warning).
     ///
     /// Defaults to no longest age: a WebSocket or a download may last for days, and only the service knows what is too
@@ -107,10 +94,13 @@ impl HoldSettings {
         Self { longest: Some(longest), ..self }
     }
 
-    /// Sets what becomes of a hold that ends without a settlement. Defaults to [`Unsettled::Charge`].
+    /// Whether the units are given back when a hold ends without a settlement: its time-to-live has passed, or its
+    /// handle was dropped.
+    ///
+    /// Defaults to `false`: all units of the hold are charged at that instant, because the work may have been done.
     #[must_use]
-    pub fn with_unsettled(self, unsettled: Unsettled) -> Self {
-        Self { unsettled, ..self }
+    pub fn with_unsettled_released(self, unsettled_released: bool) -> Self {
+        Self { unsettled_released, ..self }
     }
 
     /// The time-to-live.
@@ -128,9 +118,9 @@ impl HoldSettings {
         self.longest
     }
 
-    /// What becomes of a hold that ends without a settlement.
-    pub fn unsettled(&self) -> Unsettled {
-        self.unsettled
+    /// Whether the units of a hold that ends without a settlement are given back. If not, they are charged.
+    pub fn unsettled_released(&self) -> bool {
+        self.unsettled_released
     }
 
     /// The time-to-live in microseconds.

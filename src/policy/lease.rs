@@ -22,7 +22,7 @@ impl Policy {
     ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
     ///   the block: what other processes have spent since, a few milliseconds, is not in it.
     /// * **Observers** see each decision, and the end of each block as that of a hold
-    ///   ([`Event::HoldEnd`](crate::observe::Event::HoldEnd)).
+    ///   ([event](crate::observe::Event#names) `hold_end`).
     /// * **A process that is killed** loses its blocks: they are charged in full after two seconds, or when the
     ///   time-to-live of the policy's [holds](Self::with_holds) has passed if that is shorter.
     ///   [`Limiter::close`](crate::Limiter::close) gives them back.
@@ -45,7 +45,7 @@ impl Policy {
     ///
     /// It is a [mistake](Self#mistakes) if `units` is 0 or above the policy's [capacity](Self::capacity), or if the
     /// policy has a ban or shards, counts denials, or has holds that are
-    /// [released](crate::policy::Unsettled::Release) when they expire.
+    /// [released](crate::policy::HoldSettings::with_unsettled_released) when they expire.
     ///
     /// # Examples
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     error::{ConfigError, FirstMistake},
-    policy::{algorithm::Algorithm, definition::Definition, holds::Unsettled, limit::Policy},
+    policy::{algorithm::Algorithm, definition::Definition, limit::Policy},
 };
 
 /// The most shards of a policy: a peek asks all of them in one check.
@@ -126,12 +126,12 @@ impl Definition {
 
     /// A setting that a policy with holds, or with a lease, cannot have.
     fn excluded_by_holds(&self) -> Option<ConfigError> {
-        let is_released = self.holds?.unsettled() == Unsettled::Release;
+        let is_released = self.holds?.unsettled_released();
         let excludes = [
             (self.ban.is_some(), "ban_after"),
             (self.shards > 1, "with_shards"),
             (self.denials_counted, "with_denials_counted"),
-            (is_released && self.lease.is_some(), "Unsettled::Release"),
+            (is_released && self.lease.is_some(), "with_unsettled_released"),
         ];
         let (_, setting) = excludes.into_iter().find(|(is_set, _)| *is_set)?;
         let message = match self.lease {
@@ -198,10 +198,14 @@ mod tests {
             |p| p.with_lease(9),
             "`with_denials_counted` and `with_lease` exclude each other",
         ),
-        (|p| p.with_holds(released()), |p| p.with_lease(9), "`Unsettled::Release` and `with_lease` exclude each other"),
+        (
+            |p| p.with_holds(released()),
+            |p| p.with_lease(9),
+            "`with_unsettled_released` and `with_lease` exclude each other",
+        ),
         (|_| concurrent(), |p| p.with_shards(2), "`with_shards` and holds exclude each other"),
         (|_| concurrent(), |p| p.ban_after(1, MINUTE), "`ban_after` and holds exclude each other"),
-        (|_| concurrent(), |p| p.with_lease(9), "`Unsettled::Release` and `with_lease` exclude each other"),
+        (|_| concurrent(), |p| p.with_lease(9), "`with_unsettled_released` and `with_lease` exclude each other"),
     ];
 
     fn bucket(policy: Policy, burst: u64) -> Policy {
@@ -209,7 +213,7 @@ mod tests {
     }
 
     fn released() -> HoldSettings {
-        HoldSettings::new().with_unsettled(Unsettled::Release)
+        HoldSettings::new().with_unsettled_released(true)
     }
 
     fn concurrent() -> Policy {

@@ -81,7 +81,7 @@ pub(crate) mod units;
 pub(crate) use self::source::IntoPolicies;
 pub use self::{
     algorithm::Algorithm,
-    holds::{HoldSettings, Unsettled},
+    holds::HoldSettings,
     limit::Policy,
     source::{Policies, PolicySource, from_fn},
 };

@@ -60,7 +60,7 @@ impl Policy {
     /// Sets the share of the limit at which a key is near it, above 0 and at most 1.
     ///
     /// When a request takes what a key has spent to this share of the [capacity](Self::capacity) or above, observers
-    /// get one event for this key and window ([`Event::NearLimit`](crate::observe::Event::NearLimit)),
+    /// get one event for this key and window ([event](crate::observe::Event#names) `near_limit`),
     /// and the metrics count it. So a service can warn a customer before the first denial. Without an observer, the
     /// setting has no effect. Defaults to 0.8. `None` turns the event off.
     ///
@@ -73,7 +73,6 @@ impl Policy {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let daily = Policy::per_day("daily", 10_000)?.with_near_limit(0.95);
-    /// assert_eq!(daily.near_limit(), Some(0.95));
     /// assert!(daily.with_near_limit(95.0).validated().is_err(), "a share, not percent");
     /// # Ok(())
     /// # }
@@ -90,12 +89,6 @@ impl Policy {
         }
         self.change(|d| d.near_limit = share)
     }
-
-    /// The share of the limit at which a key is near it: 0.8 unless [`with_near_limit`](Self::with_near_limit) sets
-    /// another, or `None`.
-    pub fn near_limit(&self) -> Option<f64> {
-        self.definition().near_limit
-    }
 }
 
 #[cfg(test)]
@@ -105,9 +98,10 @@ mod tests {
     #[test]
     fn a_share_out_of_range_is_an_error_that_contains_it() {
         let policy = Policy::per_minute("p", 10).unwrap();
-        assert_eq!((policy.near_limit(), policy.clone().with_near_limit(None).near_limit()), (Some(0.8), None));
-        for share in [0.01, 0.5, 1.0] {
-            assert_eq!(policy.clone().with_near_limit(share).near_limit(), Some(share));
+        let share_of = |policy: &Policy| policy.definition().near_limit;
+        assert_eq!((share_of(&policy), share_of(&policy.clone().with_near_limit(None))), (Some(0.8), None));
+        for share in [1e-12, 0.01, 0.5, 0.999_999, 1.0] {
+            assert_eq!(share_of(&policy.clone().with_near_limit(share)), Some(share));
         }
         for share in [0.0, -0.5, 1.01, 80.0, f64::INFINITY, f64::NAN] {
             let error = policy.clone().with_near_limit(share).validated().unwrap_err();

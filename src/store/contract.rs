@@ -109,7 +109,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The number of instances that share this store, if the store counts them.
-    /// [`Limiter::with_local_discovered`](crate::Limiter::with_local_discovered) calls this method once when it is set,
+    /// [`Limiter::with_local_fallback`](crate::Limiter::with_local_fallback) calls this method once when it is set,
     /// so that the store starts to count, and whenever it needs the number.
     ///
     /// Defaults to `None`, unknown.

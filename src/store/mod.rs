@@ -181,7 +181,7 @@ pub(crate) use self::contract::failure_domain_of;
 pub use self::failing::FailingStore;
 pub(crate) use self::pending::{Pending, no_answer};
 #[cfg(feature = "redis")]
-pub use self::redis::{Login, OpenHolds, RedisStore, RedisStoreBuilder};
+pub use self::redis::{OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{
     contract::{Answer, Store},
     count_change::CountChange,

@@ -210,7 +210,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     }
 
     /// Judges by this instance's share of the limit while the store cannot answer, see
-    /// [`Limiter::with_local`](crate::Limiter::with_local).
+    /// [`Limiter::with_local_fallback`](crate::Limiter::with_local_fallback).
     ///
     /// A limiter without a local fallback is a [mistake](Self#mistakes).
     ///
@@ -221,7 +221,7 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8); // 8 instances of this client
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this client
     /// let quota = Policy::per_second("upstream", 80)?;
     /// let throttle = ThrottleLayer::new(limiter, quota, "account-1").fail_local().validated()?;
     /// # let _ = throttle;

@@ -1,9 +1,10 @@
 //! What a `main` that returns an error prints: the `Debug` of the error.
 
-use std::error::Error;
+use std::{error::Error, fs};
 
-use tollgate::{GlobalKey, LiveLimits, Policy, RateLimitLayer, limits::LimitsFile};
+use tollgate::{GlobalKey, LiveLimits, Policy, RateLimitLayer};
 
+use crate::live::files::Directory;
 use crate::support::app::{down_limiter, limiter, per_minute};
 
 /// What `fn main() -> Result<(), Box<dyn Error>>` prints after `Error: `.
@@ -34,12 +35,15 @@ async fn a_main_that_returns_a_failed_check_prints_the_cause_and_whether_units_m
 }
 
 #[test]
-fn a_main_that_returns_the_mistakes_of_a_file_prints_all_of_them() {
-    let check = |text: &str| toml::from_str::<LimitsFile>(text).unwrap().check().unwrap_err();
-    let one = check("policies.p.rate = '6/min'\ndefault.policies = ['q']");
-    assert_eq!(printed(one), r#"default.policies: no policy is called "q"; write one of "p""#);
-    let two = check("policies.p.rate = 'fast'");
-    assert_eq!(printed(two.clone()), format!("the limits have 2 mistakes:\n{two}"));
+fn a_main_that_returns_the_mistakes_of_a_watched_file_prints_all_of_them() {
+    let directory = Directory::new();
+    let path = directory.path("limits.toml");
+    fs::write(&path, "policies.p.rate = 'fast'").unwrap();
+    let error = LiveLimits::watch(&path, |text| toml::from_str(text)).unwrap_err();
+    let printed = printed(error);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("policies.p.rate: "), "{printed}");
+    assert!(lines[1].starts_with("default.policies: no policy"), "{printed}");
 }
 
 #[test]

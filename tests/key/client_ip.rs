@@ -105,11 +105,11 @@ fn an_empty_list_of_proxies_is_an_error_that_says_what_to_write() {
         ClientIp::header("x-real-ip", "").unwrap_err(),
         ClientIp::header("x-client", "").unwrap_err(),
         ClientIp::behind_load_balancer("").unwrap_err(),
-        ClientIp::x_forwarded_for_hops(1).unwrap().only_from("").validated().unwrap_err(),
+        ClientIp::x_forwarded_for(1).unwrap().only_from("").validate().unwrap_err(),
     ] {
         assert!(error.to_string().contains("`ClientIp::peer()`"), "{error}");
     }
-    assert!(client().exempt("").validated().is_ok() && client().deny("").validated().is_ok());
+    assert!(client().exempt("").validate().is_ok() && client().deny("").validate().is_ok());
 }
 
 /// A request from `peer` on behalf of `client`.
@@ -204,11 +204,11 @@ fn wrong_settings_are_errors_that_contain_the_value() {
         (ClientIp::x_forwarded_for(["0.0.0.0/0"]).unwrap_err(), "0.0.0.0/0"),
         (ClientIp::x_forwarded_for("10.0.0.0/8, ::/0").unwrap_err(), "::/0"),
         (ClientIp::forwarded(["10.0.0/8"]).unwrap_err(), "10.0.0/8"),
-        (client().exempt(["0.0.0.0/0"]).validated().unwrap_err(), "0.0.0.0/0"),
-        (client().deny(["localhost"]).validated().unwrap_err(), "localhost"),
-        (client().with_ipv6_prefix(24).validated().unwrap_err(), "/24"),
-        (ClientIp::x_forwarded_for_hops(0).unwrap_err(), "0 hops"),
-        (ClientIp::forwarded_hops(65).unwrap_err(), "65 hops"),
+        (client().exempt(["0.0.0.0/0"]).validate().unwrap_err(), "0.0.0.0/0"),
+        (client().deny(["localhost"]).validate().unwrap_err(), "localhost"),
+        (client().with_ipv6_prefix(24).validate().unwrap_err(), "/24"),
+        (ClientIp::x_forwarded_for(0).unwrap_err(), "0 hops"),
+        (ClientIp::forwarded(65).unwrap_err(), "65 hops"),
         (ClientIp::header("x client", ["10.0.0.1"]).unwrap_err(), "x client"),
     ] {
         assert!(error.to_string().contains(value), "{error}");

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use axum::{Router, extract::Extension, routing::get};
 use http::request::Parts;
 use tollgate::{
-    ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, PeerIp, Policy, RateLimitLayer,
-    Route,
+    ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer, Route,
     key::{KeyError, PrefixList},
 };
 
@@ -35,15 +34,14 @@ fn policy() -> Policy {
 fn an_extractor_reports_the_first_of_its_mistakes() {
     for (first, message) in WRONG {
         for (second, _) in WRONG {
-            says(second(first(ClientIp::peer())).validated().unwrap_err(), message);
+            says(second(first(ClientIp::peer())).validate().unwrap_err(), message);
         }
-        says(first(ClientIp::peer()).with_ipv6_prefix(56).exempt("10.0.0.0/8").validated().unwrap_err(), message);
+        says(first(ClientIp::peer()).with_ipv6_prefix(56).exempt("10.0.0.0/8").validate().unwrap_err(), message);
     }
-    says(PeerIp::new().with_ipv6_prefix(16).with_nat64_prefix("x").validated().unwrap_err(), "/16 is out of range; ");
     let key = ApiKey::bearer().with_challenge("").with_challenge("Bearer");
-    says(key.validated().unwrap_err(), r#""" is no challenge; "#);
+    says(key.validate().unwrap_err(), r#""" is no challenge; "#);
     let list = PrefixList::new("10.0.0.0/8").unwrap().and("one").and("two").and("192.0.2.0/24");
-    says(list.validated().unwrap_err(), r#""one" is not an address or a prefix; "#);
+    says(ClientIp::peer().exempt(list).validate().unwrap_err(), r#""one" is not an address or a prefix; "#);
 }
 
 /// Sends requests with all that the extractors could need. Every answer has to be 500.
@@ -72,9 +70,9 @@ fn boxed(key: impl KeyExtractor) -> Box<dyn KeyExtractor> {
 #[tokio::test]
 async fn a_layer_whose_key_has_a_mistake_lets_no_request_pass() {
     let mut wrong: Vec<(Make, &str)> = vec![
-        (Box::new(|| boxed(PeerIp::new().with_ipv6_prefix(16))), "an IPv6 prefix of /16 is out of range; "),
+        (Box::new(|| boxed(ClientIp::peer().with_ipv6_prefix(16))), "an IPv6 prefix of /16 is out of range; "),
         (Box::new(|| boxed(ApiKey::bearer().with_challenge(""))), r#""" is no challenge; "#),
-        (Box::new(|| boxed((GlobalKey, PeerIp::new().with_ipv6_prefix(17)))), "/17 is out of range; "),
+        (Box::new(|| boxed((GlobalKey, ClientIp::peer().with_ipv6_prefix(17)))), "/17 is out of range; "),
     ];
     for (setting, message) in WRONG {
         wrong.push((Box::new(move || boxed(setting(ClientIp::peer()))), message));

@@ -11,7 +11,7 @@ use axum::{
     http::Method,
 };
 use tokio::net::TcpListener;
-use tollgate::PeerIp;
+use tollgate::{ClientIp, KeyExtractor, PeerIp};
 
 use crate::support::{
     app::{app, get_passes, layer, passes},
@@ -75,7 +75,7 @@ async fn ipv6_peers_are_grouped_by_prefix() {
     assert!(!passes(&by_64, from("2001:db8:0:1:ffff::2")).await);
     assert!(passes(&by_64, from("2001:db8:0:2::1")).await);
 
-    let whole = app(layer(1, PeerIp::new().with_ipv6_prefix(128)));
+    let whole = app(layer(1, ClientIp::peer().with_ipv6_prefix(128)));
     assert!(passes(&whole, from("2001:db8:0:1::1")).await);
     assert!(passes(&whole, from("2001:db8:0:1::2")).await);
     assert!(!passes(&whole, from("2001:db8:0:1::1")).await);
@@ -108,11 +108,11 @@ async fn law_14_the_networks_behind_a_6to4_router_are_one_client() {
 
 #[tokio::test]
 async fn clients_of_a_nat64_translator_have_separate_budgets() {
-    let app = app(layer(1, PeerIp::new().with_nat64_prefix("2001:db8:122::/96")));
+    let app = app(layer(1, ClientIp::peer().with_nat64_prefix("2001:db8:122::/96")));
     assert!(passes(&app, from("2001:db8:122::198.51.100.1")).await);
     assert!(passes(&app, from("2001:db8:122::198.51.100.2")).await);
     assert!(!passes(&app, from("198.51.100.1")).await, "the translated and the plain address are one client");
-    let error = PeerIp::new().with_nat64_prefix("2001:db8:122::/97").validated().unwrap_err().to_string();
+    let error = ClientIp::peer().with_nat64_prefix("2001:db8:122::/97").validate().unwrap_err().to_string();
     assert!(error.contains("2001:db8:122::/97") && error.contains("32, 40, 48"), "{error}");
 }
 

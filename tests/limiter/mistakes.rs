@@ -67,7 +67,9 @@ fn the_order_of_a_hold_and_a_charge_of_one_count_does_not_matter() {
 
 #[tokio::test]
 async fn a_check_with_a_mistake_charges_nothing_and_is_never_allowed() {
-    for limiter in [Limiter::new(MemoryStore::new()), Limiter::new(DownStore).with_local(MemoryStore::new(), 1)] {
+    for limiter in
+        [Limiter::new(MemoryStore::new()), Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 1)]
+    {
         let limiter = limiter.without_notices();
         for (wrong, message) in WRONG {
             let check = after_a_charge(wrong);
@@ -76,7 +78,7 @@ async fn a_check_with_a_mistake_charges_nothing_and_is_never_allowed() {
             is_refused(&limiter.hold_all(check.clone()).await.unwrap_err(), message);
         }
         let (check, message) = (after_a_charge(WRONG[0].0), WRONG[0].1);
-        let local = Limiter::new(DownStore).with_local(MemoryStore::new(), 1).without_notices();
+        let local = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 1).without_notices();
         is_refused(&local.check_all(check).fail_local().await.unwrap_err(), message);
     }
     let limiter = Limiter::new(MemoryStore::new());
@@ -94,7 +96,7 @@ async fn a_mistake_of_shadow_charges_is_an_error_too() {
 
 /// Settings of a limiter that are wrong, and their message.
 const WRONG_LIMITERS: [Wrong<Limiter>; 3] = [
-    (|limiter| limiter.with_local(MemoryStore::new(), 0), "0 instances would leave no share; "),
+    (|limiter| limiter.with_local_fallback(MemoryStore::new(), 0), "0 instances would leave no share; "),
     (|limiter| limiter.with_max_waiters(0, 9), "no caller could wait with a bound of 0 waiters; "),
     (|limiter| limiter.with_max_waiters(9, 0), "no caller could wait with a bound of 0 waiters; "),
 ];
@@ -106,10 +108,10 @@ fn a_limiter_reports_the_first_of_its_mistakes() {
         for (second, _) in WRONG_LIMITERS {
             says(second(first(limiter())).validated().unwrap_err(), message);
         }
-        let corrected = first(limiter()).with_local(MemoryStore::new(), 8).with_max_waiters(9, 9);
+        let corrected = first(limiter()).with_local_fallback(MemoryStore::new(), 8).with_max_waiters(9, 9);
         says(corrected.validated().unwrap_err(), message);
     }
-    assert!(limiter().with_local(MemoryStore::new(), 8).with_max_waiters(9, 9).validated().is_ok());
+    assert!(limiter().with_local_fallback(MemoryStore::new(), 8).with_max_waiters(9, 9).validated().is_ok());
 }
 
 #[tokio::test]

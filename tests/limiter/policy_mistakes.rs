@@ -43,7 +43,7 @@ const WRONG: [Wrong; 6] = [
 
 fn limiters() -> [Limiter; 2] {
     [Limiter::new(MemoryStore::new()), Limiter::new(DownStore)]
-        .map(|limiter| limiter.with_local(MemoryStore::new(), 1).without_notices())
+        .map(|limiter| limiter.with_local_fallback(MemoryStore::new(), 1).without_notices())
 }
 
 #[tokio::test]

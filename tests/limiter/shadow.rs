@@ -114,7 +114,7 @@ async fn a_shadow_policy_with_shards_is_counted_in_all_shards() {
 #[tokio::test]
 async fn law_14_the_local_fallback_enforces_enforced_policies_beside_shadow_policies() {
     let store = FlakyStore::default();
-    let limiter = Limiter::new(store.clone()).with_local(memory().0, 1);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory().0, 1);
     let (enforced, shadow) = (per_minute("enforced", 6), per_minute("shadow", 2).with_shadow(true));
     let check = || Check::new("k", &enforced, 1).and("k", &shadow, 1);
     for would_deny in [false, false, true] {
@@ -142,7 +142,7 @@ async fn law_14_the_local_fallback_enforces_enforced_policies_beside_shadow_poli
 #[tokio::test]
 async fn debts_under_a_shadow_policy_are_charged_as_far_as_they_fit() {
     let (store, clock) = (FlakyStore::default(), ManualClock::default());
-    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new().with_clock(clock), 1);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(MemoryStore::new().with_clock(clock), 1);
     let shadow = per_minute("shadow", 10).with_shadow(true);
     assert!(limiter.check("k", &shadow, 8).await.unwrap().is_allowed());
     store.fail(Some(Error::new(ErrorKind::Unavailable, "the test made the store fail")));

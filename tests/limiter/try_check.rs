@@ -104,7 +104,7 @@ async fn a_store_that_was_not_asked_opens_no_breaker() {
 #[tokio::test]
 async fn law_1_what_is_charged_without_a_future_counts_in_the_local_fallback() {
     let store = FlakyStore::default();
-    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(MemoryStore::new(), 1);
     let policy = per_minute("p", 2);
     assert!(limiter.try_check("k", &policy, 2).unwrap().is_allowed());
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "down")));

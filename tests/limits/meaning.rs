@@ -5,8 +5,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use tollgate::{
     Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
-    limits::LimitsConfig,
-    policy::{HoldSettings, Unsettled},
+    limits::LimitsConfig, policy::HoldSettings,
 };
 use tower::ServiceExt;
 
@@ -29,9 +28,9 @@ fn every_field_of_a_policy_is_a_builder_method() {
             d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m" }, near-limit = false }
             e = { rate = "9/day", algorithm = "fixed", shards = 3, unit = "requests", near-limit = 1 }
             f = { rate = "9/day", holds = true, lease = 4 }
-            g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", unsettled = "release" }, in-code = true }
+            g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", released = "release" }, in-code = true }
             h = { concurrent = 3, shadow = true }
-            i = { concurrent = 3, holds = { ttl = "10m", unsettled = "release" }, unit = "streams" }
+            i = { concurrent = 3, holds = { ttl = "10m", released = "release" }, unit = "streams" }
             j = { rate = "9/day", lease = 9, holds = {} }
             k = { rate = "9/day", holds = false }
         "#,
@@ -56,7 +55,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::per_day("f", 9).map(|f| f.with_holds(HoldSettings::new())).map(|f| f.with_lease(4)),
         Policy::per_day("g", 9).map(|g| {
             let holds = HoldSettings::new().with_ttl(secs(600)).with_typical_duration(secs(5));
-            g.with_holds(holds.with_unsettled(Unsettled::Release))
+            g.with_holds(holds.with_unsettled_released(true))
         }),
         Policy::concurrent("h", 3).map(|h| h.with_shadow(true)),
         Policy::concurrent("i", 3)
@@ -170,7 +169,7 @@ fn a_local_failure_policy_needs_a_fallback() {
         let limits = check(&with_policy(text)).unwrap();
         let error = limits.layer(limiter(), GlobalKey).unwrap_err();
         says(error, "fail_local needs a limiter with a local fallback: ");
-        let with_fallback = limiter().with_local(MemoryStore::new(), 2);
+        let with_fallback = limiter().with_local_fallback(MemoryStore::new(), 2);
         let _ = limits.layer(with_fallback, GlobalKey).unwrap();
     }
 }

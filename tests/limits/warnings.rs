@@ -21,7 +21,7 @@ impl Warned {
 
 impl Observer for Warned {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Warning(warning) = event {
+        if let Some(warning) = event.warning() {
             self.0.lock().unwrap().push(warning.clone());
         }
     }

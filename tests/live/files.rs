@@ -7,11 +7,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use tollgate::limits::{LimitsConfig, LimitsFile};
+use tollgate::limits::LimitsConfig;
 
 /// The limits of a file in TOML.
 pub(crate) fn read(text: &str) -> Result<LimitsConfig, Box<dyn Error + Send + Sync>> {
-    Ok(toml::from_str::<LimitsFile>(text)?.check()?)
+    Ok(toml::from_str(text)?)
 }
 
 pub(crate) fn limits(text: &str) -> LimitsConfig {

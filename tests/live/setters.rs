@@ -115,7 +115,7 @@ fn fail_local_needs_a_fallback_in_every_layer() {
     let (live, layer) = following(rate(10));
     says(live.replace(local()).unwrap_err(), "fail_local needs a limiter with a local fallback: ");
     drop(layer);
-    let limiter = limiter().with_local(MemoryStore::new(), 1);
+    let limiter = limiter().with_local_fallback(MemoryStore::new(), 1);
     let layer = live.layer(limiter, GlobalKey).unwrap();
     live.replace(local()).unwrap();
     says(

@@ -101,7 +101,7 @@ async fn every_kind_of_failure_of_a_store_follows_the_policy() {
 async fn law_14_an_error_of_configuration_is_refused_by_every_failure_policy() {
     for pending in [false, true] {
         let wrong = || Limiter::new(ErrorStore { kind: ErrorKind::InvalidCall, pending }).without_notices();
-        let local = wrong().with_local(MemoryStore::new(), 1);
+        let local = wrong().with_local_fallback(MemoryStore::new(), 1);
         let layers = [limit(wrong()).fail_open(), limit(wrong()).fail_closed(), limit(local.clone()).fail_local()];
         for layer in layers {
             assert_eq!(get(&app(layer), "/").await.status, 503);

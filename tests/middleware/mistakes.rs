@@ -117,7 +117,7 @@ async fn a_layer_with_a_mistake_that_is_not_validated_lets_no_request_pass() {
                 let limiter = if store == "up" { limiter() } else { Limiter::new(DownStore) };
                 let limiter = limiter.with_observer(recorder.clone()).without_notices();
                 // `fail_local` without a fallback is a mistake of its own.
-                let limiter = if number == 2 { with_local(limiter, message) } else { limiter };
+                let limiter = if number == 2 { with_local_fallback(limiter, message) } else { limiter };
                 let layer = mistake(RateLimitLayer::new(limiter, policy("p", 10).with_shadow(shadow), GlobalKey));
                 let layer = fail(layer).route("/healthz", Route::exempt());
                 let runs = assert_500(layer, &["/", "/healthz"], message).await;
@@ -132,10 +132,10 @@ async fn a_layer_with_a_mistake_that_is_not_validated_lets_no_request_pass() {
 }
 
 /// Adds the local fallback, unless it is what the mistake lacks.
-fn with_local(limiter: Limiter, message: &str) -> Limiter {
+fn with_local_fallback(limiter: Limiter, message: &str) -> Limiter {
     match message.contains("fail_local") {
         true => limiter,
-        false => limiter.with_local(MemoryStore::new(), 1),
+        false => limiter.with_local_fallback(MemoryStore::new(), 1),
     }
 }
 

@@ -121,7 +121,7 @@ async fn law_14_a_shadow_policy_beside_an_enforced_one_does_not_lift_its_failure
 
 #[tokio::test]
 async fn denied_addresses_are_refused_in_shadow_mode_too() {
-    let client = ClientIp::x_forwarded_for_hops(1).unwrap().deny(["203.0.113.0/24"]);
+    let client = ClientIp::x_forwarded_for(1).unwrap().deny(["203.0.113.0/24"]);
     let tenant = HeaderKey::new("x-tenant").unwrap();
     let limit = RateLimitLayer::new(limiter(), per_minute(9), tenant).and(shadow("per-client", 9), client);
     // Over TCP, because the header counts only if the address of the peer is known.

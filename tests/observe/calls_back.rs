@@ -6,10 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tollgate::{
-    Limiter, MemoryStore, Policy,
-    observe::{self, Event},
-};
+use tollgate::{Limiter, MemoryStore, Policy, observe};
 
 /// The fallback counts what a check spends from a block, and drops another count for it. A deadlock keeps its thread,
 /// so the test has one of its own.
@@ -23,16 +20,14 @@ fn an_observer_of_an_eviction_may_check_the_key_whose_lease_has_caused_it() {
         let (own, policy) = (Arc::clone(&limiter), leased.clone());
         let (sender, evictions) = mpsc::channel();
         let observer = observe::from_fn(move |event| {
-            if let (Event::Other(other), Some(limiter)) = (event, own.get())
-                && other.name() == "eviction"
-            {
+            if let ("eviction", Some(limiter)) = (event.name(), own.get()) {
                 let _ = limiter.try_check("hot", &policy, 1);
                 sender.send(()).unwrap();
             }
         });
         let local = MemoryStore::with_capacity(1).unwrap();
-        let limiter =
-            limiter.get_or_init(|| Limiter::new(MemoryStore::new()).with_local(local, 1).with_observer(observer));
+        let limiter = limiter
+            .get_or_init(|| Limiter::new(MemoryStore::new()).with_local_fallback(local, 1).with_observer(observer));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             for _ in 0..100 {

@@ -3,13 +3,13 @@
 use axum::{Router, routing::get};
 use tollgate::{
     Check, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer,
-    decision::Source,
-    observe::{BreakerState, Event, Fingerprint, Observer},
+    decision::Source, observe::Fingerprint,
 };
 
 use super::recorded;
 use crate::support::{
-    DownStore, PendingStore, SilentStore, http::get as fetch, observed::BreakerChange, per_minute, recorder::Recorder,
+    DownStore, PendingStore, SilentStore, breaking::BreakingStore, http::get as fetch, observed::BreakerChange,
+    per_minute, recorder::Recorder,
 };
 
 #[tokio::test]
@@ -111,11 +111,14 @@ async fn a_second_observer_receives_events_beside_the_first_but_not_those_of_ear
     assert_eq!((first.outcomes().len(), second.outcomes().len()), (1, 0));
 }
 
-#[test]
-fn breaker_changes_reach_an_observer() {
+#[tokio::test]
+async fn breaker_changes_reach_an_observer() {
     let recorder = Recorder::default();
-    let (from, to) = (BreakerState::Closed, BreakerState::Open);
-    recorder.on_event(&Event::BreakerChange { from, to, sequence: 7 });
-    assert_eq!(recorder.take().changes, [BreakerChange { from, to, sequence: 7 }]);
-    assert_eq!([from, to, BreakerState::Probing].map(|state| state.to_string()), ["closed", "open", "probing"]);
+    let store = BreakingStore::open(recorder.clone()).await;
+    let opened = recorder.take().changes;
+    assert!(matches!(opened[..], [BreakerChange { from: "closed", to: "open", .. }]), "{opened:?}");
+    store.close().await;
+    let closed = recorder.take().changes;
+    assert_eq!(closed.last().map(|change| (change.from, change.to)), Some(("probing", "closed")), "{closed:?}");
+    assert!(closed.windows(2).all(|two| two[0].sequence < two[1].sequence && two[0].to == two[1].from), "{closed:?}");
 }

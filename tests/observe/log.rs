@@ -6,7 +6,7 @@ use axum::Router;
 use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
     RateLimitLayer, Route,
-    observe::{BreakerState, Event, Fingerprint, Observer, Tracing},
+    observe::{Fingerprint, Tracing},
     policy::HoldSettings,
 };
 use tracing::Level;
@@ -14,6 +14,7 @@ use tracing::Level;
 use super::fill_a_store;
 use crate::support::{
     DownStore, FlakyStore, SilentStore,
+    breaking::BreakingStore,
     http::get as fetch,
     log::Log,
     per_minute,
@@ -202,7 +203,7 @@ async fn law_13_each_new_effect_of_an_outage_is_a_warning_at_once_and_the_recove
 #[tokio::test]
 async fn the_warning_of_an_instance_that_does_not_know_its_share_says_that_requests_are_refused() {
     let (log, _guard) = Log::start(Level::INFO);
-    let limiter = Limiter::new(DownStore).with_local_discovered(MemoryStore::new()).with_observer(Tracing::new());
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), None).with_observer(Tracing::new());
     let layer = RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey).fail_local();
     assert_eq!(fetch(&Router::new().fallback(|| async {}).layer(layer), "/").await.status, 503);
     let lines = log.take();
@@ -225,16 +226,15 @@ async fn the_decision_of_the_failure_policy_is_a_debug_event_after_the_warning()
     }
 }
 
-#[test]
-fn an_open_breaker_is_a_warning_a_closed_one_is_info_and_probes_are_not_logged() {
-    use BreakerState::{Closed, Open, Probing};
+#[tokio::test]
+async fn an_open_breaker_is_a_warning_a_closed_one_is_info_and_probes_are_not_logged() {
     let (log, _guard) = Log::start(Level::INFO);
-    let tracing = Tracing::new();
-    let changes = [(Closed, Open), (Open, Probing), (Probing, Open), (Open, Probing), (Probing, Closed)];
-    for ((from, to), sequence) in changes.into_iter().zip(1..) {
-        tracing.on_event(&Event::BreakerChange { from, to, sequence });
-    }
-    let lines = log.take();
+    let store = BreakingStore::open(Tracing::new()).await;
+    // A probe fails, and the breaker opens again.
+    store.probe().await;
+    store.close().await;
+    let mut lines = log.take();
+    lines.retain(|line| line.contains("tollgate::breaker"));
     assert_eq!(
         lines,
         [

@@ -6,13 +6,13 @@ use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
 use tollgate::{
     Check, FailurePolicy, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    observe::{BreakerState, Event, Metrics, Observer},
-    policy::HoldSettings,
+    observe::Metrics, policy::HoldSettings,
 };
 
 use super::fill_a_store;
 use crate::support::{
     DownStore, SilentStore,
+    breaking::BreakingStore,
     http::{Connection, get as fetch, serve},
     per_minute,
     scrape::{assert_shows, recorder},
@@ -77,13 +77,11 @@ async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
     assert_eq!(scrape.lines().filter(|line| line.starts_with("tollgate_fallback_admits_total{")).count(), 1);
 }
 
-const OPENED: Event<'_> = Event::BreakerChange { from: BreakerState::Closed, to: BreakerState::Open, sequence: 1 };
-
-#[test]
-fn the_gauge_of_the_current_breaker_state_is_1() {
+#[tokio::test]
+async fn the_gauge_of_the_current_breaker_state_is_1() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
-    Metrics::new().on_event(&OPENED);
+    let store = BreakingStore::open(Metrics::new()).await;
     assert_shows(
         &handle,
         &[
@@ -91,6 +89,11 @@ fn the_gauge_of_the_current_breaker_state_is_1() {
             r#"tollgate_breaker_state{state="open"} 1"#,
             r#"tollgate_breaker_state{state="probing"} 0"#,
         ],
+    );
+    store.close().await;
+    assert_shows(
+        &handle,
+        &[r#"tollgate_breaker_state{state="closed"} 1"#, r#"tollgate_breaker_state{state="open"} 0"#],
     );
 }
 
@@ -167,7 +170,7 @@ async fn named_limiters_have_separate_series() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let metrics = ["requests", "uploads"].map(Metrics::for_limiter);
-    metrics[1].on_event(&OPENED);
+    let _ = BreakingStore::open(metrics[1].clone()).await;
     for (metrics, times) in metrics.into_iter().zip([1, 2]) {
         let limiter = Limiter::new(MemoryStore::new()).with_observer(metrics.clone());
         let down = Limiter::new(DownStore).with_observer(metrics);
@@ -185,7 +188,7 @@ async fn named_limiters_have_separate_series() {
             r#"tollgate_breaker_state{state="closed",limiter="uploads"} 0"#,
             r#"tollgate_decisions_total{policy="p",outcome="allowed",limiter="requests"} 1"#,
             r#"tollgate_decisions_total{policy="p",outcome="allowed",limiter="uploads"} 2"#,
-            r#"tollgate_store_errors_total{kind="unavailable",limiter="uploads"} 2"#,
+            r#"tollgate_store_errors_total{kind="unavailable",limiter="uploads"} 3"#,
         ],
     );
     let scrape = handle.render();

@@ -15,7 +15,7 @@ use tollgate::{
     Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
     decision::Source,
     limits::LimitsConfig,
-    observe::{BreakerState, Metrics},
+    observe::Metrics,
     plans::Plans,
     policy::HoldSettings,
     store::{Answer, Store, Verdict},
@@ -225,23 +225,24 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
     let (_, plan_causes) = source!("plan.rs").split_once("impl PlanFallbackCause").unwrap();
     let warnings = source!("warning.rs").split("Self::new(\"").skip(1);
     let warnings = warnings.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
-    let states = [BreakerState::Closed, BreakerState::Open, BreakerState::Probing].map(|state| state.to_string());
-    let judged = &words(source!("check_event.rs"), "pub fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
+    let states = ["closed", "open", "probing"].map(str::to_owned);
+    let judged =
+        &words(source!("check_event.rs"), "pub(super) fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
     let expected = [
         (
             "tollgate_decisions_total",
             "outcome",
-            &words(source!("check_event.rs"), "pub fn outcome") | &set(&["would_deny"]),
+            &words(source!("check_event.rs"), "pub(super) fn outcome") | &set(&["would_deny"]),
         ),
         ("tollgate_fallback_admits_total", "outcome", set(&["open", "local"])),
-        ("tollgate_store_errors_total", "kind", words(source!("check_event.rs"), "pub fn cause")),
-        ("tollgate_refused_requests_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
+        ("tollgate_store_errors_total", "kind", words(source!("check_event.rs"), "pub(super) fn cause")),
+        ("tollgate_refused_requests_total", "cause", words(source!("refusal.rs"), "pub(super) fn cause")),
         (
             "tollgate_refusals_by_route_total",
             "cause",
-            &words(source!("refusal.rs"), "pub fn cause") | &set(&["denied", "closed", "local", "overloaded"]),
+            &words(source!("refusal.rs"), "pub(super) fn cause") | &set(&["denied", "closed", "local", "overloaded"]),
         ),
-        ("tollgate_would_refuse_total", "cause", words(source!("refusal.rs"), "pub fn cause")),
+        ("tollgate_would_refuse_total", "cause", words(source!("refusal.rs"), "pub(super) fn cause")),
         ("tollgate_exempt_requests_total", "cause", words(source!("exempt.rs"), "pub(crate) fn as_str")),
         ("tollgate_holds_ended_total", "end", words(source!("hold_end.rs"), "pub(crate) fn as_str")),
         ("tollgate_resets_total", "outcome", words(resets, "pub(super) fn outcome")),

@@ -114,7 +114,7 @@ async fn a_recovery_and_each_kind_of_failure_have_a_notice() {
 #[tokio::test]
 async fn law_13_each_new_effect_of_an_outage_is_reported_at_once_with_the_numbers_of_all() {
     let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 2);
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 2);
     let layer = RateLimitLayer::new(limiter, per_minute("p", 1_000), GlobalKey)
         .route("/search", Route::new().fail_closed())
         .route("/local", Route::new().fail_local());

@@ -29,9 +29,9 @@ async fn law_13_a_full_memory_store_of_the_local_fallback_warns() {
         let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(10).unwrap());
         let limiter = Limiter::new(DownStore);
         let limiter = if observer_first {
-            limiter.with_observer(recorder.clone()).with_local(memory, 1)
+            limiter.with_observer(recorder.clone()).with_local_fallback(memory, 1)
         } else {
-            limiter.with_local(memory, 1).with_observer(recorder.clone())
+            limiter.with_local_fallback(memory, 1).with_observer(recorder.clone())
         };
         for key in 0..20_u64 {
             let _ = limiter.check(key, &per_minute("p", 10), 1).fail_local().await.unwrap();

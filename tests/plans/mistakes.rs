@@ -37,12 +37,12 @@ fn plans() -> Plans {
 fn plans_report_the_first_of_their_mistakes() {
     for (first, message) in WRONG {
         for (second, _) in WRONG {
-            says(second(first(plans())).validated().unwrap_err(), message);
+            says(second(first(plans())).validate().unwrap_err(), message);
         }
         let corrected = first(plans()).with_ttl(Duration::from_secs(1)).with_max_lookups(1);
-        says(corrected.validated().unwrap_err(), message);
+        says(corrected.validate().unwrap_err(), message);
     }
-    assert!(plans().with_ttl(Duration::from_secs(1)).validated().is_ok());
+    assert!(plans().with_ttl(Duration::from_secs(1)).validate().is_ok());
 }
 
 #[tokio::test]

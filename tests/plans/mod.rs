@@ -125,15 +125,13 @@ impl Events {
 
 impl Observer for Events {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Other(lookup) if lookup.name() == "plan_lookup" => {
-                self.lookups.lock().unwrap().push(lookup.outcome());
-            }
-            Event::Other(fallback) if fallback.name() == "plan_fallback" => {
-                let text = fallback.to_string();
+        match event.name() {
+            "plan_lookup" => self.lookups.lock().unwrap().push(event.outcome()),
+            "plan_fallback" => {
+                let text = event.to_string();
                 let is_stale = text.contains("so the last plan of its key applies: ");
                 assert!(is_stale || text.contains("so the default plan applies: "), "{text}");
-                self.fallbacks.lock().unwrap().push((fallback.outcome(), is_stale));
+                self.fallbacks.lock().unwrap().push((event.outcome(), is_stale));
             }
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::error::Error;
 use axum::http::Method;
 use http::{Response, request::Parts};
 use tollgate::{
-    ApiKey, HeaderKey, Key, MissingKey,
+    ApiKey, HeaderKey, Key, KeyExtractor, MissingKey,
     key::KeyError,
     rejection::{Denial, EmptyBody, PlainText, Reason},
 };
@@ -68,12 +68,12 @@ async fn the_challenge_of_an_api_key_can_be_set_and_left_out() {
 #[test]
 fn a_challenge_without_a_scheme_is_an_error_that_shows_one() {
     for challenge in ["", " ", " Bearer", "realm=\"a\"", "Bearer\r\nx: y", "Bearer \u{e9}", "Bearer,"] {
-        let error = ApiKey::bearer().with_challenge(challenge).validated().unwrap_err();
+        let error = ApiKey::bearer().with_challenge(challenge).validate().unwrap_err();
         says(&error, &format!("{challenge:?} is no challenge; write the name of a scheme, "));
         says(&error, r#"Bearer realm="api""#);
     }
     for challenge in ["Bearer", r#"ApiKey realm="a", header="x-key""#, "Negotiate abc="] {
-        ApiKey::bearer().with_challenge(challenge).validated().unwrap();
+        ApiKey::bearer().with_challenge(challenge).validate().unwrap();
     }
 }
 

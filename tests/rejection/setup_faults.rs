@@ -37,13 +37,10 @@ struct OperatorLog(Arc<Mutex<Vec<String>>>);
 
 impl Observer for OperatorLog {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Refusal(refused) => {
-                self.0.lock().unwrap().push(format!("{} {} {refused}", refused.cause(), refused.is_misconfiguration()));
-            }
-            Event::Warning(warning) => {
-                self.0.lock().unwrap().push(warning.cause().to_owned());
-            }
+        let (outcome, is_misconfiguration) = (event.outcome(), event.is_misconfiguration());
+        match event.name() {
+            "refusal" => self.0.lock().unwrap().push(format!("{outcome} {is_misconfiguration} {event}")),
+            "warning" => self.0.lock().unwrap().push(outcome.to_owned()),
             _ => {}
         }
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
 pub mod app;
+pub mod breaking;
 pub mod counting;
 pub mod holds;
 pub mod http;

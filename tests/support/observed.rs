@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use tollgate::observe::{BreakerState, Event, OtherEvent};
+use tollgate::observe::Event;
 
 /// A change of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BreakerChange {
-    pub(crate) from: BreakerState,
-    pub(crate) to: BreakerState,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
     pub(crate) sequence: u64,
 }
 
 impl BreakerChange {
     /// The change that the event reports, if it reports one.
     pub(crate) fn of(event: &Event<'_>) -> Option<Self> {
-        match *event {
-            Event::BreakerChange { from, to, sequence } => Some(Self { from, to, sequence }),
-            _ => None,
-        }
+        let change = other(event, "breaker_change")?;
+        let from = ["closed", "open", "probing"].into_iter().find(|state| *state == values(change, "from")[0]).unwrap();
+        assert_eq!(values(change, "to"), [change.outcome()]);
+        Some(Self { from, to: change.outcome(), sequence: change.number("sequence").unwrap() })
     }
 }
 
@@ -46,15 +46,12 @@ impl Batch {
 }
 
 /// The event, if it has this name.
-pub(crate) fn other<'a, 'b>(event: &'b Event<'a>, name: &str) -> Option<&'b OtherEvent<'a>> {
-    match event {
-        Event::Other(other) if other.name() == name => Some(other),
-        _ => None,
-    }
+pub(crate) fn other<'a, 'b>(event: &'b Event<'a>, name: &str) -> Option<&'b Event<'a>> {
+    (event.name() == name).then_some(event)
 }
 
 /// The values of this name in the line of the event: `p` and `q` of `policy="p" cost=1, policy="q" cost=2`.
-pub(crate) fn values(event: &OtherEvent<'_>, name: &str) -> Vec<String> {
+pub(crate) fn values(event: &Event<'_>, name: &str) -> Vec<String> {
     let (line, name) = (event.to_string(), format!(" {name}="));
     let values = line.split(&name).skip(1);
     values.map(|rest| rest.split([' ', ',']).next().unwrap().trim_matches('"').to_owned()).collect()

@@ -8,9 +8,9 @@ use std::{
 };
 
 use tollgate::{
-    ErrorKind,
+    ErrorKind, Policy,
     decision::Source,
-    observe::{Event, Fingerprint, Observer, OtherEvent, Warning},
+    observe::{Event, Fingerprint, Observer, Warning},
 };
 
 use super::observed::{Batch, BreakerChange, values};
@@ -43,7 +43,7 @@ pub(crate) struct RecordedEvents {
     /// The name of the change, and what it has changed unless it failed.
     pub(crate) by_hand: Vec<(String, Option<u64>)>,
     pub(crate) warnings: Vec<Warning>,
-    /// The `Debug` output of all events, and the `Display` output of those that have one.
+    /// The `Debug` output of all events, and the `Display` output of all but batches.
     pub(crate) debug: String,
 }
 
@@ -74,55 +74,48 @@ impl Observer for Recorder {
         seen.debug += &format!("{event:?}\n");
         seen.batches.extend(Batch::of(event));
         seen.changes.extend(BreakerChange::of(event));
-        match event {
-            Event::Decision(decided) => {
-                seen.requests.extend(decided.method.map(|method| request(method, decided.route)));
-                seen.would_deny.push(decided.charges().map(|charge| charge.would_deny).collect());
-                seen.decisions.push(RecordedDecision {
-                    outcome: decided.outcome(),
-                    source: decided.decision.source(),
-                    charges: decided
-                        .charges()
-                        .map(|charge| (charge.policy.name().to_owned(), charge.cost, charge.violated))
-                        .collect(),
-                    fingerprints: decided.charges().map(|charge| charge.key.into()).collect(),
-                });
-            }
-            Event::StoreFailure(failure) => {
-                let policies = failure.charges().map(|charge| charge.policy.name().to_owned()).collect();
-                seen.failures.push((failure.error.kind(), policies));
-            }
-            Event::Refusal(refusal) => {
-                seen.debug += &format!("{refusal}\n");
-                seen.requests.push(request(refusal.method, refusal.route));
-                seen.refusals.push(refusal.cause());
-            }
-            Event::WouldRefuse(refusal) => {
-                seen.debug += &format!("{refusal}\n");
-                seen.requests.push(request(refusal.method, refusal.route));
-                seen.would_refuse.push(refusal.cause());
-            }
-            Event::NearLimit { policy, spent, .. } => {
-                seen.near.push((policy.name().to_owned(), *spent, policy.capacity()));
-            }
-            Event::HoldEnd { policy, held, actual, end, .. } => {
-                seen.holds.push((policy.name().to_owned(), *held, *actual, *end));
-            }
-            Event::Warning(warning) => {
-                seen.debug += &format!("{warning}\n");
-                seen.warnings.push(warning.clone());
-            }
-            Event::Other(other) => {
-                seen.debug += &format!("{other}\n");
-                seen.other(other);
-            }
-            _ => {}
+        if event.name() != "batch" {
+            seen.debug += &format!("{event}\n");
         }
+        let name = |policy: &Policy| policy.name().to_owned();
+        let method_and_route = event.method().map(|method| request(method, event.route()));
+        seen.requests.extend(method_and_route);
+        seen.warnings.extend(event.warning().cloned());
+        if let Some(decision) = event.decision() {
+            let counted: Vec<_> = event.charges().enumerate().map(|(n, _)| decision.policies().get(n)).collect();
+            seen.would_deny.push(counted.iter().map(|counted| counted.is_some_and(|one| one.would_deny)).collect());
+            let violated = counted.iter().map(|counted| counted.is_some_and(|one| one.violated));
+            let charges = event.charges().zip(violated);
+            seen.decisions.push(RecordedDecision {
+                outcome: event.outcome(),
+                source: decision.source(),
+                charges: charges.map(|((_, policy, cost), violated)| (name(policy), cost, violated)).collect(),
+                fingerprints: event.charges().map(|(key, ..)| key.into()).collect(),
+            });
+        }
+        if let Some(error) = event.error() {
+            let policies = event.charges().map(|(_, policy, _)| name(policy)).collect();
+            seen.failures.push((error.kind(), policies));
+        }
+        for (_, policy, units) in event.charges() {
+            match event.name() {
+                "near_limit" => {
+                    assert_eq!(event.number("spent"), Some(units));
+                    seen.near.push((name(policy), units, policy.capacity()));
+                }
+                "hold_end" => {
+                    assert_eq!(event.number("held"), Some(units));
+                    seen.holds.push((name(policy), units, event.number("actual").unwrap(), event.outcome()));
+                }
+                _ => {}
+            }
+        }
+        seen.other(event);
     }
 }
 
 impl RecordedEvents {
-    fn other(&mut self, event: &OtherEvent<'_>) {
+    fn other(&mut self, event: &Event<'_>) {
         match event.name() {
             "abandonment" => {
                 let costs = values(event, "cost").into_iter().map(|cost| cost.parse().unwrap());
@@ -135,6 +128,8 @@ impl RecordedEvents {
                 self.by_hand.push((change, result(event, "changed")));
             }
             "exemption" => self.exempt.push(event.outcome()),
+            "refusal" => self.refusals.push(event.outcome()),
+            "would_refuse" => self.would_refuse.push(event.outcome()),
             "reset" => self.resets.push((values(event, "policy").remove(0), result(event, "found"))),
             _ => {}
         }
@@ -142,7 +137,7 @@ impl RecordedEvents {
 }
 
 /// What an event with an outcome of `ok` has for `name`; `None` with an outcome of `error`, whose line has the error.
-fn result<T: FromStr<Err: Debug>>(event: &OtherEvent<'_>, name: &str) -> Option<T> {
+fn result<T: FromStr<Err: Debug>>(event: &Event<'_>, name: &str) -> Option<T> {
     let [values, errors] = [name, "error"].map(|name| values(event, name));
     assert_eq!(
         (event.outcome() == "ok", event.outcome() == "error"),

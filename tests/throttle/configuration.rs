@@ -29,7 +29,7 @@ async fn a_fixed_cost_that_would_throttle_nothing_or_everything_is_an_error() {
 #[tokio::test]
 async fn fail_local_needs_a_fallback() {
     says(layer().fail_local().validated().unwrap_err(), "fail_local needs a limiter with a local fallback: ");
-    let limiter = Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 1);
+    let limiter = Limiter::new(MemoryStore::new()).with_local_fallback(MemoryStore::new(), 1);
     assert!(ThrottleLayer::new(limiter, per_minute("p", 1), "k").fail_local().validated().is_ok());
 }
 

@@ -115,7 +115,7 @@ async fn an_overloaded_store_refuses_under_every_failure_policy() {
 #[tokio::test(start_paused = true)]
 async fn fail_local_spends_this_instances_share() {
     let upstream = Upstream::default();
-    let limiter = Limiter::new(FailingStore::over(memory())).with_local(memory(), 4);
+    let limiter = Limiter::new(FailingStore::over(memory())).with_local_fallback(memory(), 4);
     let layer = ThrottleLayer::new(limiter, per_minute("p", 8), "k").fail_local();
     let client = layer.layer(upstream.clone());
     call(&client).await.unwrap();

@@ -74,9 +74,9 @@ fn client(config: &Value) -> Result<ClientIp, ConfigError> {
     let mut client = match (config["source"].as_str().unwrap(), hops) {
         ("peer", _) => ClientIp::peer(),
         ("x-forwarded-for", None) => ClientIp::x_forwarded_for(trusted)?,
-        ("x-forwarded-for", Some(hops)) => ClientIp::x_forwarded_for_hops(hops)?,
+        ("x-forwarded-for", Some(hops)) => ClientIp::x_forwarded_for(hops)?,
         ("forwarded", None) => ClientIp::forwarded(trusted)?,
-        ("forwarded", Some(hops)) => ClientIp::forwarded_hops(hops)?,
+        ("forwarded", Some(hops)) => ClientIp::forwarded(hops)?,
         (header, None) => ClientIp::header(header, trusted)?,
         (header, Some(_)) => ClientIp::header(header, PrefixList::dangerously_everybody())?,
     };
@@ -93,7 +93,10 @@ fn client(config: &Value) -> Result<ClientIp, ConfigError> {
         client = client.keep_nat64();
     }
     match config["ipv6_prefix"].as_u64() {
-        Some(length) => client.with_ipv6_prefix(u8::try_from(length).unwrap()).validated(),
+        Some(length) => {
+            let client = client.with_ipv6_prefix(u8::try_from(length).unwrap());
+            client.validate().map(|()| client)
+        }
         None => Ok(client),
     }
 }

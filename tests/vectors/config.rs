@@ -6,9 +6,7 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tollgate::{
-    Algorithm, Decision, GlobalKey, Limiter, MemoryStore, Policy, http,
-    limits::{LimitsConfig, LimitsFile},
-    store::FailingStore,
+    Algorithm, Decision, GlobalKey, Limiter, MemoryStore, Policy, http, limits::LimitsConfig, store::FailingStore,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -27,11 +25,12 @@ async fn run_case(case: &Value) -> Outcome {
         return skipped;
     }
     let errors: BTreeSet<&str> = case["errors"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    let file: LimitsFile = toml::from_str(case["toml"].as_str().unwrap()).unwrap();
-    let limits = match file.check() {
+    let limits = match toml::from_str::<LimitsConfig>(case["toml"].as_str().unwrap()) {
         Ok(limits) => limits,
         Err(error) => {
-            let places: BTreeSet<&str> = error.mistakes().iter().map(|mistake| mistake.place()).collect();
+            let place = |line: &'_ str| line.split_once(": ").map(|(place, _)| place.to_owned());
+            let places: BTreeSet<String> = error.message().lines().filter_map(place).collect();
+            let places: BTreeSet<&str> = places.iter().map(String::as_str).collect();
             return expect("places", &places, &errors).into();
         }
     };

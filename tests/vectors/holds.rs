@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use serde_json::Value;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{Answer, HoldChange, OpenHold, SettleAnswer, Store},
 };
 
@@ -47,13 +47,13 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
         "token_bucket" | "gcra" => Algorithm::TokenBucket,
         other => return Err(Outcome::Skipped(format!("algorithm `{other}` is not supported"))),
     };
-    let unsettled = match case["on_expiry"].as_str().unwrap() {
-        "charge" => Unsettled::Charge,
-        "release" => Unsettled::Release,
+    let released = match case["on_expiry"].as_str().unwrap() {
+        "charge" => false,
+        "release" => true,
         other => return Err(Outcome::Skipped(format!("on_expiry `{other}` is not supported"))),
     };
     let time = |name: &str| Duration::from_micros(case[name].as_u64().unwrap());
-    let holds = HoldSettings::new().with_ttl(time("hold_ttl_us")).with_unsettled(unsettled);
+    let holds = HoldSettings::new().with_ttl(time("hold_ttl_us")).with_unsettled_released(released);
     let policy = match case["algorithm"].as_str() {
         Some("concurrency") => Policy::concurrent("p", number(&case["limit"])),
         _ => Policy::new("p", number(&case["limit"]), time("window_us")),

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 use tollgate::{
     Decision, Error, ErrorKind,
     decision::Source,
-    observe::{BreakerState, Event, Observer},
+    observe::{Event, Observer},
 };
 
 use crate::server::reply::{Bytes, Reply};
@@ -83,24 +83,15 @@ pub(crate) struct Watcher;
 
 impl Observer for Watcher {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::BreakerChange { from, to, .. } => {
-                taken(match (from, to) {
-                    (BreakerState::Probing, BreakerState::Open) => "breaker-open-again",
-                    (_, BreakerState::Open) => "breaker-open",
-                    (_, BreakerState::Probing) => "breaker-half-open",
-                    _ => "breaker-closed",
-                });
-            }
-            Event::Other(other) if other.name() == "abandonment" => {
-                taken("call-abandoned");
-            }
-            Event::HoldEnd { end, .. } => match *end {
-                "dropped" => taken("hold-dropped"),
-                "expired" => taken("hold-ended-late"),
-                "unanswered" => taken("hold-without-an-answer"),
-                _ => {}
-            },
+        match (event.name(), event.outcome()) {
+            ("breaker_change", "open") if event.to_string().contains("from=probing") => taken("breaker-open-again"),
+            ("breaker_change", "open") => taken("breaker-open"),
+            ("breaker_change", "probing") => taken("breaker-half-open"),
+            ("breaker_change", _) => taken("breaker-closed"),
+            ("abandonment", _) => taken("call-abandoned"),
+            ("hold_end", "dropped") => taken("hold-dropped"),
+            ("hold_end", "expired") => taken("hold-ended-late"),
+            ("hold_end", "unanswered") => taken("hold-without-an-answer"),
             _ => {}
         }
     }

@@ -122,14 +122,15 @@ fn address(part: &str, text: &str, prefix: Option<u8>, addresses: &Addresses) ->
     let address = text.parse().map_err(|_| format!("{part}: {text:?} is not an IPv4 or IPv6 address"))?;
     let mut extractor = ClientIp::behind_unix_socket();
     if let Some(length) = prefix {
-        extractor = extractor.with_ipv6_prefix(length).validated().map_err(|error| format!("{part}: {error}"))?;
+        extractor = extractor.with_ipv6_prefix(length);
+        extractor.validate().map_err(|error| format!("{part}: {error}"))?;
     }
     if addresses.keep_nat64 {
         extractor = extractor.keep_nat64();
     }
     if let Some(prefix) = &addresses.nat64_prefix {
-        extractor =
-            extractor.with_nat64_prefix(prefix).validated().map_err(|error| format!("--nat64-prefix: {error}"))?;
+        extractor = extractor.with_nat64_prefix(prefix);
+        extractor.validate().map_err(|error| format!("--nat64-prefix: {error}"))?;
     }
     Ok(extractor.key_of(address))
 }
@@ -167,7 +168,7 @@ mod tests {
     fn keys_are_those_of_the_extractors() {
         let address = "2001:db8:1:2:3::4".parse().unwrap();
         assert_eq!(key(&["ip:2001:db8:1:2:3::4"]), Ok(PeerIp::new().key_of(address)));
-        let wide = PeerIp::new().with_ipv6_prefix(56);
+        let wide = ClientIp::peer().with_ipv6_prefix(56);
         assert_eq!(key(&["ip/56:2001:db8:1:2:3::4"]), Ok(wide.key_of(address)));
         assert_eq!(key(&["text:17"]), Ok(Key::from(17_u64)));
         assert_eq!(key(&["text:a:b"]), Ok(Key::from("a:b")));

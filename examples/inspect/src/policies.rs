@@ -1,9 +1,6 @@
 //! The policies, from the command line or from the service's limits file.
 
-use tollgate::{
-    Policy,
-    limits::{LimitsConfig, LimitsFile},
-};
+use tollgate::{Policy, limits::LimitsConfig};
 
 use crate::{files::read_limits, policy_text::parse};
 
@@ -42,8 +39,7 @@ pub(crate) fn read(policies: &[String], file: Option<&str>) -> Result<Vec<Policy
 impl Limits {
     fn read(path: &str) -> Result<Self, String> {
         let text = read_limits(path)?;
-        let file: LimitsFile = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
-        let config = file.check().map_err(|error| format!("{path}:\n{error}"))?;
+        let config: LimitsConfig = toml::from_str(&text).map_err(|error| format!("{path}:\n{error}"))?;
         let is_shadow = toml::from_str(&text).is_ok_and(|file: toml::Table| file.get("shadow") == Some(&true.into()));
         Ok(Self { config, is_shadow })
     }

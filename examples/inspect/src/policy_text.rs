@@ -2,11 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tollgate::{
-    ConfigError, Policy,
-    limits::{LimitsError, LimitsFile},
-    policy::HoldSettings,
-};
+use tollgate::{ConfigError, Policy, limits::LimitsConfig, policy::HoldSettings};
 
 /// Reads `60/min,algorithm=counter`, `100000/min,holds` or `concurrent:4`. Apart from holds, slots and leases, the
 /// words are those of a limits file, so that both mean the same.
@@ -83,8 +79,7 @@ fn concurrent(name: &str, slots: &str, setting: Option<&str>) -> Result<Policy, 
 
 fn in_words_of_a_file(name: &str, words: Map<String, Value>) -> Result<Policy, String> {
     let file = json!({ "policies": { name: words }, "default": { "policies": [name] } });
-    let file = LimitsFile::deserialize(file).map_err(|error| wrong(name, &error.to_string()))?;
-    let limits = file.check().map_err(|error| as_arguments(name, &error))?;
+    let limits = LimitsConfig::deserialize(file).map_err(|error| as_arguments(name, &error.to_string()))?;
     limits.policy(name).cloned().ok_or_else(|| wrong(name, "this name cannot be used"))
 }
 
@@ -110,14 +105,15 @@ fn setting_value(text: &str) -> Value {
 }
 
 /// The mistakes in the words of the command line: `--policy per-client: rate: ...`.
-fn as_arguments(name: &str, error: &LimitsError) -> String {
+fn as_arguments(name: &str, mistakes: &str) -> String {
     // A place has a name with a dot or a slash in quotes.
     let tables = [format!("policies.{name}."), format!("policies.\"{name}\".")];
-    let mistakes = error.mistakes().iter().map(|mistake| {
-        let place = tables.iter().find_map(|table| mistake.place().strip_prefix(table)).unwrap_or_default();
+    let mistakes = mistakes.lines().map(|mistake| {
+        let (place, message) = mistake.split_once(": ").unwrap_or(("", mistake));
+        let place = tables.iter().find_map(|table| place.strip_prefix(table)).unwrap_or_default();
         let separator = if place.is_empty() { "" } else { ": " };
         let slots = if place == "rate" { "; or concurrent:4 for a concurrency limit" } else { "" };
-        wrong(name, &format!("{place}{separator}{}{slots}", mistake.message()))
+        wrong(name, &format!("{place}{separator}{message}{slots}"))
     });
     mistakes.collect::<Vec<_>>().join("\n")
 }

@@ -58,7 +58,7 @@ impl Settings {
             builder = builder.root_certificates(certificates);
         }
         if let Some((chain, key)) = self.client_certificate {
-            builder = builder.client_certificate(chain, key);
+            builder = builder.client_certificate((chain, key));
         }
         match self.servers {
             Servers::Single(url) => builder.open(&url),

@@ -86,7 +86,7 @@ impl Standing {
 
 impl Spent {
     async fn of(client: &Client, policy: &Policy, count: &PolicyDecision) -> Result<Option<Self>, Failure> {
-        if count.ban.is_some() || policy.shards() > 1 || policy.is_concurrent() {
+        if count.ban.is_some() || policy.shards() > 1 || policy.window().is_none() {
             return Ok(None);
         }
         let within = Self { units: policy.capacity().saturating_sub(count.available), or_more: false };

@@ -39,6 +39,9 @@ use crate::{
 ///    never decoded from a NAT64 address, because such an address is forged (RFC 6052, section 3.1):
 ///    `64:ff9b::127.0.0.1` is not this host. For trust, `exempt` and `deny`, no address is decoded from 6to4.
 ///
+/// The first mistake in the settings, such as a prefix that cannot be used, is one of each
+/// [layer](crate::RateLimitLayer::validated) with the extractor, which refuses each request with 500.
+///
 /// The page [behind a proxy](crate::guide::behind_a_proxy) lists the constructor for each deployment. The peer's
 /// address is found as in [`PeerIp`](super::PeerIp).
 ///
@@ -56,8 +59,7 @@ use crate::{
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
 ///     .with_ipv6_prefix(56)
 ///     .exempt(["10.20.0.0/16"])
-///     .deny(["198.51.100.0/24"])
-///     .validated()?;
+///     .deny(["198.51.100.0/24"]);
 ///
 /// // Presets:
 /// let client = ClientIp::behind_load_balancer(["10.0.0.0/8"])?;
@@ -129,34 +131,16 @@ impl ClientIp {
         self
     }
 
-    /// Returns the extractor, or the first mistake in its settings. A layer with the extractor
-    /// [reports it too](crate::RateLimitLayer::validated), and refuses each request with 500.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: a prefix or an address that cannot be used.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::ClientIp;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// # let refused = "198.51.100.0/24, 2001:db8:bad::/48";
-    /// let client = ClientIp::behind_cloudflare().deny(refused).validated()?;
-    /// # let _ = client;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn validated(self) -> Result<Self, ConfigError> {
+    /// Returns the extractor, or the first mistake in its settings.
+    pub(super) fn validated(self) -> Result<Self, ConfigError> {
         self.mistake.found()?;
         Ok(self)
     }
 
     /// Sets the peers whose header is read, in place of the trusted prefixes of the constructor.
     ///
-    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for) are mistakes, which [`validated`](Self::validated)
-    /// returns.
+    /// The errors of [`x_forwarded_for`](Self::x_forwarded_for) are mistakes, which the
+    /// [layer](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
@@ -164,7 +148,7 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::x_forwarded_for_hops(2)?.only_from(["10.0.0.0/8"]).validated()?;
+    /// let client = ClientIp::x_forwarded_for(2)?.only_from(["10.0.0.0/8"]);
     /// # let _ = client;
     /// # Ok(())
     /// # }
@@ -228,7 +212,7 @@ impl ClientIp {
 
     /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get.
     ///
-    /// Another length than 32 to 128 is a mistake, which [`validated`](Self::validated) returns.
+    /// Another length than 32 to 128 is a mistake, which the [layer](crate::RateLimitLayer::validated) returns.
     pub fn with_ipv6_prefix(self, length: u8) -> Self {
         self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
@@ -242,9 +226,23 @@ impl ClientIp {
     }
 
     /// Reads addresses in `prefix` as the IPv4 addresses that your own NAT64 translator has put there (RFC 6052), in
-    /// addition to `64:ff9b::/96`. See [`PeerIp::with_nat64_prefix`](super::PeerIp::with_nat64_prefix).
+    /// addition to `64:ff9b::/96`.
     ///
-    /// It is a mistake unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    /// Write the prefix with its length: `"2001:db8:122::/96"`. A second call replaces the prefix of the first call. An
+    /// address that embeds an IPv4 address that is not global (private, loopback and the like) is not decoded and has
+    /// its own key. It is a mistake unless the length is 32, 40, 48, 56, 64 or 96 and bits 64 to 71 are 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, Key};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let peer = ClientIp::peer().with_nat64_prefix("2001:db8:122::/96");
+    /// assert_eq!(peer.key_of("2001:db8:122::203.0.113.7".parse()?), Key::from("203.0.113.7"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_nat64_prefix(self, prefix: &str) -> Self {
         self.with_grouping(|grouping| grouping.with_nat64_prefix(prefix))
     }
@@ -289,13 +287,13 @@ impl ClientIp {
     /// `prefixes` are compared with the charged form of an address: for a NAT64 address, the IPv4 address that it
     /// embeds, or the IPv6 address after [`keep_nat64`](Self::keep_nat64).
     ///
-    /// The errors of [`PrefixList::new`] are mistakes, which [`validated`](Self::validated) returns.
+    /// The errors of [`PrefixList::new`] are mistakes, which the [layer](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"]).validated()?;
+    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"]);
     /// # Ok(())
     /// # }
     /// ```
@@ -317,13 +315,13 @@ impl ClientIp {
     /// Pass the `ClientIp` itself to the layer: alone, in a tuple, or with
     /// [`RateLimitLayer::and`](crate::RateLimitLayer::and).
     ///
-    /// The errors of [`PrefixList::new`] are mistakes, which [`validated`](Self::validated) returns.
+    /// The errors of [`PrefixList::new`] are mistakes, which the [layer](crate::RateLimitLayer::validated) returns.
     ///
     /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"]).validated()?;
+    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"]);
     /// # Ok(())
     /// # }
     /// ```

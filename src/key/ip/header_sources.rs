@@ -9,6 +9,30 @@ use super::{
 };
 use crate::{error::ConfigError, key::header::header_name};
 
+/// The proxies that are trusted: their prefixes, or how many of them a request passes. Not exported, because only this
+/// crate implements it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no trusted proxies",
+    label = "expected prefixes such as `[\"10.0.0.0/8\"]`, a `PrefixList`, or the number of proxies",
+    note = "if this is a `Result`, add `?`"
+)]
+pub trait TrustedProxies {
+    /// The extractor that reads `source`.
+    fn reading(self, source: AddressSource) -> Result<ClientIp, ConfigError>;
+}
+
+impl<T: TryInto<PrefixList, Error: Display>> TrustedProxies for T {
+    fn reading(self, source: AddressSource) -> Result<ClientIp, ConfigError> {
+        Ok(ClientIp::new(source, proxies(self)?))
+    }
+}
+
+impl TrustedProxies for usize {
+    fn reading(self, source: AddressSource) -> Result<ClientIp, ConfigError> {
+        ClientIp::with_hops(source, self)
+    }
+}
+
 impl ClientIp {
     /// Charges the connection's peer and reads no header, like [`PeerIp`](super::PeerIp), with `exempt` and `deny`.
     ///
@@ -18,7 +42,7 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::peer().exempt(["10.0.0.0/8"]).validated()?;
+    /// let client = ClientIp::peer().exempt(["10.0.0.0/8"]);
     /// # let _ = client;
     /// # Ok(())
     /// # }
@@ -29,11 +53,15 @@ impl ClientIp {
 
     /// Reads `X-Forwarded-For`, to which each proxy appends the address of its caller.
     ///
-    /// `trusted` are the addresses of all your proxies, as this server and the other proxies see them.
+    /// `trusted` are the addresses of all your proxies, as this server and the other proxies see them. If they are not
+    /// known, it is the number of the proxies, 1 to 64: the address at that place from the right is the client. The
+    /// server must then provide the peer's address, but the address is **not** compared with trusted prefixes, so a
+    /// number is safe only if clients cannot reach the port. Restrict the peers with [`only_from`](Self::only_from)
+    /// where you can.
     ///
     /// # Errors
     ///
-    /// The errors of [`PrefixList::new`], and [`ConfigError`] if the list is empty.
+    /// The errors of [`PrefixList::new`], and [`ConfigError`] if the list is empty or the number is out of range.
     ///
     /// # Examples
     ///
@@ -42,43 +70,21 @@ impl ClientIp {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let client = ClientIp::x_forwarded_for(["10.0.0.0/8", "fd00::/8"])?;
+    ///
+    /// let behind_two = ClientIp::x_forwarded_for(2)?; // a CDN, then a load balancer
     /// # let _ = client;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn x_forwarded_for(trusted: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
-        Ok(Self::new(AddressSource::XForwardedFor, proxies(trusted)?))
-    }
-
-    /// Reads the address at place `hops` from the right in `X-Forwarded-For`. Behind one proxy, `hops` is 1.
-    ///
-    /// Use this constructor if the addresses of the proxies are not known. The server must provide the peer's address,
-    /// but the address is **not** compared with trusted prefixes, so the constructor is safe only if clients cannot
-    /// reach the port. Restrict the peers with [`only_from`](Self::only_from) where you can.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless `hops` is 1 to 64.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::ClientIp;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::x_forwarded_for_hops(2)?; // a CDN, then a load balancer
-    /// # let _ = client;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn x_forwarded_for_hops(hops: usize) -> Result<Self, ConfigError> {
-        Self::with_hops(AddressSource::XForwardedFor, hops)
+    pub fn x_forwarded_for(trusted: impl TrustedProxies) -> Result<Self, ConfigError> {
+        trusted.reading(AddressSource::XForwardedFor)
     }
 
     /// Reads `Forwarded` (RFC 7239), to which each proxy appends the address of its caller.
     ///
-    /// `trusted` are the addresses of all your proxies, as this server and the other proxies see them. A header of more
-    /// than 32 KiB is malformed.
+    /// `trusted` are the addresses of all your proxies, as this server and the other proxies see them, or the number of
+    /// the proxies, with the warning of [`x_forwarded_for`](Self::x_forwarded_for). A header of more than 32 KiB is
+    /// malformed.
     ///
     /// # Errors
     ///
@@ -95,26 +101,8 @@ impl ClientIp {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn forwarded(trusted: impl TryInto<PrefixList, Error: Display>) -> Result<Self, ConfigError> {
-        Ok(Self::new(AddressSource::Forwarded, proxies(trusted)?))
-    }
-
-    /// Reads the element at place `hops` from the right in `Forwarded`. The warning of
-    /// [`x_forwarded_for_hops`](Self::x_forwarded_for_hops) applies.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] unless `hops` is 1 to 64.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let client = tollgate::ClientIp::forwarded_hops(1)?.only_from(["10.0.0.0/24"]).validated()?;
-    /// # let _ = client;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn forwarded_hops(hops: usize) -> Result<Self, ConfigError> {
-        Self::with_hops(AddressSource::Forwarded, hops)
+    pub fn forwarded(trusted: impl TrustedProxies) -> Result<Self, ConfigError> {
+        trusted.reading(AddressSource::Forwarded)
     }
 
     /// Reads the header `name`, which contains one address. The proxies in `trusted` must overwrite the header that a

@@ -76,9 +76,8 @@ impl PrefixList {
 
     /// Adds `prefixes` to the set.
     ///
-    /// The errors of [`new`](Self::new) are mistakes of the set, which [`validated`](Self::validated) returns. A
-    /// mistake of a set is one of each [`ClientIp`](crate::ClientIp) that gets the set. The set itself lacks `prefixes`
-    /// then.
+    /// The errors of [`new`](Self::new) are mistakes of the set, and of each [`ClientIp`](crate::ClientIp) that gets the
+    /// set. The set itself lacks `prefixes` then.
     pub fn and(mut self, prefixes: impl TryInto<Self, Error: Display>) -> Self {
         let both = list(prefixes)
             .and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));
@@ -89,23 +88,7 @@ impl PrefixList {
     }
 
     /// Returns the set, or the first mistake of [`and`](Self::and).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`new`](Self::new).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::key::PrefixList;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let offices = PrefixList::new("198.51.100.0/24")?.and("2001:db8:17::/48").validated()?;
-    /// # let _ = offices;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn validated(self) -> Result<Self, ConfigError> {
+    fn validated(self) -> Result<Self, ConfigError> {
         self.mistake.found()?;
         Ok(self)
     }

@@ -35,7 +35,7 @@ pub(super) struct Resolver {
 
 /// The source of the client's address.
 #[derive(Clone, Debug)]
-pub(super) enum AddressSource {
+pub enum AddressSource {
     Forwarded,
     Peer,
     /// A header with one address.

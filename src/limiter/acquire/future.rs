@@ -40,7 +40,19 @@ use crate::{
 #[must_use = "nothing is charged before the future is polled"]
 pub struct AcquireFuture<T = Decision>(pub(super) Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>);
 
-impl Acquire {
+/// What a waiter gets: a decision, or a hold. Not exported.
+pub trait Waited: Sized + 'static {
+    /// The answer of a waiter.
+    fn from_delivery(delivery: Delivery) -> Result<Self, Error>;
+}
+
+impl Waited for Decision {
+    fn from_delivery(delivery: Delivery) -> Result<Self, Error> {
+        delivery.outcome
+    }
+}
+
+impl<T: Waited> Acquire<T> {
     /// Waits for at most `max_wait`. See [`Limiter::acquire`](crate::Limiter::acquire).
     ///
     /// With a `max_wait` of zero, the units are charged if they are available now and no other caller waits. A check
@@ -59,8 +71,11 @@ impl Acquire {
     ///
     /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. What was
     /// charged for a caller that is gone goes to the next waiters, if there are any.
-    pub fn within(self, max_wait: Duration) -> AcquireFuture {
-        AcquireFuture(Box::pin(async move { self.run(max_wait).await?.outcome }))
+    ///
+    /// If the store may have made a [hold](crate::Limiter::acquire_hold) without an answer, or for a caller that is
+    /// gone, the hold is released in the background.
+    pub fn within(self, max_wait: Duration) -> AcquireFuture<T> {
+        AcquireFuture(Box::pin(async move { T::from_delivery(self.run(max_wait).await?) }))
     }
 }
 

@@ -196,7 +196,7 @@ impl<T> Acquire<T> {
         self
     }
 
-    /// Lets the limiter's [local fallback](Limiter::with_local) judge while the store gives no verdict. Waiters then
+    /// Lets the limiter's [local fallback](Limiter::with_local_fallback) judge while the store gives no verdict. Waiters then
     /// wait for this instance's share of the limit.
     ///
     /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
@@ -211,7 +211,7 @@ impl<T> Acquire<T> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
+    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     /// let quota = Policy::per_day("quota", 9_500)?;
     /// let decision = limiter.acquire("key1", &quota, 100).fail_local().within(Duration::from_secs(1)).await?;
     /// # Ok(())

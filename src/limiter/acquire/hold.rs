@@ -1,11 +1,10 @@
 //! Waiting for a hold: `Limiter::acquire_hold`.
 
-use std::time::Duration;
-
 use crate::{
+    error::Error,
     key::Key,
     limiter::{
-        acquire::{future::AcquireFuture, handle::Acquire, waiter::Delivery},
+        acquire::{future::Waited, handle::Acquire, waiter::Delivery},
         handle::Limiter,
         hold::HoldAnswer,
     },
@@ -51,24 +50,8 @@ impl Limiter {
     }
 }
 
-impl Acquire<HoldAnswer> {
-    /// Waits for at most `max_wait`. With a `max_wait` of zero, the units are held if they are available now and no
-    /// other caller waits.
-    ///
-    /// # Errors
-    ///
-    /// As for units that are charged. If the store may have made a hold without an answer, it is released in the
-    /// background. An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no
-    /// holds, or the cost is 0.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. A hold
-    /// that was made for a caller that is gone is released.
-    pub fn within(self, max_wait: Duration) -> AcquireFuture<HoldAnswer> {
-        AcquireFuture(Box::pin(async move {
-            let Delivery { outcome, hold } = self.run(max_wait).await?;
-            outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
-        }))
+impl Waited for HoldAnswer {
+    fn from_delivery(Delivery { outcome, hold }: Delivery) -> Result<Self, Error> {
+        outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
     }
 }

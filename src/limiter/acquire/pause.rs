@@ -92,7 +92,7 @@ mod tests {
 
     impl Observer for Warnings {
         fn on_event(&self, event: &Event<'_>) {
-            if let Event::Warning(warning) = event {
+            if let Some(warning) = event.warning() {
                 self.0.lock().unwrap().push(warning.clone());
             }
         }

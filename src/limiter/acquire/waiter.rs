@@ -15,9 +15,9 @@ use crate::{
 /// The decision on a waiter, or why there is none.
 pub(super) type Outcome = Result<Decision, Error>;
 
-/// What a waiter gets.
+/// What a waiter gets. Not exported.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub struct Delivery {
     pub(super) outcome: Outcome,
     /// What was made for a waiter that asks for a hold.
     pub(super) hold: Option<Box<Hold>>,

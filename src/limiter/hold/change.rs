@@ -13,7 +13,7 @@ use crate::{
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
     limiter::hold::{ending::Ending, shared::SharedHolds},
-    observe::{Event, HoldEnd, ObservedKey},
+    observe::{EndedHold, Event, HoldEnd, ObservedKey},
     store::{Answer, Pending},
 };
 
@@ -132,7 +132,8 @@ impl SharedHolds {
         let Ending { hold, held, actual, is_uncertain, .. } = ending;
         if let (Some(observer), false) = (&self.calls.observer, *is_uncertain) {
             let (policy, key, end) = (&hold.policy, ObservedKey(&hold.key), end.as_str());
-            observer.on_event(&Event::HoldEnd { policy, key, held: *held, actual: *actual, end });
+            let ended = EndedHold { policy, key, held: *held, actual: *actual, end };
+            observer.on_event(&Event::of_hold(ended));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         shared::SharedHolds,
     },
     observe::HoldEnd,
-    policy::{Policy, Unsettled},
+    policy::Policy,
     verdict::Source,
 };
 
@@ -85,7 +85,7 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u64); 1]>;
 /// background for one time-to-live of the hold. Later than that, the store ends the hold by itself, as its policy says.
 /// A limiter keeps up to 10 000 settlements that the store may have received, and gives up the oldest first with a
 /// [warning](crate::observe::Warning). Observers see the
-/// [end of each hold](crate::observe::Event::HoldEnd).
+/// [end of each hold](crate::observe::Event#names).
 ///
 /// # Examples
 ///
@@ -259,7 +259,7 @@ impl Drop for Hold {
 
 /// Whether a hold that is not settled is released.
 pub(super) fn is_released(hold: &OpenHold) -> bool {
-    hold.policy.holds().is_some_and(|holds| holds.unsettled() == Unsettled::Release)
+    hold.policy.holds().is_some_and(|holds| holds.unsettled_released())
 }
 
 impl fmt::Debug for Hold {

@@ -79,7 +79,7 @@ impl SharedHolds {
             (&self.calls.listener, policy.holds().and_then(|holds| holds.longest()))
             && self.renewals.too_long.claim()
         {
-            listener.on_event(&Event::Warning(Warning::held_too_long(policy.name(), longest)));
+            listener.on_event(&Event::of_warning(Warning::held_too_long(policy.name(), longest)));
         }
     }
 }

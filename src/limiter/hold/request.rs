@@ -173,7 +173,7 @@ impl NameReport {
     /// Reports a name once for a limiter.
     pub(crate) fn report(self, name: &str) {
         if let (Some(listener), true) = (&self.shared.calls.listener, self.shared.renewals.unknown_name.claim()) {
-            listener.on_event(&Event::Warning(Warning::unknown_name_on_bill(name, &self.known)));
+            listener.on_event(&Event::of_warning(Warning::unknown_name_on_bill(name, &self.known)));
         }
     }
 }

@@ -240,7 +240,7 @@ impl SharedHolds {
             && self.ends.notice.claim(SystemClock.now_us(), NOTICE_US).is_some()
         {
             let ends = self.ends.given_up.swap(0, Ordering::Relaxed);
-            listener.on_event(&Event::Warning(Warning::ends_given_up(ends)));
+            listener.on_event(&Event::of_warning(Warning::ends_given_up(ends)));
         }
     }
 

@@ -100,12 +100,12 @@ use crate::{
 ///
 /// ```no_run
 /// use tokio::signal::unix::{SignalKind, signal};
-/// use tollgate::{LiveLimits, limits::{LimitsConfig, LimitsFile}};
+/// use tollgate::{LiveLimits, limits::LimitsConfig};
 ///
 /// # type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// fn read() -> Result<LimitsConfig, BoxError> {
 ///     let text = std::fs::read_to_string("limits.toml")?;
-///     Ok(toml::from_str::<LimitsFile>(&text)?.check()?)
+///     Ok(toml::from_str(&text)?)
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -176,7 +176,7 @@ impl LiveLimits {
     /// # Errors
     ///
     /// [`ConfigError`] if the limits contain `on-store-failure = "local"` and the limiter has no [local
-    /// fallback](Limiter::with_local).
+    /// fallback](Limiter::with_local_fallback).
     ///
     /// # Examples
     ///
@@ -288,7 +288,7 @@ impl Shared {
     fn report_warnings(&self) {
         let limits = self.current.load_full();
         let warnings = limits.unreported_warnings().iter();
-        warnings.for_each(|warning| self.report.send(&Event::Warning(warning.clone())));
+        warnings.for_each(|warning| self.report.send(&Event::of_warning(warning.clone())));
     }
 
     /// Replaces the limits of all followers, or of none. Returns the new version.

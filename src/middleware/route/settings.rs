@@ -175,7 +175,7 @@ impl Route {
     /// [`FailurePolicy::Local`].
     ///
     /// [`RateLimitLayer::validated`](crate::RateLimitLayer::validated) returns an error unless the limiter has
-    /// [a local fallback](crate::Limiter::with_local).
+    /// [a local fallback](crate::Limiter::with_local_fallback).
     pub fn fail_local(self) -> Self {
         self.on_store_failure(FailurePolicy::Local)
     }

@@ -108,7 +108,7 @@ impl RouteTable {
     fn warn(&self, observer: &dyn Observer) {
         let rows = self.entries.iter().flat_map(|entry| &entry.rows);
         for Row { route, .. } in rows.filter(|row| !row.settings.matched.load(Ordering::Relaxed)) {
-            observer.on_event(&Event::Warning(Warning::unmatched_route(route, REQUESTS)));
+            observer.on_event(&Event::of_warning(Warning::unmatched_route(route, REQUESTS)));
         }
     }
 

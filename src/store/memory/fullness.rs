@@ -101,7 +101,7 @@ impl Fullness {
             && self.warned.claim()
         {
             let capacity = self.capacity;
-            report_later(move || observer.on_event(&Event::Warning(Warning::store_full(capacity))));
+            report_later(move || observer.on_event(&Event::of_warning(Warning::store_full(capacity))));
         }
     }
 }

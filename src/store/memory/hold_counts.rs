@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Admission, CountState, Held},
     check::Charge,
     hold::{HoldChange, HoldId, SettleAnswer},
-    policy::{Policy, Unsettled, micros_up},
+    policy::{Policy, micros_up},
     store::{CountChange, ban, memory::holds::OpenHolds},
     verdict::{Outcome, Verdict},
 };
@@ -265,10 +265,10 @@ impl Count {
     /// Ends holds whose time has passed, in the order of their ends: each is charged at its end, or released.
     pub(super) fn end_expired(&mut self, policy: &Policy, now: u64) {
         let (Self::Held(count), Some(holds)) = (&mut *self, policy.holds()) else { return };
-        match holds.unsettled() {
-            Unsettled::Release if count.open.held().last_end <= now => count.open = OpenHolds::default(),
-            Unsettled::Release => (0..MOST_RELEASED).map_while(|_| count.open.close_first(now)).for_each(drop),
-            Unsettled::Charge => {
+        match holds.unsettled_released() {
+            true if count.open.held().last_end <= now => count.open = OpenHolds::default(),
+            true => (0..MOST_RELEASED).map_while(|_| count.open.close_first(now)).for_each(drop),
+            false => {
                 let ended = (0..MOST_CHARGED).map_while(|_| count.open.close_first(now));
                 ended.for_each(|(end, units)| count.state.settle(policy, end, units));
             }

@@ -3,14 +3,11 @@
 use std::{io, sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
-use super::net::source::Source;
+use super::net::source::PemSource;
 use super::{
     call::hash_tags::HashTags,
     key_hash::KeyHash,
-    net::{
-        login::{Login, Logins},
-        security::Security,
-    },
+    net::{login::Logins, security::Security},
 };
 use crate::{
     breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::secret::Secret,
@@ -239,29 +236,39 @@ impl RedisStoreBuilder {
     /// Sets where each dial gets its login, in place of the login in the URL: for a password that is replaced while the
     /// process runs.
     ///
-    /// `source` is called at each dial, on the runtime, so it should read a file or a variable and not wait for long.
+    /// `source` returns the user and the password. With an empty user, the user is that of the URL, or the default user,
+    /// whose password is the server's `requirepass`. `source` is called at each dial, on the runtime, so it should read
+    /// a file or a variable and not wait for long.
     /// Connections that stand keep their login. If `source` fails, so does the dial, and is repeated after a pause, as
     /// after a refused login. [Operations](crate::guide::operations) says in which order a password is replaced.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use tollgate::{RedisStore, store::Login};
+    /// use tollgate::RedisStore;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = RedisStore::builder()
-    ///     .login_from(|| Ok(Login::new("gate", std::fs::read_to_string("/run/secrets/redis")?.trim())))
+    ///     .login_from(|| Ok(("gate", std::fs::read_to_string("/run/secrets/redis")?.trim().to_owned())))
     ///     .open("redis://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn login_from(mut self, source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
+    pub fn login_from<U, P>(mut self, source: impl Fn() -> io::Result<(U, P)> + Send + Sync + 'static) -> Self
+    where
+        U: Into<String>,
+        P: Into<String>,
+    {
         self.security.logins = Some(Logins::from(source));
         self
     }
 
     /// Sets where each dial of a sentinel gets its login, as [`login_from`](Self::login_from) does for servers.
-    pub fn sentinel_login_from(mut self, source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
+    pub fn sentinel_login_from<U, P>(mut self, source: impl Fn() -> io::Result<(U, P)> + Send + Sync + 'static) -> Self
+    where
+        U: Into<String>,
+        P: Into<String>,
+    {
         self.security.sentinel_logins = Some(Logins::from(source));
         self
     }
@@ -269,8 +276,10 @@ impl RedisStoreBuilder {
     /// Sets the certificates, as PEM, with which the server at a `rediss://` URL is verified; no others are trusted.
     /// Defaults to the certificates that the operating system trusts, because managed services use those.
     ///
-    /// `open` parses the text. A text without a certificate, or a URL without TLS, is a
-    /// [`ConfigError`](crate::ConfigError).
+    /// Takes the text or its bytes, or a closure that returns the bytes, for certificates that are replaced while the
+    /// process runs. `open` parses the text. A text without a certificate, or a URL without TLS, is a
+    /// [`ConfigError`](crate::ConfigError). A closure is called by `open` and at each dial, on the runtime. What has
+    /// changed is parsed again. If the closure fails or its text cannot be parsed, so does the dial, and is repeated.
     ///
     /// # Examples
     ///
@@ -280,67 +289,27 @@ impl RedisStoreBuilder {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let authority = std::fs::read("/etc/ssl/redis-ca.pem")?;
     /// let store = RedisStore::builder().root_certificates(authority).open("rediss://10.0.0.5:6379")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.security.set_roots(Source::fixed(pem.into()));
-        self
-    }
-
-    /// Sets where each dial gets the [root certificates](Self::root_certificates), for certificates that are replaced
-    /// while the process runs.
     ///
-    /// `source` is called by `open`, which refuses what it cannot parse, and at each dial, on the runtime. What has
-    /// changed is parsed again. If `source` fails or its text cannot be parsed, so does the dial, and is repeated.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use tollgate::RedisStore;
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// // The file is read at each dial:
     /// let store = RedisStore::builder()
-    ///     .root_certificates_from(|| std::fs::read("/etc/ssl/redis-ca.pem"))
+    ///     .root_certificates(|| std::fs::read("/etc/ssl/redis-ca.pem"))
     ///     .open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn root_certificates_from(mut self, source: impl Fn() -> io::Result<Vec<u8>> + Send + Sync + 'static) -> Self {
-        self.security.set_roots(Source::asked(source));
+    pub fn root_certificates(mut self, pem: impl PemSource<Vec<u8>>) -> Self {
+        self.security.set_roots(pem.into_source());
         self
     }
 
     /// Sets the client certificate for the server at a `rediss://` URL: a chain and its key, both as PEM. Defaults to
     /// none, because few servers request one.
     ///
-    /// `open` parses both. A chain or key that cannot be read, or a URL without TLS, is a
+    /// Takes the two, or a closure that returns the bytes of both, as [`root_certificates`](Self::root_certificates)
+    /// does. `open` parses both. A chain or key that cannot be read, or a URL without TLS, is a
     /// [`ConfigError`](crate::ConfigError).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use tollgate::RedisStore;
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (chain, key) = (std::fs::read("/etc/ssl/shop.pem")?, std::fs::read("/etc/ssl/shop.key")?);
-    /// let store = RedisStore::builder().client_certificate(chain, key).open("rediss://10.0.0.5:6379")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tls")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.security.set_client(Source::fixed((chain.into(), key.into())));
-        self
-    }
-
-    /// Sets where each dial gets the [client certificate](Self::client_certificate): a chain and its key. As
-    /// [`root_certificates_from`](Self::root_certificates_from).
     ///
     /// # Examples
     ///
@@ -348,20 +317,21 @@ impl RedisStoreBuilder {
     /// use std::fs::read;
     /// use tollgate::RedisStore;
     ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let identity = (read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?);
+    /// let store = RedisStore::builder().client_certificate(identity).open("rediss://10.0.0.5:6379")?;
+    ///
+    /// // The files are read at each dial:
     /// let store = RedisStore::builder()
-    ///     .client_certificate_from(|| Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?)))
+    ///     .client_certificate(|| Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?)))
     ///     .open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
     /// ```
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn client_certificate_from(
-        mut self,
-        source: impl Fn() -> io::Result<(Vec<u8>, Vec<u8>)> + Send + Sync + 'static,
-    ) -> Self {
-        self.security.set_client(Source::asked(source));
+    pub fn client_certificate(mut self, identity: impl PemSource<(Vec<u8>, Vec<u8>)>) -> Self {
+        self.security.set_client(identity.into_source());
         self
     }
 }

@@ -62,7 +62,7 @@ async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
     match policy(&mut connection).await {
         Ok(Some(policy)) if policy != "noeviction" => {
             if let Some(observer) = client.observer.get() {
-                observer.on_event(&Event::Warning(Warning::eviction(&policy)));
+                observer.on_event(&Event::of_warning(Warning::eviction(&policy)));
             }
         }
         // No reply: the next check asks again.

@@ -146,7 +146,7 @@ impl Instances {
         if let Some(observer) = client.observer.get()
             && self.warned.claim()
         {
-            observer.on_event(&Event::Warning(Warning::instances_unknown(&key, error.message())));
+            observer.on_event(&Event::of_warning(Warning::instances_unknown(&key, error.message())));
         }
     }
 }

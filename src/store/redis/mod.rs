@@ -12,4 +12,4 @@ mod open_holds;
 mod ready;
 mod store;
 
-pub use self::{builder::RedisStoreBuilder, net::login::Login, open_holds::OpenHolds, store::RedisStore};
+pub use self::{builder::RedisStoreBuilder, open_holds::OpenHolds, store::RedisStore};

@@ -59,9 +59,9 @@ impl Settings {
             lenient(list()),
             lenient(forwarded()),
             lenient(of(ClientIp::header("cf-connecting-ip", TRUSTED).unwrap(), "cf-connecting-ip", Shape::Single)),
-            counted(list(), ClientIp::x_forwarded_for_hops(2).unwrap(), 2),
-            counted(forwarded(), ClientIp::forwarded_hops(1).unwrap(), 1),
-            lenient(counted(forwarded(), ClientIp::forwarded_hops(3).unwrap(), 3)),
+            counted(list(), ClientIp::x_forwarded_for(2).unwrap(), 2),
+            counted(forwarded(), ClientIp::forwarded(1).unwrap(), 1),
+            lenient(counted(forwarded(), ClientIp::forwarded(3).unwrap(), 3)),
             Settings { client: list().client.only_from(all), trusts_all: true, ..list() },
         ]
     }

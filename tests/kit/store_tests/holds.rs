@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer},
 };
 
@@ -17,15 +17,15 @@ const TTL: Duration = Duration::from_secs(30);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Ten units a minute, with holds that live for half a minute.
-fn policy(algorithm: Algorithm, unsettled: Unsettled) -> Result<Policy, NotPassed> {
-    let holds = HoldSettings::new().with_ttl(TTL).with_unsettled(unsettled);
+fn policy(algorithm: Algorithm, released: bool) -> Result<Policy, NotPassed> {
+    let holds = HoldSettings::new().with_ttl(TTL).with_unsettled_released(released);
     Ok(Policy::per_minute("held", 10)?.with_algorithm(algorithm).with_holds(holds))
 }
 
 pub(super) async fn an_open_hold_counts_in_full_until_it_is_settled(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, false)?);
         let hold = store.hold(&key, &policy, 8).await?;
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(2), "{key}: available beside a hold of 8");
         ensure!(!store.check(&key, &policy, 3).await?.is_allowed(), "{key}: 3 of 2 units passed beside a hold");
@@ -42,7 +42,7 @@ pub(super) async fn an_open_hold_counts_in_full_until_it_is_settled(store: Teste
 pub(super) async fn a_settlement_above_the_hold_is_charged_in_full(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, false)?);
         let hold = store.hold(&key, &policy, 2).await?;
         ensure!(store.check(&key, &policy, 6).await?.is_allowed());
         ensure_eq!(store.change_hold(&hold, HoldChange::Settle(9)).await?, SettleAnswer::Settled, "{key}");
@@ -60,7 +60,7 @@ pub(super) async fn a_settlement_above_the_hold_is_charged_in_full(store: Tested
 pub(super) async fn a_hold_is_settled_once_however_often_it_is_sent(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, false)?);
         let hold = store.hold(&key, &policy, 5).await?;
         ensure_eq!(store.change_hold(&hold, HoldChange::Settle(4)).await?, SettleAnswer::Settled, "{key}");
         for change in [HoldChange::Settle(4), HoldChange::Settle(0), HoldChange::Renew] {
@@ -74,8 +74,8 @@ pub(super) async fn a_hold_is_settled_once_however_often_it_is_sent(store: Teste
 pub(super) async fn a_hold_ends_at_its_time_to_live_charged_or_released(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        for (unsettled, left) in [(Unsettled::Charge, 3), (Unsettled::Release, 10)] {
-            let (key, policy) = (format!("{algorithm:?} {unsettled:?}"), policy(algorithm, unsettled)?);
+        for (released, left) in [(false, 3), (true, 10)] {
+            let (key, policy) = (format!("{algorithm:?} {released:?}"), policy(algorithm, released)?);
             let hold = store.hold(&key, &policy, 7).await?;
             store.clock.advance(TTL.saturating_sub(MICROSECOND));
             let before = store.peek(&key, &policy).await?.available();
@@ -94,7 +94,7 @@ pub(super) async fn a_hold_ends_at_its_time_to_live_charged_or_released(store: T
 pub(super) async fn a_renewed_hold_lives_for_another_time_to_live(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Release)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, true)?);
         let hold = store.hold(&key, &policy, 7).await?;
         for _ in 0..3 {
             store.clock.advance(TTL.saturating_sub(MICROSECOND));
@@ -111,7 +111,7 @@ pub(super) async fn a_renewed_hold_lives_for_another_time_to_live(store: TestedS
 pub(super) async fn law_3_a_denied_check_holds_nothing(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, false)?);
         let narrow = Policy::per_minute("narrow", 1)?.with_algorithm(algorithm);
         let check = |cost| Check::hold(&*key, &policy, 6).and(&*key, &narrow, cost);
         ensure!(!store.check_all(check(2)).await?.is_allowed(), "{key}: 2 of 1 units passed");
@@ -147,7 +147,7 @@ pub(super) async fn slots_are_held_at_once_and_never_charged(store: TestedStore)
 pub(super) async fn a_reset_ends_open_holds(store: TestedStore) -> Tested {
     store.requires_holds()?;
     for algorithm in store.algorithms()? {
-        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, Unsettled::Charge)?);
+        let (key, policy) = (format!("{algorithm:?}"), policy(algorithm, false)?);
         let hold = store.hold(&key, &policy, 7).await?;
         ensure!(store.reset(&key, &policy).await?, "{key}: the reset found nothing");
         ensure_eq!(store.change_hold(&hold, HoldChange::Settle(7)).await?, SettleAnswer::Expired, "{key}");

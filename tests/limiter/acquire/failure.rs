@@ -103,7 +103,7 @@ async fn waiters_that_fail_local_wait_for_the_instances_share() {
     let store = FlakyStore::default();
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
     let shares = MemoryStore::new().with_clock(TokioClock::new());
-    let limiter = Limiter::new(store).with_local(shares, 2).without_notices();
+    let limiter = Limiter::new(store).with_local_fallback(shares, 2).without_notices();
     let policy = Policy::per_second("p", 4).unwrap();
     let (ended, start) = (Ended::default(), Instant::now());
     for waiter in 0..6 {
@@ -122,7 +122,7 @@ async fn waiters_that_fail_local_do_not_wait_behind_others_during_an_outage() {
     store.fail(Some(tollgate::Error::new(ErrorKind::Unavailable, "away")));
     let plain = Limiter::new(store).without_notices();
     let shares = MemoryStore::new().with_clock(TokioClock::new());
-    let limiter = plain.clone().with_local(shares, 2);
+    let limiter = plain.clone().with_local_fallback(shares, 2);
     let (policy, ended, start) = (bucket(4), Ended::default(), Instant::now());
     ended.start(0, limiter.acquire(KEY, &policy, 1).within(30 * SECOND)).await;
     ended.start(1, plain.acquire(KEY, &policy, 1).within(30 * SECOND)).await;

@@ -9,7 +9,7 @@ use tokio::{
 use tollgate::{
     ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
     limiter::Hold,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{HoldChange, SettleAnswer},
 };
 
@@ -91,9 +91,9 @@ async fn a_renewal_may_be_dropped_and_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_dropped_handle_is_ended_in_the_background() {
-    for (unsettled, units) in [(Unsettled::Charge, 4), (Unsettled::Release, 0)] {
+    for (released, units) in [(false, 4), (true, 0)] {
         let (limiter, store) = remote();
-        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled_released(released));
         drop(hold(&limiter, &policy).await);
         store.receives(1).await;
         assert_eq!(store.received(), [HoldChange::Settle(units)]);

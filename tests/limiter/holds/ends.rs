@@ -143,7 +143,7 @@ async fn law_15_a_hold_future_that_is_dropped_gives_back_what_it_may_have_made()
 async fn a_settlement_whose_answer_was_lost_is_counted_in_the_fallback() {
     let memory = MemoryStore::new();
     let store = DistantStore::over(memory.clone());
-    let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 1);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(MemoryStore::new(), 1);
     let tokens = super::with_holds(1_000, tollgate::policy::HoldSettings::new());
     let hold = limiter.hold("k", &tokens, 900).await.unwrap().into_result().unwrap();
     let settled = hold.settle(10);

@@ -6,7 +6,7 @@ use tollgate::{
     Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
     decision::Source,
     limiter::Hold,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{FailingStore, SettleAnswer, WhenFull},
 };
 
@@ -18,7 +18,7 @@ fn stage() -> (Limiter, FailingStore, MemoryStore, ManualClock) {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let central = memory();
     let store = FailingStore::over(central.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 2);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 2);
     (limiter, store, central, clock)
 }
 
@@ -80,7 +80,7 @@ async fn law_14_a_hold_of_the_store_is_mirrored_beside_the_holds_that_a_full_mem
     let clock = ManualClock::default();
     let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
     let memory = MemoryStore::with_capacity(1).unwrap().with_clock(clock.clone()).when_full(WhenFull::ShareOneKey);
-    let limiter = Limiter::new(store.clone()).with_local(memory, 2);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory, 2);
     store.recover();
     let short = Policy::per_second("short", 2).unwrap();
     assert!(limiter.check("kept", &short, 1).await.unwrap().is_allowed());
@@ -116,12 +116,12 @@ async fn without_a_fallback_a_hold_that_asks_for_it_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
 }
 
-/// Each hold ends unsettled in the store, so no settlement reaches the share either.
+/// Each hold ends released in the store, so no settlement reaches the share either.
 #[tokio::test]
 async fn mirrored_holds_that_have_expired_leave_room_in_the_share() {
     let (limiter, store, _, clock) = stage();
     store.recover();
-    let policy = with_holds(20, HoldSettings::new().with_unsettled(Unsettled::Release));
+    let policy = with_holds(20, HoldSettings::new().with_unsettled_released(true));
     for _ in 0..300 {
         let late = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     Algorithm, Limiter, ManualClock, MemoryStore, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{SettleAnswer, WhenFull},
 };
 
@@ -31,7 +31,7 @@ async fn a_full_store_that_denies_keeps_open_holds() {
 async fn a_full_store_keeps_expired_holds_that_a_new_policy_charges() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(store(WhenFull::Deny).with_clock(clock.clone()));
-    let releasing = with_holds(10, HoldSettings::new().with_unsettled(Unsettled::Release));
+    let releasing = with_holds(10, HoldSettings::new().with_unsettled_released(true));
     let _hold = limiter.hold("k", &releasing, 7).await.unwrap();
     clock.advance(TTL);
     assert!(!limiter.check("new", &tokens(), 1).await.unwrap().is_allowed(), "the count was dropped");

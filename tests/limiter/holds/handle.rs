@@ -6,7 +6,7 @@ use tollgate::{
     Check, ErrorKind, FailurePolicy, Limiter, Policy,
     decision::Source,
     limiter::HoldAnswer,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{FailingStore, SettleAnswer},
 };
 
@@ -43,9 +43,9 @@ async fn a_denied_hold_holds_nothing() {
 
 #[tokio::test]
 async fn a_handle_that_is_dropped_ends_as_its_policy_says() {
-    for (unsettled, left) in [(Unsettled::Charge, 6), (Unsettled::Release, 10)] {
+    for (released, left) in [(false, 6), (true, 10)] {
         let (limiter, clock) = limiter();
-        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled_released(released));
         drop(limiter.hold("k", &policy, 4).await.unwrap());
         assert_eq!(available(&limiter, &policy).await, left, "at once, not when its time has passed");
         clock.advance(Duration::from_secs(60));
@@ -56,9 +56,9 @@ async fn a_handle_that_is_dropped_ends_as_its_policy_says() {
 /// A process that is killed runs no destructors.
 #[tokio::test]
 async fn a_hold_whose_handle_is_lost_ends_at_its_time_to_live() {
-    for (unsettled, left) in [(Unsettled::Charge, 6), (Unsettled::Release, 10)] {
+    for (released, left) in [(false, 6), (true, 10)] {
         let (limiter, clock) = limiter();
-        let policy = with_holds(10, HoldSettings::new().with_unsettled(unsettled));
+        let policy = with_holds(10, HoldSettings::new().with_unsettled_released(released));
         std::mem::forget(limiter.hold("k", &policy, 4).await.unwrap());
         clock.advance(TTL - Duration::from_micros(1));
         assert_eq!(available(&limiter, &policy).await, 6);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -20,30 +20,23 @@ use crate::support::{
 };
 
 /// What a hold of 4 units charges in all, if `actual` units are settled after its end.
-const CASES: [(Unsettled, u64, u64); 6] = [
-    (Unsettled::Charge, 9, 9),
-    (Unsettled::Charge, 25, 25),
-    (Unsettled::Charge, 4, 4),
-    (Unsettled::Charge, 1, 4),
-    (Unsettled::Release, 9, 9),
-    (Unsettled::Release, 0, 0),
-];
+const CASES: [(bool, u64, u64); 6] =
+    [(false, 9, 9), (false, 25, 25), (false, 4, 4), (false, 1, 4), (true, 9, 9), (true, 0, 0)];
 
-fn policy(unsettled: Unsettled) -> Policy {
-    with_holds(20, HoldSettings::new().with_unsettled(unsettled))
+fn policy(released: bool) -> Policy {
+    with_holds(20, HoldSettings::new().with_unsettled_released(released))
 }
 
 #[tokio::test]
 async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
-    for (algorithm, (unsettled, actual, charged)) in
-        ALGORITHMS.into_iter().flat_map(|one| CASES.map(|case| (one, case)))
+    for (algorithm, (released, actual, charged)) in ALGORITHMS.into_iter().flat_map(|one| CASES.map(|case| (one, case)))
     {
         let (limiter, clock) = limiter();
-        let policy = policy(unsettled).with_algorithm(algorithm);
+        let policy = policy(released).with_algorithm(algorithm);
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
         assert_eq!(hold.settle(actual).await.unwrap(), SettleAnswer::Expired);
-        let case = format!("{algorithm:?}, {unsettled:?}, {actual}");
+        let case = format!("{algorithm:?}, {released:?}, {actual}");
         assert_eq!(available(&limiter, &policy).await, 20_u64.saturating_sub(charged), "{case}");
         // 25 units of 20: what is above the limit keeps later requests back for longer.
         assert_eq!(limiter.credit("k", &policy, u64::MAX).await.unwrap(), charged, "{case}");
@@ -53,10 +46,10 @@ async fn what_a_late_settlement_is_above_the_charge_at_the_end_is_charged() {
 /// The answer to the first attempt is lost, so the second one finds no hold.
 #[tokio::test(start_paused = true)]
 async fn law_15_a_settlement_that_is_repeated_is_not_late() {
-    for unsettled in [Unsettled::Charge, Unsettled::Release] {
+    for released in [false, true] {
         let memory = MemoryStore::new();
         let store = RemoteStore::new(memory.clone());
-        let (limiter, policy) = (Limiter::new(store.clone()), policy(unsettled));
+        let (limiter, policy) = (Limiter::new(store.clone()), policy(released));
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         store.is(Network::LosesAnswers);
         assert!(hold.settle(9).await.is_err());
@@ -72,7 +65,7 @@ async fn law_15_a_settlement_that_is_repeated_is_not_late() {
 fn law_15_a_settlement_whose_runtime_has_ended_is_not_late() {
     let memory = MemoryStore::new();
     let store = RemoteStore::new(memory.clone());
-    let (limiter, policy) = (Limiter::new(store.clone()), policy(Unsettled::Charge));
+    let (limiter, policy) = (Limiter::new(store.clone()), policy(false));
     let first = Runtime::new().unwrap();
     first.block_on(async {
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
@@ -115,7 +108,7 @@ impl Store for Plain {
 async fn a_late_charge_that_the_store_refuses_is_reported() {
     let (clock, recorder) = (tollgate::ManualClock::default(), Recorder::default());
     let plain = Plain(MemoryStore::new().with_clock(clock.clone()));
-    let (limiter, policy) = (Limiter::new(plain).with_observer(recorder.clone()), policy(Unsettled::Charge));
+    let (limiter, policy) = (Limiter::new(plain).with_observer(recorder.clone()), policy(false));
     for actual in [9, 3] {
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
         clock.advance(TTL);
@@ -130,7 +123,7 @@ async fn a_late_charge_that_the_store_refuses_is_reported() {
 fn a_late_charge_that_is_lost_with_its_runtime_is_reported_with_the_next_use() {
     let (clock, recorder) = (tollgate::ManualClock::default(), Recorder::default());
     let store = RemoteStore::new(MemoryStore::new().with_clock(clock.clone()));
-    let (limiter, policy) = (Limiter::new(store).with_observer(recorder.clone()), policy(Unsettled::Charge));
+    let (limiter, policy) = (Limiter::new(store).with_observer(recorder.clone()), policy(false));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime().block_on(async {
         let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
@@ -153,9 +146,9 @@ async fn a_hold_of_the_fallback_that_has_expired_is_owed_to_the_store() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let central = memory();
     let store = tollgate::store::FailingStore::over(central.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 2);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 2);
     store.fail(ErrorKind::Unavailable);
-    let policy = policy(Unsettled::Charge);
+    let policy = policy(false);
     let hold = limiter.hold("k", &policy, 4).fail_local().await.unwrap().into_result().unwrap();
     clock.advance(TTL);
     assert_eq!(hold.settle(6).await.unwrap(), SettleAnswer::Expired);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{Answer, HoldChange, SettleAnswer, Store},
 };
 
@@ -16,7 +16,7 @@ use crate::support::{ALGORITHMS, random::Random};
 async fn law_1_holds_never_exceed_the_limit_and_the_underestimates() {
     const LIMIT: u64 = 50;
     let (limiter, clock) = limiter();
-    let policy = with_holds(LIMIT, HoldSettings::new().with_unsettled(Unsettled::Release));
+    let policy = with_holds(LIMIT, HoldSettings::new().with_unsettled_released(true));
     let mut random = Random(7);
     // What was charged, when, and how much of it no hold has covered.
     let (mut charged, mut open): (Vec<(u64, u64, u64)>, Vec<_>) = (Vec::new(), Vec::new());
@@ -108,19 +108,18 @@ async fn law_6_extreme_holds_neither_overflow_nor_touch_other_keys() {
 /// 1 000 holds of a process that was killed: once they have ended, they are in the way of nothing.
 #[test]
 fn law_2_holds_that_have_ended_deny_no_check_however_many_they_are() {
-    for (unsettled, algorithm) in
-        [Unsettled::Charge, Unsettled::Release].into_iter().flat_map(|kind| ALGORITHMS.map(|one| (kind, one)))
-    {
+    for (released, algorithm) in [false, true].into_iter().flat_map(|kind| ALGORITHMS.map(|one| (kind, one))) {
         let clock = ManualClock::default();
         let store = MemoryStore::new().with_clock(clock.clone());
-        let policy = with_holds(10_000, HoldSettings::new().with_unsettled(unsettled)).with_algorithm(algorithm);
+        let policy =
+            with_holds(10_000, HoldSettings::new().with_unsettled_released(released)).with_algorithm(algorithm);
         for _ in 0..1_000 {
             judge(&store, &Check::hold("k", &policy, 10));
         }
         assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 0);
         clock.advance(TTL + 2 * policy.window().unwrap());
-        assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 10_000, "{unsettled:?}, {algorithm:?}");
-        assert_eq!(judge(&store, &Check::new("k", &policy, 10_000)), 0, "{unsettled:?}, {algorithm:?}");
+        assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 10_000, "{released:?}, {algorithm:?}");
+        assert_eq!(judge(&store, &Check::new("k", &policy, 10_000)), 0, "{released:?}, {algorithm:?}");
     }
 }
 
@@ -139,7 +138,7 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     assert_eq!([peek(&charged), peek(&charged)], [9_924, 10_000]);
 
     let released = Policy::per_minute("released", 10_000).unwrap();
-    let released = released.with_holds(HoldSettings::new().with_ttl(TTL).with_unsettled(Unsettled::Release));
+    let released = released.with_holds(HoldSettings::new().with_ttl(TTL).with_unsettled_released(true));
     for _ in 0..4_100 {
         judge(&store, &Check::hold("k", &released, 1));
     }

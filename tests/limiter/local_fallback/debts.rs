@@ -155,7 +155,7 @@ fn debts_are_settled_at_once_by_another_runtime_if_that_of_the_settlement_has_en
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory()).with_deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     let policy = per_minute(80);
     ended.block_on(async {
         assert_eq!(admitted(&limiter, &policy).await, 10);
@@ -268,7 +268,7 @@ async fn the_first_instance_after_an_outage_does_not_spend_the_unsettled_debts_o
     let instance = || {
         let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory.clone());
         let local = MemoryStore::new().with_clock(clock.clone());
-        (Limiter::new(store.clone()).with_local(local, 2), store)
+        (Limiter::new(store.clone()).with_local_fallback(local, 2), store)
     };
     let ((first, first_store), (second, second_store)) = (instance(), instance());
     assert_eq!(admitted(&first, &policy).await, 8);
@@ -297,7 +297,7 @@ async fn law_1_a_debt_that_does_not_fit_is_kept_and_charged_when_it_fits() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     let policy = per_minute(80).with_holds(HoldSettings::new());
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();
@@ -325,7 +325,7 @@ async fn law_1_a_debt_of_many_shards_is_charged_to_a_distant_store() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     let policy = per_minute(6_400).with_shards(64);
     for _ in 0..8 {
         assert!(check(&limiter, &policy, 80).await.is_allowed());
@@ -348,7 +348,7 @@ async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let counts = memory();
     let store = UnhealthyStore::new(UNAVAILABLE).counting_in(counts.clone()).with_deadline(Duration::from_secs(10));
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     let policy = per_minute(80).with_holds(HoldSettings::new());
     let other = Limiter::new(counts);
     let hold = other.hold("k", &policy, 77).await.unwrap().into_result().unwrap();

@@ -29,7 +29,7 @@ async fn in_debt(breaker: Option<BreakerSettings>) -> (Limiter, TwoDomainStore, 
     let counts = [memory(), memory()];
     let domains = counts.clone().map(|counts| UnhealthyStore::with_breaker(UNAVAILABLE, None).counting_in(counts));
     let store = TwoDomainStore { domains, breaker, domain_of };
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     for key in 0..KEYS {
         assert!(limiter.check(key, &policy(), 1).fail_local().await.unwrap().is_allowed());
     }

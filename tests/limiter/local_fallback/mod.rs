@@ -22,7 +22,7 @@ fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     (limiter, store, clock)
 }
 
@@ -57,5 +57,5 @@ async fn with_little_room(keys: usize, when_full: WhenFull) -> (Limiter, Unhealt
     let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
     let local = MemoryStore::with_capacity(keys).unwrap().with_clock(clock.clone()).when_full(when_full);
     let _ = Limiter::new(local.clone()).check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
-    (Limiter::new(store.clone()).with_local(local, 8), store, clock)
+    (Limiter::new(store.clone()).with_local_fallback(local, 8), store, clock)
 }

@@ -18,7 +18,7 @@ impl Fleet {
         let instance = |_| {
             let store = UnhealthyStore::new(Health::Healthy).counting_in(memory.clone());
             let local = MemoryStore::new().with_clock(clock.clone());
-            (Limiter::new(store.clone()).with_local(local, number), store)
+            (Limiter::new(store.clone()).with_local_fallback(local, number), store)
         };
         Self { instances: (0..number).map(instance).collect(), clock }
     }

@@ -22,19 +22,20 @@ use crate::support::{
 #[tokio::test(start_paused = true)]
 async fn an_instance_may_spend_its_share_rounded_up() {
     for (limit, share) in [(1, 1), (7, 1), (8, 1), (9, 2), (80, 10)] {
-        let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8);
+        let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 8);
         assert_eq!(admitted(&limiter, &per_minute(limit)).await, share, "{limit}");
         let bucket = per_minute(limit).with_algorithm(Algorithm::TokenBucket).with_burst(2 * limit);
-        let limiter = Limiter::new(DownStore).with_local(MemoryStore::new().with_clock(ManualClock::default()), 8);
+        let limiter =
+            Limiter::new(DownStore).with_local_fallback(MemoryStore::new().with_clock(ManualClock::default()), 8);
         assert_eq!(admitted(&limiter, &bucket).await, (2 * limit).div_ceil(8), "{limit}");
     }
-    let error = Limiter::new(DownStore).with_local(MemoryStore::new(), 0).validated().unwrap_err();
+    let error = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 0).validated().unwrap_err();
     says(error, "0 instances would leave no share; ");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_share_follows_a_changed_limit() {
-    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8);
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 8);
     let admitted_at = async |limit| admitted(&limiter, &per_minute(limit)).await;
     assert_eq!((admitted_at(80).await, admitted_at(160).await, admitted_at(80).await), (10, 10, 0));
 }
@@ -42,7 +43,7 @@ async fn a_share_follows_a_changed_limit() {
 /// The share in `q` would reveal the number of instances.
 #[tokio::test(start_paused = true)]
 async fn headers_contain_the_whole_limit_and_the_remaining_units_of_the_share() {
-    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8);
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 8);
     let layer = layer(limiter, 16).fail_local().with_decision_in_response(true);
     let mut service = ServiceBuilder::new().layer(layer).service(CountingService::default());
     for (status, remaining) in [(200, 1), (200, 0), (429, 0)] {
@@ -68,7 +69,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
     // A check reports the error before the first outage, and charges nothing.
     let error = limiter.check("k", &per_minute(9), 1).fail_local().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
-    assert!(error.to_string().contains("Limiter::with_local"), "{error}");
+    assert!(error.to_string().contains("Limiter::with_local_fallback"), "{error}");
     assert_eq!(limiter.peek("k", &per_minute(9)).await.unwrap().available(), Some(9));
     let decision = FailurePolicy::Local.resolve(Err(error));
     assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Closed));
@@ -76,7 +77,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
 
 #[tokio::test(start_paused = true)]
 async fn each_route_chooses_its_failure_policy() {
-    let limiter = Limiter::new(DownStore).with_local(MemoryStore::new(), 8);
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 8);
     assert!(limiter.check("k", &per_minute(8), 1).await.is_err(), "the check did not ask for the fallback");
     let layer = RateLimitLayer::new(limiter, per_minute(8), GlobalKey).fail_local();
     let open = ServiceBuilder::new().layer(layer.clone().fail_open()).service(CountingService::default());
@@ -160,7 +161,7 @@ async fn law_2_units_that_the_store_admits_are_not_spent_in_the_shared_bucket_of
 /// A silent store costs the deadline until the breaker opens, then nothing.
 #[tokio::test(start_paused = true)]
 async fn local_answers_at_once_while_the_breaker_is_open() {
-    let silent = Limiter::new(SilentStore).with_local(MemoryStore::new(), 1);
+    let silent = Limiter::new(SilentStore).with_local_fallback(MemoryStore::new(), 1);
     let stopwatch = Stopwatch::start();
     assert!(check(&silent, &per_minute(80), 1).await.is_allowed());
     stopwatch.assert_elapsed(Duration::from_millis(50));

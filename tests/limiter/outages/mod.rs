@@ -94,7 +94,7 @@ async fn run(kind: Kind, plan: &Plan, seed: u64) -> Judged {
     for (instance, load) in plan.load.iter().enumerate() {
         let link = Link::new(memory.clone(), plan.latency, seed + instance as u64);
         let local = MemoryStore::new().with_clock(TokioClock::new());
-        let limiter = Limiter::new(link.clone()).without_notices().with_local(local, kind.instances);
+        let limiter = Limiter::new(link.clone()).without_notices().with_local_fallback(local, kind.instances);
         links.push(link);
         let caller = Caller {
             limiter,

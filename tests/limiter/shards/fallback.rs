@@ -16,7 +16,7 @@ fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     (limiter, store, clock)
 }
 
@@ -59,7 +59,7 @@ async fn law_1_what_the_share_has_admitted_is_charged_to_the_shards() {
         let clock = ManualClock::default();
         let memory = || MemoryStore::new().with_clock(clock.clone());
         let store = UnhealthyStore::new(Health::Healthy).counting_in(memory());
-        let limiter = Limiter::new(store.clone()).with_local(memory(), instances);
+        let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), instances);
         let policy = policy(limit, shards);
         store.set_health(UNAVAILABLE);
         let local = admitted(&limiter, &policy).await;
@@ -106,7 +106,7 @@ async fn law_1_a_debt_of_a_policy_that_counts_rejections_is_charged_as_far_as_it
 async fn a_cost_that_fits_no_shard_does_not_fit_the_share_either() {
     let memory = MemoryStore::new();
     let store = UnhealthyStore::new(UNAVAILABLE);
-    let limiter = Limiter::new(store).with_local(memory, 1);
+    let limiter = Limiter::new(store).with_local_fallback(memory, 1);
     let policy = policy(80, 4);
     for (cost, allowed) in [(21, false), (80, false), (20, true)] {
         let decision = limiter.check("k", &policy, cost).fail_local().await.unwrap();
@@ -137,7 +137,7 @@ async fn law_1_right_after_an_outage_of_a_shard_its_checks_also_need_room_in_the
     let domains = domains.map(|health| UnhealthyStore::with_breaker(health, None).counting_in(memory()));
     let domain_of = |key: &tollgate::Key| usize::from(key.encoded().ends_with(b"|1|)"));
     let store = TwoDomainStore { domains, breaker: Some(BreakerSettings::default()), domain_of };
-    let limiter = Limiter::new(store.clone()).with_local(memory(), 8);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8);
     let policy = policy(400, 2);
     let check = async || limiter.check("k", &policy, 1).fail_local().await.unwrap();
     // The first shard admits more than the share of 50 units.

@@ -3,7 +3,7 @@
 mod grammar;
 mod oracle;
 
-use std::{convert::Infallible, time::Instant};
+use std::{convert::Infallible, fmt::Display, time::Instant};
 
 use axum::{
     body::Body,
@@ -11,10 +11,7 @@ use axum::{
 };
 use serde_json::Value;
 use tokio_test::block_on;
-use tollgate::{
-    Decision, GlobalKey, Limiter, MemoryStore,
-    limits::{LimitsConfig, LimitsFile},
-};
+use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, limits::LimitsConfig};
 use tower::{Layer, ServiceExt, service_fn};
 
 use self::{grammar::Form, oracle::Target};
@@ -26,7 +23,7 @@ const LONG: u64 = 10_000_000;
 /// The number of accepted files among these.
 fn assert_files(seed: u64, count: u64) -> u64 {
     let mut random = Random(seed);
-    let shared = Limiter::new(MemoryStore::new()).without_notices().with_local(MemoryStore::new(), 1);
+    let shared = Limiter::new(MemoryStore::new()).without_notices().with_local_fallback(MemoryStore::new(), 1);
     let mut accepted = 0;
     for number in 0..count {
         let file = grammar::file(&mut random);
@@ -52,18 +49,22 @@ fn assert_files(seed: u64, count: u64) -> u64 {
 
 /// The limits of an accepted file, and the file as a tree of JSON.
 fn read(file: &Form) -> Option<(LimitsConfig, Value)> {
-    let (parsed, tree) = match file {
-        Form::Tree(tree) => (serde_json::from_value::<LimitsFile>(tree.clone()).unwrap(), tree.clone()),
-        Form::Json(text) => (serde_json::from_str(text).ok()?, serde_json::from_str(text).ok()?),
-        Form::Toml(text) => (toml::from_str(text).ok()?, toml::from_str(text).ok()?),
+    let (limits, tree) = match file {
+        Form::Tree(tree) => (text_of(serde_json::from_value(tree.clone())), tree.clone()),
+        Form::Json(text) => (text_of(serde_json::from_str(text)), serde_json::from_str(text).ok()?),
+        Form::Toml(text) => (text_of(toml::from_str(text)), toml::from_str(text).ok()?),
     };
-    match parsed.check() {
+    match limits {
         Ok(limits) => Some((limits, tree)),
         Err(error) => {
-            assert!(!error.mistakes().is_empty() && !error.to_string().is_empty());
+            assert!(!error.is_empty());
             None
         }
     }
+}
+
+fn text_of<E: Display>(limits: Result<LimitsConfig, E>) -> Result<LimitsConfig, String> {
+    limits.map_err(|error| error.to_string())
 }
 
 /// Sends a request to the target.
@@ -83,12 +84,12 @@ fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> S
     if target.is_shadow || charged().any(|(policy, _)| policy.is_shadow()) {
         return;
     }
-    let policies = charged().filter(|(policy, cost)| *cost > 0 && !policy.is_concurrent());
+    let policies = charged().filter(|(policy, cost)| *cost > 0 && policy.window().is_some());
     let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
     let policies: Vec<(u64, u32)> = policies.collect();
     let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };
     let (limiter, _clock) = limiter_and_clock();
-    let limiter = limiter.without_notices().with_local(MemoryStore::new(), 1);
+    let limiter = limiter.without_notices().with_local_fallback(MemoryStore::new(), 1);
     let allowed = (0..=room).take_while(|_| send(limits, &limiter, target).0 == StatusCode::OK).count();
     let is_divided = policies.iter().any(|(_, shards)| *shards > 1);
     let expected = if is_divided { 1..=room as usize } else { room as usize..=room as usize };

@@ -10,7 +10,7 @@ use tollgate::{
     Check, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     clock::TokioClock,
     middleware::Bill,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::SettleAnswer::{Expired, Settled},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -102,7 +102,7 @@ async fn a_body_that_is_complete_gives_its_slot_back_when_it_is_read() {
 #[tokio::test]
 async fn a_bill_and_the_policy_of_unsettled_holds_charge_no_slot() {
     let ledger = Ledger::default();
-    let policy = uploads().with_holds(HoldSettings::new().with_unsettled(Unsettled::Charge));
+    let policy = uploads().with_holds(HoldSettings::new().with_unsettled_released(false));
     let limit = RateLimitLayer::new(ledger.limiter(), policy.clone(), one_client());
     let handler = |bill: axum::Extension<Bill>| async move { bill.set_cost(3) };
     let fails = || async {

@@ -47,13 +47,13 @@ fn a_store_without_holds_is_an_error() {
 #[test]
 fn a_concurrency_limit_has_holds_that_are_released() {
     let policy = uploads();
-    assert!(policy.is_concurrent() && !tokens().is_concurrent());
+    assert!(policy.window().is_none() && tokens().window().is_some());
     assert_eq!((policy.limit(), policy.capacity(), policy.unit()), (3, 3, Some("concurrent-requests")));
-    assert_eq!(policy.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
+    assert!(policy.holds().unwrap().unsettled_released());
     let kept = policy.clone().with_holds(HoldSettings::new()).with_denials_counted(true);
     let kept = kept.with_algorithm(Algorithm::FixedWindow).with_shadow(true);
-    assert_eq!(kept.holds().unwrap().unsettled(), tollgate::policy::Unsettled::Release);
-    assert!(kept.is_concurrent() && !kept.denials_counted());
+    assert!(kept.holds().unwrap().unsettled_released());
+    assert!(kept.window().is_none() && !kept.denials_counted());
     assert!(policy.clone().with_shards(2).validated().is_err());
     assert!(policy.ban_after(1, std::time::Duration::from_secs(1)).validated().is_err());
     says(Policy::concurrent("uploads", 0).unwrap_err(), "a limit of 0 lets nothing through; ");

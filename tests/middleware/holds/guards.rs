@@ -21,7 +21,7 @@ use tollgate::{
     Limiter, MemoryStore, Policy, RateLimitLayer, Route,
     clock::TokioClock,
     middleware::{Bill, HoldGuard},
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -134,11 +134,9 @@ async fn the_last_guard_charges_what_the_bill_says_then() {
 /// says, with a guard as without.
 #[tokio::test]
 async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided() {
-    for (unsettled, answers, charged) in
-        [(Unsettled::Release, true, 100), (Unsettled::Release, false, 0), (Unsettled::Charge, false, 100)]
-    {
+    for (released, answers, charged) in [(true, true, 100), (true, false, 0), (false, false, 100)] {
         let ledger = Ledger::default();
-        let policy = tokens().with_holds(HoldSettings::new().with_unsettled(unsettled));
+        let policy = tokens().with_holds(HoldSettings::new().with_unsettled_released(released));
         let limit = RateLimitLayer::new(ledger.limiter(), policy, one_client()).with_cost(100);
         let (sender, guards) = mpsc::channel();
         let handler = service_fn(move |request: Request| {
@@ -154,7 +152,7 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
         let _ = timeout(Duration::from_millis(5), service.oneshot(request())).await;
         assert_eq!(ledger.settlements(), []);
         drop(guards.recv().unwrap());
-        assert_eq!(ledger.settlements(), [(charged, Settled)], "{unsettled:?} {answers}");
+        assert_eq!(ledger.settlements(), [(charged, Settled)], "{released:?} {answers}");
     }
 }
 

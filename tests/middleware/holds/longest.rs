@@ -11,7 +11,7 @@ use tollgate::{
     clock::TokioClock,
     middleware::{Bill, HeldTooLong, HoldGuard},
     observe::{Event, Observer, Warning},
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     rejection::{Denial, Reason},
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -41,15 +41,11 @@ impl Seen {
 
 impl Observer for Seen {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::HoldEnd { policy, actual, end, .. } => {
-                self.0.lock().unwrap().0.push((policy.name().to_owned(), *actual, *end));
-            }
-            Event::Warning(warning) => {
-                self.0.lock().unwrap().1.push(warning.clone());
-            }
-            _ => {}
+        if let Some(actual) = event.number("actual") {
+            let ended = event.charges().map(|(_, policy, _)| (policy.name().to_owned(), actual, event.outcome()));
+            self.0.lock().unwrap().0.extend(ended);
         }
+        self.0.lock().unwrap().1.extend(event.warning().cloned());
     }
 }
 
@@ -62,8 +58,8 @@ fn one_slot() -> Policy {
     Policy::concurrent("one", 1).unwrap().with_holds(HoldSettings::new().with_longest(LONGEST))
 }
 
-fn aging_tokens(unsettled: Unsettled) -> Policy {
-    tokens().with_holds(HoldSettings::new().with_longest(LONGEST).with_unsettled(unsettled))
+fn aging_tokens(released: bool) -> Policy {
+    tokens().with_holds(HoldSettings::new().with_longest(LONGEST).with_unsettled_released(released))
 }
 
 /// As `/`, but its handler never answers.
@@ -151,16 +147,16 @@ async fn grpc_clients_see_an_exceeded_deadline() {
 #[tokio::test(start_paused = true)]
 async fn the_bill_as_it_stands_is_charged_at_the_longest_age() {
     // Before the response, the policy decides about a bill without a cost. After it, what is held is charged.
-    for (unsettled, cost, answers, charged) in [
-        (Unsettled::Charge, Some(30), true, 30),
-        (Unsettled::Charge, Some(30), false, 30),
-        (Unsettled::Charge, None, true, 100),
-        (Unsettled::Release, None, true, 100),
-        (Unsettled::Release, None, false, 0),
+    for (released, cost, answers, charged) in [
+        (false, Some(30), true, 30),
+        (false, Some(30), false, 30),
+        (false, None, true, 100),
+        (true, None, true, 100),
+        (true, None, false, 0),
     ] {
         let (limiter, seen) = stage();
         // In the longest age, a minute and more has passed, so a day is asked.
-        let policy = Policy::per_day("tokens", 1_000).unwrap().with_holds(*aging_tokens(unsettled).holds().unwrap());
+        let policy = Policy::per_day("tokens", 1_000).unwrap().with_holds(*aging_tokens(released).holds().unwrap());
         let bills = Arc::new(Mutex::new(None));
         let service = {
             let bills = Arc::clone(&bills);
@@ -181,7 +177,7 @@ async fn the_bill_as_it_stands_is_charged_at_the_longest_age() {
         sleep(LONGEST - SECOND).await;
         assert_eq!(left(&limiter, &policy).await, 900);
         sleep(2 * SECOND).await;
-        assert_eq!(left(&limiter, &policy).await, 1_000 - charged, "{unsettled:?}, {cost:?}, {answers}");
+        assert_eq!(left(&limiter, &policy).await, 1_000 - charged, "{released:?}, {cost:?}, {answers}");
         // Later costs change nothing, and neither does the end of the request.
         bills.lock().unwrap().take().unwrap().set_cost(500);
         let mut body = response.await.unwrap().unwrap().into_body();

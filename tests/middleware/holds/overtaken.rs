@@ -106,7 +106,7 @@ async fn a_request_that_the_local_share_denies_leaves_nothing_held_or_charged() 
     // A third of the limit has room for one request.
     for (policy, cost, remaining) in [(uploads(), 1, 2), (tokens(), 300, 700)] {
         let store = TwoWays::default();
-        let limiter = Limiter::new(store.clone()).with_local(MemoryStore::new(), 3);
+        let limiter = Limiter::new(store.clone()).with_local_fallback(MemoryStore::new(), 3);
         let limit = RateLimitLayer::new(limiter, policy.clone(), one_client()).with_cost(cost);
         let limit = limit.fail_local().with_settlement(at_end).with_held_body();
         let streams = |_| async { Ok::<_, Infallible>(Response::new(Frames::of([]).then_stays_open())) };

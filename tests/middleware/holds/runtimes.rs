@@ -111,8 +111,8 @@ struct Ends(Arc<Mutex<Vec<&'static str>>>);
 
 impl Observer for Ends {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::HoldEnd { end, .. } = event {
-            self.0.lock().unwrap().push(*end);
+        if event.name() == "hold_end" {
+            self.0.lock().unwrap().push(event.outcome());
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn main() {
 async fn run() {
     let number = |name: &str| env::var(name).unwrap().parse::<u64>().unwrap();
     let limiter = Limiter::new(connect(&env::var("CHAOS_TARGET").unwrap()));
-    let limiter = limiter.with_local(MemoryStore::new(), WORKERS as u32);
+    let limiter = limiter.with_local_fallback(MemoryStore::new(), WORKERS as u32);
     let (tasks, pause) = (number("CHAOS_TASKS"), Duration::from_micros(number("CHAOS_PAUSE_US")));
     let mut report = TcpStream::connect(env::var("CHAOS_REPORT").unwrap()).await.unwrap();
     let log = Rc::new(Log::new());

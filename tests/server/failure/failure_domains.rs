@@ -26,7 +26,7 @@ async fn a_recovered_master_is_charged_for_the_outage_while_another_master_is_do
         let builder = RedisStore::builder().deadline(Duration::from_secs(1)).plain_keys();
         Limiter::new(builder.open_cluster([first.as_str(), second.as_str()]).unwrap())
     };
-    let (limiter, other) = (instance().with_local(MemoryStore::new(), 2), instance());
+    let (limiter, other) = (instance().with_local_fallback(MemoryStore::new(), 2), instance());
     let policy = Policy::per_hour("p", 100).unwrap();
     let keys_of = |node| (0..KEYS).filter(|key| cluster.slot_of(&plain_key(*key, &policy)).1 == node).collect();
     let (recovered, down): (Vec<_>, Vec<_>) = (keys_of(0), keys_of(2));
@@ -66,7 +66,7 @@ async fn checks_across_slots_are_held_back_after_an_outage_too() {
     cluster.allow_partial_coverage();
     let builder = RedisStore::builder().plain_keys();
     let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
-    let limiter = Limiter::new(store).with_local(MemoryStore::new(), 8);
+    let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     let policy = Policy::per_hour("p", 80).unwrap();
     // "bar" is in a slot of the first node, "foo" in a slot of the third.
     let start = Instant::now();

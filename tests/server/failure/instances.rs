@@ -35,7 +35,7 @@ async fn an_emptied_redis_does_not_raise_the_share_of_an_instance() {
     let instance = || {
         // A long deadline for a busy machine; a dead server refuses connections at once.
         let store = RedisStore::builder().deadline(Duration::from_secs(2)).open(&server.url()).unwrap();
-        Limiter::new(store).with_local_discovered(MemoryStore::new())
+        Limiter::new(store).with_local_fallback(MemoryStore::new(), None)
     };
     let limiters: Vec<_> = (0..INSTANCES).map(|_| instance()).collect();
     // Several registrations each, so that every instance knows the full count.
@@ -65,7 +65,7 @@ async fn members_from_the_future_take_no_share_of_an_instance() {
     }
     let policy = Policy::per_hour("p", LIMIT).unwrap();
     let store = RedisStore::builder().deadline(Duration::from_secs(2)).open(&server.url()).unwrap();
-    let limiters = [Limiter::new(store).with_local_discovered(MemoryStore::new())];
+    let limiters = [Limiter::new(store).with_local_fallback(MemoryStore::new(), None)];
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1\r") {
         assert!(start.elapsed() < Duration::from_secs(10), "the foreign members stay");

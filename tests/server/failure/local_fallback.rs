@@ -94,7 +94,8 @@ async fn seconds(seconds: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_while_redis_is_silent() {
     let server = RedisServer::start();
-    let service = Service::start(&server, |store| Limiter::new(store).with_local(MemoryStore::new(), INSTANCES));
+    let service =
+        Service::start(&server, |store| Limiter::new(store).with_local_fallback(MemoryStore::new(), INSTANCES));
     let start = seconds(3).await;
     server.pause(Duration::from_secs(5));
     service.down.store(true, Ordering::SeqCst);
@@ -106,7 +107,7 @@ async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_whi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_instances_with_balanced_load_admit_little_more_than_the_limit_while_redis_is_dead() {
     let mut server = RedisServer::start();
-    let service = Service::start(&server, |store| Limiter::new(store).with_local_discovered(MemoryStore::new()));
+    let service = Service::start(&server, |store| Limiter::new(store).with_local_fallback(MemoryStore::new(), None));
     let start = seconds(3).await;
     server.kill();
     service.down.store(true, Ordering::SeqCst);
@@ -149,7 +150,7 @@ fn with_long_deadline(server: &RedisServer) -> RedisStore {
 #[tokio::test]
 async fn instances_discover_each_other_and_have_no_share_before() {
     let mut server = RedisServer::start();
-    let instance = || Limiter::new(with_long_deadline(&server)).with_local_discovered(MemoryStore::new());
+    let instance = || Limiter::new(with_long_deadline(&server)).with_local_fallback(MemoryStore::new(), None);
     let (limiters, policy) = ([instance(), instance(), instance(), instance()], Policy::per_hour("p", 40).unwrap());
     let late = instance();
     for _ in 0..10 {
@@ -174,7 +175,7 @@ async fn instances_discover_each_other_and_have_no_share_before() {
 #[tokio::test]
 async fn instances_are_not_counted_without_discovery() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(with_long_deadline(&server)).with_local(MemoryStore::new(), 2);
+    let limiter = Limiter::new(with_long_deadline(&server)).with_local_fallback(MemoryStore::new(), 2);
     let _ = limiter.check("k", &Policy::per_hour("p", 40).unwrap(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(server.command("EXISTS tollgate:instances").starts_with(":0"));
@@ -183,7 +184,7 @@ async fn instances_are_not_counted_without_discovery() {
 #[tokio::test]
 async fn admissions_during_an_outage_are_charged_to_redis() {
     let mut server = RedisServer::start();
-    let limiter = Limiter::new(with_long_deadline(&server)).with_local(MemoryStore::new(), 2);
+    let limiter = Limiter::new(with_long_deadline(&server)).with_local_fallback(MemoryStore::new(), 2);
     let policy = Policy::per_hour("p", 40).unwrap();
     assert!(limiter.check("k", &policy, 5).fail_local().await.unwrap().is_allowed());
     server.kill();

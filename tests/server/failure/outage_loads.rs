@@ -121,7 +121,7 @@ async fn run(load: Load, seed: u64) -> Vec<Admitted> {
     let mut instances = JoinSet::new();
     for number in 0..load.instances as usize {
         let store = RedisStore::builder().deadline(50 * MS).open(&server.url()).unwrap();
-        let limiter = Limiter::new(store).without_notices().with_local(MemoryStore::new(), load.instances);
+        let limiter = Limiter::new(store).without_notices().with_local_fallback(MemoryStore::new(), load.instances);
         let (policy, history, answers) = (policy.clone(), Arc::clone(&history), Arc::clone(&answers));
         let instance = Arc::new(Instance { number, limiter, policy, load, history, answers });
         instances.spawn(instance.run(4 * WINDOW, seed + number as u64));

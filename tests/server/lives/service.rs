@@ -28,7 +28,7 @@ use tollgate::{
     Decision, Limiter, Policy, RateLimitLayer,
     decision::Source,
     middleware::{Bill, HoldGuard, Settlement},
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
 };
 use tonic::{Status, async_trait, codegen::tokio_stream::Stream, service::Routes};
 use tonic_health::pb::{
@@ -48,7 +48,7 @@ pub(super) fn slots() -> Policy {
 /// Requests that fail before their handlers have put anything on the bill are free.
 pub(super) fn units() -> Policy {
     let policy = Policy::per_day("units", 1_000_000_000).unwrap().with_resolution(Duration::from_secs(90));
-    policy.with_holds(HoldSettings::new().with_unsettled(Unsettled::Release))
+    policy.with_holds(HoldSettings::new().with_unsettled_released(true))
 }
 
 /// The sums of the bills of each protocol.

@@ -40,7 +40,7 @@ impl Tested {
             Self::Memory(store) => Limiter::new(store.clone()),
             Self::Redis(server) => Limiter::new(RedisStore::open(&server.url()).unwrap()),
         };
-        limiter.with_local(MemoryStore::new(), 1)
+        limiter.with_local_fallback(MemoryStore::new(), 1)
     }
 
     /// Whether calls may stay without an answer, so that nobody knows whether the store has charged them.

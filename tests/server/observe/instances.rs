@@ -21,7 +21,7 @@ async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_t
     let url = server.url().replace("redis://", "redis://gate:secret@");
     let recorder = Recorder::default();
     let store = RedisStore::builder().plain_keys().deadline(Duration::from_secs(5)).open(&url).unwrap();
-    let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new()).with_observer(recorder.clone());
+    let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), None).with_observer(recorder.clone());
     let start = Instant::now();
     let mut warnings = Vec::new();
     // The first registrations are a few hundred milliseconds apart, so several are refused.

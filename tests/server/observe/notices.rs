@@ -54,7 +54,7 @@ async fn scenario_process() {
             app(RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute("per-client", 60), PeerIp::new()))
         }
         "open" => app(limit(redis())),
-        "open beside a fallback" => app(limit(redis().with_local(MemoryStore::new(), 2))),
+        "open beside a fallback" => app(limit(redis().with_local_fallback(MemoryStore::new(), 2))),
         "quiet" => app(limit(redis().without_notices())),
         "two effects" => app(limit(redis()).route("GET /", Route::new().fail_closed())),
         "tracing" => app(limit(redis().with_observer(Tracing::new()))),

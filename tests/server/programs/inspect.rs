@@ -120,7 +120,7 @@ impl Service {
     async fn sees_and_resets_every_kind_of_key(&self) {
         let token = format!("token:@{}", self.files.path("token"));
         self.sees_and_resets("peer", PeerIp::new(), &["ip:2001:db8:1:2::99"]).await;
-        let wide = PeerIp::new().with_ipv6_prefix(48);
+        let wide = ClientIp::peer().with_ipv6_prefix(48);
         self.sees_and_resets("site", wide, &["ip/48:2001:db8:1:ffff::"]).await;
         let client = ClientIp::behind_load_balancer(["10.0.0.0/8"]).unwrap().peer_if_missing();
         self.sees_and_resets("client", client, &["ip:2001:db8:1:2::99"]).await;

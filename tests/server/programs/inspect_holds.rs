@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Policy,
-    policy::{HoldSettings, Unsettled},
-    redis,
-};
+use tollgate::{Policy, policy::HoldSettings, redis};
 
 use crate::{
     inspect::{Ran, Service},
@@ -160,7 +156,7 @@ async fn inspect_says_that_units_are_held_beside_a_count_that_was_given_without_
 async fn inspect_ends_no_hold_whose_time_to_live_has_passed_and_says_that_the_next_check_does() {
     let server = RedisServer::start();
     let service = Service::on(&server);
-    let holds = HoldSettings::new().with_ttl(Duration::from_micros(1)).with_unsettled(Unsettled::Release);
+    let holds = HoldSettings::new().with_ttl(Duration::from_micros(1)).with_unsettled_released(true);
     let slots = Policy::per_minute("slots", 10).unwrap().with_holds(holds);
     let hold = service.limiter.hold("alice", &slots, 3).await.unwrap();
 

@@ -114,7 +114,7 @@ async fn forged_headers_change_nothing_behind_one_load_balancer() {
 async fn forged_headers_change_nothing_behind_two_proxies() {
     let trusted = ClientIp::x_forwarded_for([FRONT, PROXY]).unwrap();
     nothing_forged_changes_the_client(ProxyChain::TwoProxies, trusted).await;
-    let counted = ClientIp::x_forwarded_for_hops(2).unwrap().only_from([PROXY]);
+    let counted = ClientIp::x_forwarded_for(2).unwrap().only_from([PROXY]);
     nothing_forged_changes_the_client(ProxyChain::TwoProxies, counted).await;
 }
 
@@ -151,7 +151,7 @@ async fn a_client_that_bypasses_the_proxy_is_charged_under_its_own_address() {
     for client in [
         ClientIp::x_forwarded_for([PROXY]).unwrap(),
         ClientIp::behind_load_balancer([PROXY]).unwrap(),
-        ClientIp::x_forwarded_for_hops(1).unwrap().only_from([PROXY]),
+        ClientIp::x_forwarded_for(1).unwrap().only_from([PROXY]),
         ClientIp::forwarded([PROXY]).unwrap(),
         ClientIp::header("x-real-ip", [PROXY]).unwrap(),
         ClientIp::behind_cloudflare(),

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, ThrottleLayer, http,
-    policy::{HoldSettings, Unsettled},
+    Algorithm, Check, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, ThrottleLayer, http, policy::HoldSettings,
     store::SettleAnswer,
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -93,13 +92,13 @@ async fn the_documented_acl_for_holds_is_enough() {
     for algorithm in
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket]
     {
-        for unsettled in [Unsettled::Charge, Unsettled::Release] {
-            let holds = HoldSettings::new().with_ttl(Duration::from_millis(1)).with_unsettled(unsettled);
-            let policy = Policy::per_hour(format!("{unsettled:?}"), 10).unwrap().with_algorithm(algorithm);
+        for released in [false, true] {
+            let holds = HoldSettings::new().with_ttl(Duration::from_millis(1)).with_unsettled_released(released);
+            let policy = Policy::per_hour(format!("{released:?}"), 10).unwrap().with_algorithm(algorithm);
             let policy = policy.with_holds(holds);
             assert!(limiter.hold("k", &policy, 3).await.unwrap().is_allowed());
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let lasting = policy.with_holds(HoldSettings::new().with_unsettled(unsettled));
+            let lasting = policy.with_holds(HoldSettings::new().with_unsettled_released(released));
             let first = limiter.hold("k", &lasting, 1).await.unwrap().into_result().unwrap();
             let second = limiter.hold("k", &lasting, 2).await.unwrap().into_result().unwrap();
             first.renew().await.unwrap();
@@ -172,8 +171,9 @@ async fn the_documented_acl_for_counting_instances_is_enough() {
     assert!(documented.contains(&format!("`{INSTANCES_ACL}`")), "the documentation has another ACL");
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >secret {MINIMAL_ACL} {INSTANCES_ACL}"));
-    let limiter =
-        at(&server.url().replace("//", "//gate:secret@")).without_notices().with_local_discovered(MemoryStore::new());
+    let limiter = at(&server.url().replace("//", "//gate:secret@"))
+        .without_notices()
+        .with_local_fallback(MemoryStore::new(), None);
     let start = Instant::now();
     while !server.command("ZCARD tollgate:instances").starts_with(":1") {
         assert!(start.elapsed() < Duration::from_secs(5), "the instance is not counted");

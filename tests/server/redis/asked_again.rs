@@ -3,10 +3,7 @@
 use std::{future::poll_fn, task::Poll, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{
-    Limiter, ManualClock, Policy, RedisStore,
-    policy::{HoldSettings, Unsettled},
-};
+use tollgate::{Limiter, ManualClock, Policy, RedisStore, policy::HoldSettings};
 
 use crate::support::{patient, redis_server::RedisServer};
 
@@ -54,7 +51,7 @@ async fn law_3_a_check_that_has_to_be_awaited_and_is_not_charges_nothing() {
 /// The hold is made after its caller has left.
 #[tokio::test]
 async fn law_15_a_hold_that_asks_a_denial_again_is_given_back_if_its_caller_leaves() {
-    let holds = HoldSettings::new().with_unsettled(Unsettled::Release);
+    let holds = HoldSettings::new().with_unsettled_released(true);
     let (server, policy) = (RedisServer::start(), Policy::new("p", 10, MINUTE).unwrap().with_holds(holds));
     let (limiter, other) = reset_elsewhere(&server, &policy).await;
     let mut hold = Box::pin(limiter.hold("k", &policy, 1));

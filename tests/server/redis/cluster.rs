@@ -262,7 +262,7 @@ pub(crate) struct Warnings(pub(crate) mpsc::Sender<Warning>);
 
 impl Observer for Warnings {
     fn on_event(&self, event: &Event<'_>) {
-        if let Event::Warning(warning) = event {
+        if let Some(warning) = event.warning() {
             let _ = self.0.send(warning.clone());
         }
     }

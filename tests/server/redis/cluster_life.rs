@@ -17,7 +17,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Algorithm, Check, Decision, Error, Key, Limiter, Policy, RedisStore,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{Answer, Store, Verdict},
 };
 
@@ -60,7 +60,7 @@ fn policy(kind: &'static str, scale: u64) -> Policy {
         "wide-shards" => policy(1_000_000).with_shards(3),
         "second" => Policy::per_second(kind, 10).unwrap(),
         "holds" => {
-            let holds = HoldSettings::new().with_ttl(Duration::from_secs(5)).with_unsettled(Unsettled::Release);
+            let holds = HoldSettings::new().with_ttl(Duration::from_secs(5)).with_unsettled_released(true);
             policy(1_000_000).with_holds(holds)
         }
         "pair" => policy(1_000_000),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::{
-    Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, Limiter, MemoryStore, PeerIp, Policy,
-    RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList, policy::HoldSettings,
+    Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MemoryStore,
+    PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList,
+    policy::HoldSettings,
 };
 
 fn policy() -> Policy {
@@ -69,10 +70,10 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("no policy", one_key().validated().err()),
         ("a cost above the limit", layer().with_cost(61).validated().err()),
         (r#"with_cost_of("tokens", 5)"#, layer().with_cost_of("tokens", 5).validated().err()),
-        ("fail_local without with_local", layer().fail_local().validated().err()),
+        ("fail_local without with_local_fallback", layer().fail_local().validated().err()),
         (
-            "with_local of 0 instances",
-            Limiter::new(MemoryStore::new()).with_local(MemoryStore::new(), 0).validated().err(),
+            "with_local_fallback of 0 instances",
+            Limiter::new(MemoryStore::new()).with_local_fallback(MemoryStore::new(), 0).validated().err(),
         ),
         ("a store without room", MemoryStore::with_capacity(0).err()),
         (r#"ApiKey::header("authorization")"#, ApiKey::header("authorization").err()),
@@ -81,9 +82,9 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("a single header without a trusted proxy", ClientIp::header("x-real-ip", "").err()),
         ("all addresses trusted", ClientIp::x_forwarded_for("0.0.0.0/0").err()),
         (r#"a proxy "10.0.0/8""#, PrefixList::new("10.0.0/8").err()),
-        ("0 hops", ClientIp::x_forwarded_for_hops(0).err()),
-        ("ipv6_prefix(16)", PeerIp::new().with_ipv6_prefix(16).validated().err()),
-        (r#"nat64_prefix("2001:db8::/60")"#, PeerIp::new().with_nat64_prefix("2001:db8::/60").validated().err()),
+        ("0 hops", ClientIp::x_forwarded_for(0).err()),
+        ("ipv6_prefix(16)", ClientIp::peer().with_ipv6_prefix(16).validate().err()),
+        (r#"nat64_prefix("2001:db8::/60")"#, ClientIp::peer().with_nat64_prefix("2001:db8::/60").validate().err()),
         (r#"a policy "a b""#, Policy::per_second("a b", 1).err()),
         ("a limit of 0", Policy::per_second("p", 0).err()),
         ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),

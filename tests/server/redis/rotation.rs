@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{Error, ErrorKind, Limiter, RedisStore, store::Login};
+use tollgate::{Error, ErrorKind, Limiter, RedisStore};
 
 use super::{
     address::MINIMAL_ACL,
@@ -112,7 +112,7 @@ async fn a_password_is_replaced_under_load_without_a_refused_login() {
         .deadline(Duration::from_secs(10))
         // It would answer for the store after the checks in flight on a connection that is cut.
         .breaker(None)
-        .login_from(move || Ok(Login::new("gate", source.get())))
+        .login_from(move || Ok(("gate", source.get())))
         .open(&server.url())
         .unwrap();
     let limiter = Limiter::new(store).without_notices();
@@ -135,9 +135,9 @@ async fn a_password_is_replaced_under_load_without_a_refused_login() {
         let (source, shown) = (secret.clone(), text);
         secret.set("third-secret");
         let login = move || match shown {
-            "WRONGPASS" => Ok(Login::new("gate", source.get())),
+            "WRONGPASS" => Ok(("gate", source.get())),
             _ if source.get() == "third-secret" => Err(io::Error::other("no such file")),
-            _ => Ok(Login::new("gate", source.get())),
+            _ => Ok(("gate", source.get())),
         };
         let builder = RedisStore::builder().first_dial_deadline(Duration::from_secs(10)).login_from(login);
         let limiter = Limiter::new(builder.open(&server.url()).unwrap()).without_notices();
@@ -163,8 +163,8 @@ async fn client_certificates_and_roots_are_replaced_while_the_process_runs() {
     let (roots, client) = (Secret::new(server.authority.pem().into_bytes()), Secret::new(gate(&server.authority)));
     let (of_roots, of_client) = (roots.clone(), client.clone());
     let builder = RedisStore::builder()
-        .root_certificates_from(move || Ok(of_roots.get()))
-        .client_certificate_from(move || Ok(of_client.get()));
+        .root_certificates(move || Ok(of_roots.get()))
+        .client_certificate(move || Ok(of_client.get()));
     let limiter = server.connect(builder).without_notices();
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
 
@@ -228,8 +228,8 @@ async fn sentinels_and_their_master_have_logins_of_their_own_that_can_be_replace
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();
     let connect = |sentinel: &'static str, master: &'static str| {
         let builder = RedisStore::builder().first_dial_deadline(Duration::from_secs(10));
-        let builder = builder.sentinel_login_from(move || Ok(Login::new("finder", sentinel)));
-        let builder = builder.login_from(move || Ok(Login::new("gate", master)));
+        let builder = builder.sentinel_login_from(move || Ok(("finder", sentinel)));
+        let builder = builder.login_from(move || Ok(("gate", master)));
         Limiter::new(builder.open_sentinel(&urls, Trio::NAME).unwrap()).without_notices()
     };
     let _ = connect("of-sentinels", "of-master").check("k", &policy(), 1).await.unwrap();

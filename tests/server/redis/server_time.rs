@@ -66,7 +66,7 @@ async fn an_absurd_server_time_causes_no_panic() {
         (Duration::ZERO, reply)
     });
     let store = connect(&format!("redis://127.0.0.1:{port}"));
-    let limiter = Limiter::new(store).with_local_discovered(MemoryStore::new());
+    let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), None);
     let _ = limiter.check("k", &Policy::per_minute("p", 10).unwrap(), 1).await.unwrap();
     until("the instance is counted", || count.try_recv().is_ok());
 }

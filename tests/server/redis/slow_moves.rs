@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tollgate::{
     Check, Policy, RedisStore,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{HoldChange, OpenHold, SettleAnswer, Store, Verdict},
 };
 
@@ -212,9 +212,9 @@ async fn a_hold_that_follows_the_last_expired_one_is_made_while_its_slot_moves()
     let cluster = Cluster::start();
     let store = connected(&cluster).await;
     let subject = &subjects(&cluster, 1)[0];
-    let policies = [Unsettled::Charge, Unsettled::Release].map(|unsettled| {
-        let holds = HoldSettings::new().with_ttl(Duration::from_millis(300)).with_unsettled(unsettled);
-        Policy::per_hour(format!("{unsettled:?}"), 6).unwrap().with_holds(holds)
+    let policies = [false, true].map(|released| {
+        let holds = HoldSettings::new().with_ttl(Duration::from_millis(300)).with_unsettled_released(released);
+        Policy::per_hour(format!("{released:?}"), 6).unwrap().with_holds(holds)
     });
     for policy in &policies {
         assert!(check(&store, &Check::new(subject.as_str(), policy, 1)).await.allowed);

@@ -154,7 +154,7 @@ async fn a_server_that_requires_a_client_certificate_gets_it() {
     let server = TlsServer::start("yes");
     let Identity { certificate, key } = server.authority.issue("gate");
     let builder = RedisStore::builder().root_certificates(server.authority.pem());
-    let limiter = server.connect(builder.clone().client_certificate(certificate, key));
+    let limiter = server.connect(builder.clone().client_certificate((certificate, key)));
     assert!(limiter.check("k", &policy(), 1).await.is_ok());
     let error = server.connect(builder).check("k", &policy(), 1).await.unwrap_err();
     assert!(!error.may_have_charged(), "{error}");
@@ -171,7 +171,7 @@ fn a_certificate_that_cannot_be_read_is_a_configuration_error_that_names_the_set
     let (Identity { certificate, key }, stranger) = (authority.issue("gate"), other.issue("gate"));
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let roots = |pem: &str| RedisStore::builder().root_certificates(pem);
-    let client = |chain: &str, key: &str| RedisStore::builder().client_certificate(chain, key);
+    let client = |chain: &str, key: &str| RedisStore::builder().client_certificate((chain, key));
     for (builder, setting, reason) in [
         (roots(nonsense), "root_certificates", "invalid peer certificate"),
         (roots(""), "root_certificates", "there is no certificate"),
@@ -195,7 +195,7 @@ fn certificates_for_an_address_without_tls_are_a_configuration_error_that_says_r
     let Identity { certificate, key } = authority.issue("gate");
     for builder in [
         RedisStore::builder().root_certificates(authority.pem()),
-        RedisStore::builder().client_certificate(certificate, key),
+        RedisStore::builder().client_certificate((certificate, key)),
     ] {
         for url in
             ["redis://:hunter2@127.0.0.1:1", "valkey://127.0.0.1:1", "unix:///run/redis.sock", "unix:/run/r.sock"]

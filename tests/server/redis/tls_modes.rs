@@ -27,7 +27,7 @@ fn builder(server: &TlsServer) -> RedisStoreBuilder {
     let Identity { certificate, key } = server.authority.issue("gate");
     // A long deadline, because a handshake in a debug build is slow on a busy machine.
     let builder = RedisStore::builder().deadline(Duration::from_secs(10)).first_dial_deadline(Duration::from_secs(10));
-    builder.root_certificates(server.authority.pem()).client_certificate(certificate, key)
+    builder.root_certificates(server.authority.pem()).client_certificate((certificate, key))
 }
 
 async fn is_judged(store: RedisStore) {
@@ -91,7 +91,7 @@ async fn law_10_no_output_shows_a_private_key_or_a_password() {
         [(&certificate, &stranger.key), (&certificate, &key[..key.len() / 2].to_owned()), (&key, &certificate)]
     {
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
-        let builder = builder.client_certificate(chain.as_str(), key.as_str());
+        let builder = builder.client_certificate((chain.as_str(), key.as_str()));
         shown.push(format!("{builder:?}"));
         let error = builder.open(&url).unwrap_err();
         shown.push(format!("{error} {error:?}"));
@@ -99,7 +99,7 @@ async fn law_10_no_output_shows_a_private_key_or_a_password() {
     // Refused by the server: the certificate, and then the login.
     for (certificate, key) in [(&stranger.certificate, &stranger.key), (&certificate, &key)] {
         let builder = RedisStore::builder().root_certificates(server.authority.pem());
-        let builder = builder.client_certificate(certificate.as_str(), key.as_str());
+        let builder = builder.client_certificate((certificate.as_str(), key.as_str()));
         let store = builder.first_dial_deadline(Duration::from_secs(10)).open(&url).unwrap();
         shown.push(format!("{store:?}"));
         let limiter = Limiter::new(store).without_notices();

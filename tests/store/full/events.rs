@@ -25,17 +25,14 @@ struct ReentrantObserver {
 
 impl Observer for ReentrantObserver {
     fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Other(evicted) if evicted.name() == "eviction" => {
-                assert!(!self.store.is_empty() && values(evicted, "policy") == ["p"]);
-                self.evicted.fetch_add(1, Ordering::SeqCst);
-                self.units.fetch_add(values(evicted, "spent")[0].parse().unwrap(), Ordering::SeqCst);
-            }
-            Event::Warning(warning) => {
-                assert!(!self.store.is_empty());
-                self.warnings.lock().unwrap().push(warning.clone());
-            }
-            _ => {}
+        if event.name() == "eviction" {
+            assert!(!self.store.is_empty() && values(event, "policy") == ["p"]);
+            self.evicted.fetch_add(1, Ordering::SeqCst);
+            self.units.fetch_add(values(event, "spent")[0].parse().unwrap(), Ordering::SeqCst);
+        }
+        if let Some(warning) = event.warning() {
+            assert!(!self.store.is_empty());
+            self.warnings.lock().unwrap().push(warning.clone());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
     clock::Clock,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{Answer, HoldChange, OpenHold, Store},
 };
 
@@ -63,7 +63,7 @@ fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
             let holds = HoldSettings::new()
                 .with_ttl(Duration::from_micros(1 + random.below(300_000)))
                 .with_typical_duration(Duration::from_micros(random.pick(&[1, 5_000, 100_000, 10_000_000])))
-                .with_unsettled(random.pick(&[Unsettled::Charge, Unsettled::Release]));
+                .with_unsettled_released(random.pick(&[false, true]));
             policies.push(policy.with_holds(holds).with_shadow(random.one_in(6)));
         }
         policies.push(Policy::per_second(format!("{algorithm:?}-plain-{seed}"), 5).unwrap().with_algorithm(algorithm));

@@ -4,7 +4,6 @@ use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use tollgate::{
     Check, Key, Policy,
-    policy::Unsettled,
     store::{Charge, HoldChange, OpenHold, Outcome, SettleAnswer},
 };
 use tollgate_testing::Oracle;
@@ -68,7 +67,7 @@ impl Oracles {
         oracle.open.sort_by_key(|held| held.ends_us);
         while let Some(held) = oracle.open.first().copied().filter(|held| held.ends_us <= now_us) {
             oracle.open.remove(0);
-            if policy.holds().unwrap().unsettled() == Unsettled::Charge {
+            if !policy.holds().unwrap().unsettled_released() {
                 oracle.charged.charge(policy, held.ends_us, held.units, true);
             }
         }
@@ -124,7 +123,7 @@ impl HoldOracle {
             let beside_them = held + cost;
             for_holds = for_holds.min(micros(self.charged.wait(policy, now_us, beside_them)));
         }
-        if holds.unsettled() == Unsettled::Release {
+        if holds.unsettled_released() {
             let last = self.open.iter().map(|held| held.ends_us).max().unwrap();
             for_holds = for_holds.min(last - now_us);
         }

@@ -50,7 +50,7 @@ fn share(plan: &Plan) -> u64 {
     LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
 }
 
-/// What the docs of `Limiter::with_local` say: beside the limit, the shares of all instances but one. Where instances
+/// What the docs of `Limiter::with_local_fallback` say: beside the limit, the shares of all instances but one. Where instances
 /// are cut off one after the other, it is the shares of all: see the guarantees. A process that starts again has its
 /// share again.
 fn most_of_shares(plan: &Plan, report: &Report) -> u64 {

@@ -181,6 +181,6 @@ impl Fleet {
             Some(onlooker) => limiter.with_observer(onlooker),
             None => limiter,
         };
-        limiter.with_local(MemoryStore::new(), instances)
+        limiter.with_local_fallback(MemoryStore::new(), instances)
     }
 }

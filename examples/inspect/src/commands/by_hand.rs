@@ -147,7 +147,7 @@ impl Change {
             (Self::Ban(_) | Self::Take(_), Some(_)) => advice.push(format!(
                 "{name}: each process may still spend its blocks of the lease, which last for some milliseconds"
             )),
-            (Self::Unban, _) if changed == 0 && !policy.is_concurrent() => advice.push(format!(
+            (Self::Unban, _) if changed == 0 && policy.window().is_some() => advice.push(format!(
                 "{name}: if the service bans after denials, for an unusual time such as 3607s, write its words too: \
                  {name}=RATE,ban-after=20/3607s"
             )),

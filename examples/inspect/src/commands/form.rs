@@ -92,7 +92,7 @@ impl Form {
             ));
         };
         let why = match policy.shards() {
-            _ if policy.is_concurrent() => "is a concurrency limit, which charges no units",
+            _ if policy.window().is_none() => "is a concurrency limit, which charges no units",
             1 => return Ok(()),
             _ => "has shards, each with units of its own",
         };

@@ -130,7 +130,7 @@ fn removed(standing: &Standing, had: &Removed) -> String {
 fn after_holds(policy: &Policy) -> String {
     let name = policy.name();
     match policy.lease() {
-        _ if policy.is_concurrent() => {
+        _ if policy.window().is_none() => {
             let limit = policy.limit();
             format!(
                 "{name}: requests that held these slots may still run, so more than {limit} may run at once for now"

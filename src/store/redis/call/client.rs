@@ -110,7 +110,7 @@ impl Client {
             && self.has_unkeyed_hashes.load(Ordering::Relaxed)
             && self.unkeyed_warning.claim()
         {
-            observer.on_event(&Event::Warning(Warning::guessable_keys()));
+            observer.on_event(&Event::of_warning(Warning::guessable_keys()));
         }
         let observed = observer.map(|observer| BatchSpan::start(observer, requests.clone().map(Request::len)));
         let now_us = self.clock.now_us();

@@ -4,7 +4,7 @@ use super::step::{Alone, AloneHold, Step};
 use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},
-    policy::{HoldSettings, Policy, Unsettled},
+    policy::{HoldSettings, Policy},
 };
 
 /// What the script does with the holds of a charge.
@@ -47,7 +47,7 @@ pub(super) fn record(charge: &Charge, holds: &HoldSettings, step: Step) -> (u8, 
         },
         _ => (usage::CHECK, 0),
     };
-    let unsettled = if holds.unsettled() == Unsettled::Release { RELEASE } else { CHARGE };
+    let unsettled = if holds.unsettled_released() { RELEASE } else { CHARGE };
     let id = if let Step::Alone(Alone::Holds { id, .. }) = step { id } else { charge.hold };
     let id = id.map_or(0, HoldId::get);
     // By the order of these bytes, holds that end at the same time end in the order of their names.

@@ -94,7 +94,7 @@ mod tests {
     use crate::{
         check::Check,
         hold::HoldChange,
-        policy::{HoldSettings, Policy, Unsettled},
+        policy::{HoldSettings, Policy},
         store::redis::call::{
             outgoing::{Charges, Outgoing},
             progress::Progress,
@@ -163,7 +163,7 @@ mod tests {
         let ttl = Duration::from_secs(30);
         let policy = Policy::per_minute("p", 10).unwrap();
         let charged = policy.clone().with_holds(HoldSettings::new().with_ttl(ttl));
-        let released = policy.with_holds(HoldSettings::new().with_ttl(ttl).with_unsettled(Unsettled::Release));
+        let released = policy.with_holds(HoldSettings::new().with_ttl(ttl).with_unsettled_released(true));
         let keys = ["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"].map(str::to_owned).to_vec();
         let count = |cost| [&[9], &log(0, cost)[1..]].concat();
         // The fields of holds: 8, usage, what becomes of unsettled ones, TTL, id, units to charge.

@@ -133,7 +133,7 @@ mod tests {
     use crate::{
         check::Check,
         key::Key,
-        policy::{Algorithm, HoldSettings, Policy, Unsettled},
+        policy::{Algorithm, HoldSettings, Policy},
         store::redis::call::{outgoing::Outgoing, progress::Progress},
     };
 
@@ -260,7 +260,7 @@ mod tests {
             .iter()
             .flat_map(|policy| algorithms.map(|algorithm| policy.clone().with_algorithm(algorithm)))
             .flat_map(|policy| {
-                let release = HoldSettings::new().with_unsettled(Unsettled::Release);
+                let release = HoldSettings::new().with_unsettled_released(true);
                 let with_holds = |holds| policy.clone().with_holds(holds);
                 [with_holds(HoldSettings::new()), with_holds(release), policy]
             })

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    fmt, io,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -10,41 +10,8 @@ use redis::ConnectionInfo;
 
 use super::source::Source;
 
-/// A login of Redis, for [`RedisStoreBuilder::login_from`](crate::store::RedisStoreBuilder::login_from).
-///
-/// `Debug` does not show the password.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::store::Login;
-///
-/// let login = Login::new("gate", "hunter2");
-/// assert_eq!(format!("{login:?}"), r#"Login { user: Some("gate"), .. }"#);
-/// ```
-#[derive(Clone)]
-pub struct Login {
-    user: Option<String>,
-    password: String,
-}
-
-impl Login {
-    /// The login of an ACL user.
-    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self { user: Some(user.into()), password: password.into() }
-    }
-
-    /// The login of the user that the URL names, or of the default user, whose password is the server's `requirepass`.
-    pub fn password(password: impl Into<String>) -> Self {
-        Self { user: None, password: password.into() }
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
-}
+/// A user, or none if its name is empty, and a password.
+type Login = (String, String);
 
 /// Logins that the caller replaces while the process runs. Clones share the passwords that are known.
 #[derive(Clone)]
@@ -58,14 +25,19 @@ pub(crate) struct Logins {
 const KNOWN: usize = 8;
 
 impl Logins {
-    pub(crate) fn from(source: impl Fn() -> io::Result<Login> + Send + Sync + 'static) -> Self {
+    pub(crate) fn from<U, P>(source: impl Fn() -> io::Result<(U, P)> + Send + Sync + 'static) -> Self
+    where
+        U: Into<String>,
+        P: Into<String>,
+    {
+        let source = move || source().map(|(user, password)| (user.into(), password.into()));
         Self { source: Source::asked(source), known: Arc::default() }
     }
 
     /// The address with the present login.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> io::Result<ConnectionInfo> {
         let failed = |error| io::Error::new(io::ErrorKind::InvalidData, format!("login_from has failed: {error}"));
-        let Login { user, password } = &*self.source.get().map_err(failed)?;
+        let (user, password) = &*self.source.get().map_err(failed)?;
         let mut known = self.known();
         if known.back() != Some(password) {
             known.push_back(password.clone());
@@ -74,10 +46,7 @@ impl Logins {
             known.pop_front();
         }
         let settings = info.redis_settings().clone().set_password(password);
-        Ok(match user {
-            Some(user) => info.set_redis_settings(settings.set_username(user)),
-            None => info.set_redis_settings(settings),
-        })
+        Ok(info.set_redis_settings(if user.is_empty() { settings } else { settings.set_username(user) }))
     }
 
     pub(crate) fn passwords(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Algorithm, Check, ManualClock, MemoryStore, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{HoldChange, OpenHold, Store},
 };
 
@@ -22,14 +22,14 @@ const START_US: u64 = 1_767_225_600_000_000;
 /// Policies of all algorithms, with holds that last for about a tenth of the window, for it, or longer.
 fn policies(random: &mut Random) -> Vec<Policy> {
     let mut policies = Vec::new();
-    for unsettled in [Unsettled::Charge, Unsettled::Release] {
+    for released in [false, true] {
         for ttl_us in [7, 90, 1_100] {
             let limit = [10, 37, Policy::MAX_LIMIT][random.below(3) as usize];
             let typical = Duration::from_micros(1 + random.below(200));
             let holds = HoldSettings::new()
                 .with_ttl(Duration::from_micros(ttl_us))
                 .with_typical_duration(typical)
-                .with_unsettled(unsettled);
+                .with_unsettled_released(released);
             let policy = |algorithm| {
                 let name = format!("p{}", policies.len());
                 let policy = Policy::new(&name, limit, Duration::from_micros(100)).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, ManualClock, MemoryStore, Policy,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     redis::{self, Connection, Script},
     store::{HoldChange, SettleAnswer},
 };
@@ -256,7 +256,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
         let algorithm = ALGORITHMS[(seed % 4) as usize];
         let (mut random, mut oracle, clock) = (Random(seed), Oracle::default(), ManualClock::default());
         let memory = MemoryStore::new().with_clock(clock.clone());
-        let holds = HoldSettings::new().with_ttl(Duration::from_micros(TTL_US)).with_unsettled(Unsettled::Release);
+        let holds = HoldSettings::new().with_ttl(Duration::from_micros(TTL_US)).with_unsettled_released(true);
         let policy = Policy::per_minute("p", LIMIT).unwrap().with_algorithm(algorithm).with_holds(holds);
         let mut made = Vec::new();
         for step in 1..=600 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, ErrorKind, ManualClock, Policy, RedisStore,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     redis,
     store::{HoldChange, OpenHolds, Store},
 };
@@ -55,7 +55,7 @@ async fn open_holds_are_counted_until_they_are_settled_and_overdue_ones_are_told
 async fn thousands_of_open_holds_are_counted_in_short_commands_on_both_protocols() {
     let server = RedisServer::start();
     let resp2 = format!("{}?protocol=resp2", server.url());
-    let slots = HoldSettings::new().with_unsettled(Unsettled::Release);
+    let slots = HoldSettings::new().with_unsettled_released(true);
     let policy = Policy::per_minute("slots", 10_000).unwrap().with_holds(slots);
     for (url, holds) in [(server.url(), 1_500), (resp2, 2_500)] {
         let store = builder().open(&url).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, MemoryStore, Policy,
     clock::Clock,
-    policy::{HoldSettings, Unsettled},
+    policy::HoldSettings,
     store::{HoldChange, OpenHold, Store},
 };
 
@@ -25,10 +25,10 @@ fn policies(algorithm: Algorithm, mixed: bool) -> Vec<Policy> {
     let plain = |limit| Policy::new("shared", limit, Duration::from_micros(100)).unwrap().with_algorithm(algorithm);
     let mut policies = vec![plain(10)];
     for (limit, ttl) in [(20, 7), (10, 90), (37, 40), (Policy::MAX_LIMIT, 300)] {
-        let unsettled = if mixed && ttl == 40 { Unsettled::Release } else { Unsettled::Charge };
+        let released = mixed && ttl == 40;
         let holds =
             HoldSettings::new().with_ttl(Duration::from_micros(ttl)).with_typical_duration(Duration::from_micros(55));
-        policies.push(plain(limit).with_holds(holds.with_unsettled(unsettled)));
+        policies.push(plain(limit).with_holds(holds.with_unsettled_released(released)));
     }
     policies
 }

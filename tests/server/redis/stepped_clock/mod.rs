@@ -11,10 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{
-    Algorithm, Check, Limiter, Policy, RedisStore,
-    policy::{HoldSettings, Unsettled},
-};
+use tollgate::{Algorithm, Check, Limiter, Policy, RedisStore, policy::HoldSettings};
 
 use super::holds::check;
 use crate::support::{
@@ -191,7 +188,7 @@ async fn keeps_its_limits(steps: &[i64], kinds: &[Kind]) -> Vec<(String, Figures
     let store = builder.open(&stepped.server.url()).unwrap();
     let (limiter, case) = (Limiter::new(store.clone()).without_notices(), format!("steps of {steps:?} s"));
     limiter.ready().await.unwrap();
-    let slots = HoldSettings::new().with_ttl(SECOND).with_unsettled(Unsettled::Release);
+    let slots = HoldSettings::new().with_ttl(SECOND).with_unsettled_released(true);
     let slots = Policy::concurrent("slots", 1).unwrap().with_holds(slots);
     let living = limiter.hold("living", &slots, 1).await.unwrap().into_result().unwrap();
 

@@ -1,0 +1,150 @@
+//! The data of each kind of event, for the observers of this crate.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    check::Check,
+    decision::Decision,
+    error::Error,
+    observe::{
+        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning, other::Other,
+        request::ObservedRequest,
+    },
+    policy::Policy,
+};
+
+/// What an event is, with its data.
+#[derive(Clone, Debug)]
+pub(crate) enum EventKind<'a> {
+    Decision(DecisionEvent<'a>),
+    StoreFailure(StoreFailure<'a>),
+    BreakerChange(BreakerChange),
+    Refusal(RefusalEvent<'a>),
+    WouldRefuse(RefusalEvent<'a>),
+    NearLimit(NearLimit<'a>),
+    HoldEnd(EndedHold<'a>),
+    Warning(Warning),
+    Other(Other<'a>),
+}
+
+/// A change of the breaker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BreakerChange {
+    pub(super) from: BreakerState,
+    pub(super) to: BreakerState,
+    pub(super) sequence: u64,
+}
+
+/// A key that has come near the limit of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NearLimit<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) key: ObservedKey<'a>,
+    /// Units that the key has spent.
+    pub(super) spent: u64,
+}
+
+/// A hold of this process that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedHold<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) key: ObservedKey<'a>,
+    /// Units that were held.
+    pub(crate) held: u64,
+    /// Units that the end was to charge.
+    pub(crate) actual: u64,
+    /// How the hold has ended, in one word of the table of `Event`.
+    pub(crate) end: &'static str,
+}
+
+impl<'a> EventKind<'a> {
+    /// The name, the outcome, the time and the line.
+    pub(super) fn parts(&self) -> (&'static str, &'static str, Option<Duration>, &dyn fmt::Display) {
+        match self {
+            Self::Decision(decided) => ("decision", decided.outcome(), Some(decided.elapsed), decided),
+            Self::StoreFailure(failure) => ("store_failure", failure.cause(), Some(failure.elapsed), failure),
+            Self::BreakerChange(change) => ("breaker_change", change.to.as_str(), None, change),
+            Self::Refusal(refusal) => ("refusal", refusal.cause(), None, refusal),
+            Self::WouldRefuse(refusal) => ("would_refuse", refusal.cause(), None, refusal),
+            Self::NearLimit(near) => ("near_limit", "near", None, near),
+            Self::HoldEnd(ended) => ("hold_end", ended.end, None, ended),
+            Self::Warning(warning) => ("warning", warning.cause(), None, warning),
+            Self::Other(other) => other.parts(),
+        }
+    }
+
+    pub(super) fn decision(&self) -> Option<&'a Decision> {
+        if let Self::Decision(decided) = self { Some(decided.decision) } else { None }
+    }
+
+    pub(super) fn error(&self) -> Option<&'a Error> {
+        if let Self::StoreFailure(failure) = self { Some(failure.error) } else { None }
+    }
+
+    pub(super) fn warning(&self) -> Option<&Warning> {
+        if let Self::Warning(warning) = self { Some(warning) } else { None }
+    }
+
+    pub(super) fn refusal(&self) -> Option<&RefusalEvent<'a>> {
+        if let Self::Refusal(refusal) | Self::WouldRefuse(refusal) = self { Some(refusal) } else { None }
+    }
+
+    pub(super) fn request(&self) -> Option<ObservedRequest<'a>> {
+        match self {
+            Self::Decision(decided) => decided.request(),
+            Self::Refusal(refusal) | Self::WouldRefuse(refusal) => Some(refusal.request()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn charges(&self) -> impl Iterator<Item = (ObservedKey<'a>, &'a Policy, u64)> + use<'a> {
+        let one = match self {
+            Self::NearLimit(NearLimit { key, policy, spent }) => Some((*key, *policy, *spent)),
+            Self::HoldEnd(EndedHold { key, policy, held, .. }) => Some((*key, *policy, *held)),
+            _ => None,
+        };
+        let charges = self.check().into_iter().flat_map(|check| check.charges());
+        charges.map(|charge| (ObservedKey(&charge.key), &charge.policy, charge.cost)).chain(one)
+    }
+
+    fn check(&self) -> Option<&'a Check> {
+        match self {
+            Self::Decision(decided) => Some(decided.check()),
+            Self::StoreFailure(failure) => Some(failure.check()),
+            Self::Other(Other::Abandonment(abandoned)) => Some(abandoned.check()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        match (self, name) {
+            (Self::BreakerChange(change), "sequence") => Some(change.sequence),
+            (Self::HoldEnd(ended), "actual") => Some(ended.actual),
+            (Self::HoldEnd(ended), "held") => Some(ended.held),
+            (Self::NearLimit(near), "spent") => Some(near.spent),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for BreakerChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, sequence } = self;
+        write!(f, "The breaker changed: from={} to={} sequence={sequence}", from.as_str(), to.as_str())
+    }
+}
+
+impl fmt::Display for NearLimit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (policy, key, spent, capacity) = (self.policy.name(), self.key, self.spent, self.policy.capacity());
+        write!(f, "A key is near its limit: policy={policy:?} key={key} spent={spent} capacity={capacity}")
+    }
+}
+
+impl fmt::Display for EndedHold<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, key, held, actual, end } = self;
+        let policy = policy.name();
+        write!(f, "A hold ended: policy={policy:?} key={key} held={held} actual={actual} end={end}")
+    }
+}
