@@ -103,8 +103,8 @@
 //!
 //! * **open** (the default) forwards the request without RateLimit fields;
 //! * **closed** responds with 503 and Retry-After;
-//! * **local** counts in the process, against the instance's share of the limit. [`Limiter::with_local_fallback`] states how
-//!   much is admitted in total.
+//! * **local** counts in the process, against the instance's share of the limit. [`Limiter::with_local_fallback`]
+//!   states how much is admitted in total.
 //!
 //! Choose closed or local where an unlimited request does more harm than a refused one, such as logins and anything
 //! that spends money. If the process itself sends more checks than Redis answers in time, the excess is refused under

@@ -181,8 +181,8 @@ impl HoldFuture {
         Self { state: State::Failed(error.into()), dropped: Charged::AsUnsettled }
     }
 
-    /// Lets the limiter's [local fallback](crate::Limiter::with_local_fallback) judge if the store gives no verdict, by this
-    /// instance's share of the limit.
+    /// Lets the limiter's [local fallback](crate::Limiter::with_local_fallback) judge if the store gives no verdict, by
+    /// this instance's share of the limit.
     ///
     /// The units of such a hold are held in this process. When it is settled, the store is charged for them as for
     /// everything that the fallback has admitted. If the limiter has no fallback, the result is an error of kind

@@ -90,8 +90,8 @@ impl LimitsConfig {
     /// # Errors
     ///
     /// [`ConfigError`] if the file has `on-store-failure = "local"` and the limiter has no [local
-    /// fallback](Limiter::with_local_fallback), or if it charges a concurrency limit and the store has no holds. A checked file
-    /// has no other error.
+    /// fallback](Limiter::with_local_fallback), or if it charges a concurrency limit and the store has no holds. A
+    /// checked file has no other error.
     pub fn layer<K: KeyExtractor>(
         &self,
         limiter: impl Into<Limiter>,

@@ -164,8 +164,8 @@ impl<'a> Event<'a> {
         self.0.parts().1
     }
 
-    /// How long it took, including all waiting, if it took time: a decision, a failure, an abandonment, a batch, a count
-    /// change, a look-up of a plan or a reset.
+    /// How long it took, including all waiting, if it took time: a decision, a failure, an abandonment, a batch, a
+    /// count change, a look-up of a plan or a reset.
     pub fn elapsed(&self) -> Option<Duration> {
         self.0.parts().2
     }
@@ -203,8 +203,8 @@ impl<'a> Event<'a> {
 
     /// The route of the request that was decided or refused: the template that axum's router has matched
     /// (`/users/{id}`); without one, the path of the [entry](crate::RateLimitLayer::route) of the layer that covers the
-    /// request (`/mcp/{*rest}`). `None` if there is neither, and if no layer has sent the check. Never the path that the
-    /// client has sent.
+    /// request (`/mcp/{*rest}`). `None` if there is neither, and if no layer has sent the check. Never the path that
+    /// the client has sent.
     pub fn route(&self) -> Option<&'a str> {
         self.0.request().and_then(|request| request.route)
     }

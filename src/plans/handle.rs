@@ -29,7 +29,8 @@ use crate::{
 ///
 /// # Mistakes
 ///
-/// Plans keep the first mistake of their setters. It is a mistake of each [layer](crate::RateLimitLayer#mistakes) and of each [check](Self::check) with these plans.
+/// Plans keep the first mistake of their setters. It is a mistake of each [layer](crate::RateLimitLayer#mistakes) and
+/// of each [check](Self::check) with these plans.
 ///
 /// # Examples
 ///

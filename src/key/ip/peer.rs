@@ -18,8 +18,8 @@ use crate::key::{
 /// * IPv6 addresses are grouped by /64, because one customer usually has a whole /64.
 /// * Each link-local address (`fe80::/10`) has its own key, because all hosts of a link share one /64.
 ///
-/// Behind a proxy the peer is the proxy: use [`ClientIp`](crate::ClientIp). For another prefix, your own NAT64 and lists
-/// of addresses, use [`ClientIp::peer`](crate::ClientIp::peer), which charges the same address.
+/// Behind a proxy the peer is the proxy: use [`ClientIp`](crate::ClientIp). For another prefix, your own NAT64 and
+/// lists of addresses, use [`ClientIp::peer`](crate::ClientIp::peer), which charges the same address.
 ///
 /// The address is read from axum's `ConnectInfo<SocketAddr>` or `MockConnectInfo<SocketAddr>`, or from a [`SocketAddr`]
 /// or [`IpAddr`] in the request's extensions. A request without any of these has the error

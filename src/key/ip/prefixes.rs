@@ -76,8 +76,8 @@ impl PrefixList {
 
     /// Adds `prefixes` to the set.
     ///
-    /// The errors of [`new`](Self::new) are mistakes of the set, and of each [`ClientIp`](crate::ClientIp) that gets the
-    /// set. The set itself lacks `prefixes` then.
+    /// The errors of [`new`](Self::new) are mistakes of the set, and of each [`ClientIp`](crate::ClientIp) that gets
+    /// the set. The set itself lacks `prefixes` then.
     pub fn and(mut self, prefixes: impl TryInto<Self, Error: Display>) -> Self {
         let both = list(prefixes)
             .and_then(|added| Self::of([&*self.v4, &*added.v4].concat(), [&*self.v6, &*added.v6].concat()));

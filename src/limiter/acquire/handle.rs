@@ -196,8 +196,8 @@ impl<T> Acquire<T> {
         self
     }
 
-    /// Lets the limiter's [local fallback](Limiter::with_local_fallback) judge while the store gives no verdict. Waiters then
-    /// wait for this instance's share of the limit.
+    /// Lets the limiter's [local fallback](Limiter::with_local_fallback) judge while the store gives no verdict.
+    /// Waiters then wait for this instance's share of the limit.
     ///
     /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
     /// and nothing is charged.

@@ -236,11 +236,11 @@ impl RedisStoreBuilder {
     /// Sets where each dial gets its login, in place of the login in the URL: for a password that is replaced while the
     /// process runs.
     ///
-    /// `source` returns the user and the password. With an empty user, the user is that of the URL, or the default user,
-    /// whose password is the server's `requirepass`. `source` is called at each dial, on the runtime, so it should read
-    /// a file or a variable and not wait for long.
-    /// Connections that stand keep their login. If `source` fails, so does the dial, and is repeated after a pause, as
-    /// after a refused login. [Operations](crate::guide::operations) says in which order a password is replaced.
+    /// `source` returns the user and the password. With an empty user, the user is that of the URL, or the default
+    /// user, whose password is the server's `requirepass`. `source` is called at each dial, on the runtime, so it
+    /// should read a file or a variable and not wait for long. Connections that stand keep their login. If `source`
+    /// fails, so does the dial, and is repeated after a pause, as after a refused login.
+    /// [Operations](crate::guide::operations) says in which order a password is replaced.
     ///
     /// # Examples
     ///

@@ -50,9 +50,9 @@ fn share(plan: &Plan) -> u64 {
     LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
 }
 
-/// What the docs of `Limiter::with_local_fallback` say: beside the limit, the shares of all instances but one. Where instances
-/// are cut off one after the other, it is the shares of all: see the guarantees. A process that starts again has its
-/// share again.
+/// What the docs of `Limiter::with_local_fallback` say: beside the limit, the shares of all instances but one. Where
+/// instances are cut off one after the other, it is the shares of all: see the guarantees. A process that starts again
+/// has its share again.
 fn most_of_shares(plan: &Plan, report: &Report) -> u64 {
     let instances = u64::try_from(plan.processes).unwrap_or(u64::MAX);
     let all_but = u64::from(instances == 1 || report.faults.len() <= 1);
