@@ -15,7 +15,7 @@ Usage: server [OPTIONS]
   --limit N          units that each client may spend per window [60]
   --window TIME      length of the window: 500ms, 60s, 5m, 1h, 1d [60s]
   --headers STYLE    draft-11, draft-07, draft-06, draft-03, x-ratelimit, x-ratelimit-epoch, envoy,
-                     tower-governor, none [draft-11]
+                     tower-governor, openai, none [draft-11]
   --hold-ttl TIME    time-to-live of holds: if a server dies, its tokens are charged and its uploads are free after
                      this time: 5s, 10m [60s]
   --deadline TIME    longest time that a check waits for Redis [50ms]

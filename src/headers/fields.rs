@@ -1,6 +1,6 @@
 //! Sets of fields, merged into a response that may already have some of them.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, time::Duration};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -9,8 +9,9 @@ use http::{
 use smallvec::SmallVec;
 
 use super::{
-    names::{RATELIMIT, RATELIMIT_POLICY},
-    number::{number, read_number},
+    names::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS},
+    number::{millis_up, number, read_number, whole_seconds},
+    openai::read_duration,
     style::{HeaderStyle, Merge},
 };
 
@@ -36,48 +37,59 @@ impl HeaderFields {
         self.fields.is_empty()
     }
 
-    /// Adds the fields of a rejection: `Retry-After` if a wait helps, and `Cache-Control: no-store`.
-    pub(super) fn push_rejection(&mut self, retry_after: Option<u64>) {
-        if let Some(seconds) = retry_after {
-            self.push(RETRY_AFTER, number(seconds));
+    /// Adds the fields of a rejection: `Retry-After` if a wait helps, the same wait `in_millis` if they are wanted, and
+    /// `Cache-Control: no-store`.
+    pub(super) fn push_rejection(&mut self, wait: Option<Duration>, in_millis: bool) {
+        if let Some(wait) = wait {
+            self.push(RETRY_AFTER, number(whole_seconds(wait)));
+            if in_millis {
+                self.push(RETRY_AFTER_MS, number(millis_up(wait).max(1)));
+            }
         }
         self.push(CACHE_CONTROL, NO_STORE);
     }
 
     /// Merges the fields into the headers of a response, as [`HeaderWriter::write`](super::HeaderWriter::write) says.
-    pub fn apply(self, headers: &mut HeaderMap) {
-        let group = self.style.stricter_group();
-        let mut keep_inner = group.iter().any(|name| headers.contains_key(name));
-        if keep_inner && self.is_stricter_than(headers) {
-            keep_inner = false;
-            for name in group {
-                headers.remove(name);
+    pub fn apply(mut self, headers: &mut HeaderMap) {
+        for limit in self.style.single_limits() {
+            if !limit.iter().any(|name| headers.contains_key(name)) {
+                continue;
+            }
+            if self.is_stricter_than(limit, headers) {
+                for name in *limit {
+                    headers.remove(name);
+                }
+            } else {
+                self.fields.retain(|(name, _)| !limit.contains(name));
             }
         }
+        let is_refusal = self.fields.iter().any(|(name, _)| *name == RETRY_AFTER);
         for (name, value) in self.fields {
-            match self.style.merge(&name) {
+            match HeaderStyle::merge(&name) {
                 Merge::Longest => insert_longest(headers, name, value),
                 Merge::IfAbsent => {
                     headers.entry(name).or_insert(value);
                 }
-                Merge::StricterGroup if keep_inner => {}
-                Merge::StricterGroup | Merge::Append => {
+                Merge::Append => {
                     headers.append(name, value);
                 }
             }
         }
+        if is_refusal {
+            raise_millis(headers);
+        }
     }
 
     /// Whether the single limit in this set replaces the limit in `headers`, because it is stricter.
-    fn is_stricter_than(&self, headers: &HeaderMap) -> bool {
+    fn is_stricter_than(&self, limit: &[HeaderName], headers: &HeaderMap) -> bool {
         let in_set = |name: &HeaderName| self.fields.iter().find_map(|(other, value)| (name == other).then_some(value));
-        let outer = SingleLimit::read(self.style, in_set);
+        let outer = SingleLimit::read(self.style, limit, in_set);
         // A field on two lines has no single value and is treated as absent.
         let single_line = |name: &HeaderName| {
             let mut lines = headers.get_all(name).iter();
             lines.next().filter(|_| lines.next().is_none())
         };
-        let inner = SingleLimit::read(self.style, single_line);
+        let inner = SingleLimit::read(self.style, limit, single_line);
         let (Some(outer), Some(inner)) = (outer, inner) else { return false };
         // A client that the inner limiter has denied must not get an earlier reset.
         let earlier = headers.contains_key(RETRY_AFTER) && outer.reset < inner.reset;
@@ -85,22 +97,28 @@ impl HeaderFields {
     }
 }
 
-/// The limit of a style that sends a single limit.
+/// A limit whose fields each have one value.
 struct SingleLimit {
     remaining: u64,
-    /// In seconds from now or since the Unix epoch, depending on the style.
+    /// In seconds from now or since the Unix epoch, or in milliseconds, depending on the style.
     reset: Option<u64>,
 }
 
 impl SingleLimit {
-    fn read<'a>(style: HeaderStyle, get: impl Fn(&HeaderName) -> Option<&'a HeaderValue>) -> Option<Self> {
-        let mut values = style.stricter_group().iter().map(get);
+    fn read<'a>(
+        style: HeaderStyle,
+        limit: &[HeaderName],
+        get: impl Fn(&HeaderName) -> Option<&'a HeaderValue>,
+    ) -> Option<Self> {
+        let mut values = limit.iter().map(get);
         let first = values.next()?;
         if style == HeaderStyle::Draft07 {
             let text = first?.to_str().ok()?;
             return Some(Self { remaining: member(text, "remaining")?, reset: member(text, "reset") });
         }
-        Some(Self { remaining: read_number(first)?, reset: read_number(values.nth(1).flatten()) })
+        let (remaining, reset) = (read_number(first)?, values.nth(1).flatten());
+        let read = if style == HeaderStyle::OpenAi { read_duration } else { read_number };
+        Some(Self { remaining, reset: read(reset) })
     }
 }
 
@@ -113,11 +131,25 @@ fn member(dictionary: &str, key: &str) -> Option<u64> {
 
 /// Inserts the fields of a rejection into `headers`. Has the effect of [`HeaderFields::push_rejection`] and
 /// [`HeaderFields::apply`], without a set of fields.
-pub(crate) fn insert_rejection(headers: &mut HeaderMap, retry_after: Option<u64>) {
-    if let Some(seconds) = retry_after {
-        insert_longest(headers, RETRY_AFTER, number(seconds));
+pub(super) fn insert_rejection(headers: &mut HeaderMap, wait: Option<Duration>, in_millis: bool) {
+    if let Some(wait) = wait {
+        insert_longest(headers, RETRY_AFTER, number(whole_seconds(wait)));
+        if in_millis {
+            insert_longest(headers, RETRY_AFTER_MS, number(millis_up(wait).max(1)));
+        }
+        raise_millis(headers);
     }
     headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+}
+
+/// Raises `retry-after-ms` to a later `Retry-After`, which another layer has written without milliseconds. Clients that
+/// know both fields obey the milliseconds alone, and would be early.
+fn raise_millis(headers: &mut HeaderMap) {
+    let Some(millis) = headers.get(RETRY_AFTER_MS) else { return };
+    let (millis, seconds) = (read_number(Some(millis)), read_number(headers.get(RETRY_AFTER)));
+    if let Some(seconds) = seconds.filter(|seconds| millis.is_none_or(|millis| millis.div_ceil(1_000) < *seconds)) {
+        headers.insert(RETRY_AFTER_MS, number(seconds.saturating_mul(1_000)));
+    }
 }
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -8,7 +8,9 @@
 //! # Rules
 //!
 //! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
-//! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early.
+//! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early. Clients
+//!   that read `retry-after-ms` need not wait for the rest of a second;
+//!   [`with_retry_after_ms`](HeaderWriter::with_retry_after_ms) sends it.
 //! * Fields of an inner limiter are merged with the fields of this limiter, and the stricter limit is kept; see
 //!   [`HeaderWriter::write`].
 //! * A decision without a verdict of a store (fail-open, fail-closed) has no RateLimit fields.
@@ -57,6 +59,7 @@ mod ietf;
 mod jitter;
 pub(crate) mod names;
 mod number;
+mod openai;
 mod quota;
 mod snapshot;
 mod structured;
@@ -65,11 +68,8 @@ mod writer;
 mod x_rate_limit;
 
 // Public for the tests of the fields, which need quotas that no policy has.
+pub(crate) use self::{fields::AllowedFields, number::whole_seconds};
 #[doc(hidden)]
 pub use self::{fields::HeaderFields, quota::QuotaReport};
-pub(crate) use self::{
-    fields::{AllowedFields, insert_rejection},
-    number::whole_seconds,
-};
 pub use self::{style::HeaderStyle, writer::HeaderWriter};
 pub use crate::key::partition::PartitionKeys;

@@ -1,4 +1,4 @@
-//! Field values that are one number, and durations in whole seconds, the unit of all fields.
+//! Field values that are one number, and durations in whole seconds, the unit of most fields.
 
 use std::time::Duration;
 
@@ -19,8 +19,16 @@ pub(super) fn seconds_up(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
-/// Rounds up to the seconds of `Retry-After`: at least 1, because clients that read 0 repeat the request at once, and
-/// at most `i32::MAX`, because many clients read a signed 32-bit integer.
+/// The longest wait of all fields, because many clients read the seconds of `Retry-After` as a signed 32-bit integer.
+const LONGEST_SECONDS: u64 = 2_147_483_647;
+
+/// Rounds up to the seconds of `Retry-After`: at least 1, because clients that read 0 repeat the request at once.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    seconds_up(wait).clamp(1, 2_147_483_647)
+    seconds_up(wait).clamp(1, LONGEST_SECONDS)
+}
+
+/// Rounds up to milliseconds, at most those of the longest `Retry-After`.
+pub(super) fn millis_up(wait: Duration) -> u64 {
+    let longest = LONGEST_SECONDS * 1_000;
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).map_or(longest, |millis| millis.min(longest))
 }

@@ -1,6 +1,6 @@
 //! The arithmetic of all header styles.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{
     number::{seconds_up, whole_seconds},
@@ -20,10 +20,15 @@ pub(super) struct Snapshot<'a> {
 impl Snapshot<'_> {
     /// Whole seconds until the denied request passes; `None` if the request was allowed or can never pass.
     pub(super) fn retry_after(&self) -> Option<u64> {
+        self.wait().map(whole_seconds)
+    }
+
+    /// Time until the denied request passes, with the jitter; `None` if the request was allowed or can never pass.
+    pub(super) fn wait(&self) -> Option<Duration> {
         let mut waits = self.quotas.iter().filter(|quota| quota.violated).map(|quota| quota.retry_after);
         let first = waits.next()??;
         let longest = waits.try_fold(first, |longest, wait| wait.map(|wait| longest.max(wait)))?;
-        Some(whole_seconds(longest.saturating_add(self.jitter)))
+        Some(longest.saturating_add(self.jitter))
     }
 
     /// `t`, the effective window: the seconds in which the client can spend at most `remaining`.
@@ -43,14 +48,29 @@ impl Snapshot<'_> {
     /// The quota that a style with a single limit sends: on a denial the violated quota with the longest wait,
     /// otherwise the quota with the fewest units left.
     pub(super) fn selected(&self) -> Option<&QuotaReport<'_>> {
+        if self.allowed { self.fewest_left(|_| true) } else { self.longest_wait(|_| true) }
+    }
+
+    /// The quota in `unit` that a style with a limit for each unit sends. On a denial that no quota in this unit has
+    /// caused, it is the quota with the fewest units left, as on an allowed response.
+    pub(super) fn selected_in(&self, unit: Option<&str>) -> Option<&QuotaReport<'_>> {
+        let in_unit = |quota: &QuotaReport<'_>| quota.unit == unit;
+        self.longest_wait(in_unit).or_else(|| self.fewest_left(in_unit))
+    }
+
+    /// Of quotas with the same number of units left, the one with the longest window.
+    fn fewest_left(&self, accepts: impl Fn(&QuotaReport<'_>) -> bool) -> Option<&QuotaReport<'_>> {
         let window = |quota: &QuotaReport<'_>| quota.window.unwrap_or(Duration::MAX);
-        if self.allowed {
-            self.quotas.iter().min_by_key(|quota| (quota.remaining, std::cmp::Reverse(window(quota))))
-        } else {
-            // `rev`, because `max_by_key` returns the last of equal elements.
-            let wait = |quota: &QuotaReport<'_>| quota.retry_after.unwrap_or(Duration::MAX);
-            self.quotas.iter().rev().filter(|quota| quota.violated).max_by_key(|quota| wait(quota))
-        }
+        let quotas = self.quotas.iter().filter(|quota| accepts(quota));
+        quotas.min_by_key(|quota| (quota.remaining, Reverse(window(quota))))
+    }
+
+    /// The violated quota with the longest wait; `None` if the request was allowed.
+    fn longest_wait(&self, accepts: impl Fn(&QuotaReport<'_>) -> bool) -> Option<&QuotaReport<'_>> {
+        let wait = |quota: &QuotaReport<'_>| quota.retry_after.unwrap_or(Duration::MAX);
+        // `rev`, because `max_by_key` returns the last of equal elements.
+        let quotas = self.quotas.iter().rev().filter(|quota| !self.allowed && quota.violated && accepts(quota));
+        quotas.max_by_key(|quota| wait(quota))
     }
 }
 

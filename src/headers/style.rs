@@ -11,6 +11,7 @@ use crate::error::in_words;
 /// The form in which response fields state the limit.
 ///
 /// Every style sends `Retry-After` and `Cache-Control: no-store` on a denial, because both are published standards.
+/// [`OpenAi`](Self::OpenAi) also sends `retry-after-ms`.
 ///
 /// In styles with one limit, the limit of a token bucket with a burst is the burst, because the units left are counted
 /// from the burst. Revisions 03, 06 and 07 also send the rate: `10;w=60;burst=100`. [`Draft11`](Self::Draft11) sends
@@ -19,7 +20,7 @@ use crate::error::in_words;
 /// Give nested layers the same style, because styles use the same names with different meanings.
 ///
 /// As text: `draft-11`, `draft-07`, `draft-06`, `draft-03`, `x-ratelimit`, `x-ratelimit-epoch`, `envoy`,
-/// `tower-governor`, `none`.
+/// `tower-governor`, `openai`, `none`.
 ///
 /// # Examples
 ///
@@ -52,6 +53,15 @@ pub enum HeaderStyle {
     EnvoyCompat,
     /// No RateLimit fields.
     None,
+    /// The fields of OpenAI's API, which SDKs of model APIs read: `x-ratelimit-limit-requests`, `-remaining-requests`
+    /// and `-reset-requests`, the same three for `-tokens`, and `retry-after-ms` on a denial.
+    ///
+    /// A policy with the [unit](crate::Policy::with_unit) `tokens` is in the second three, a policy without a unit in
+    /// the first three, and a policy with any other unit in none. Of several policies in one unit, the one with the
+    /// fewest units left is sent, or on a denial the violated one with the longest wait. A reset is a duration to the
+    /// millisecond, such as `6ms`, `1.5s`, `6m0s` or `1h2m3s`: the time until all units are available again, or on a
+    /// denial the time until the request passes.
+    OpenAi,
     /// The fields of tower_governor: `X-RateLimit-Limit` and `-Remaining`, and `X-RateLimit-After` on a denial, here
     /// with the value of `Retry-After`.
     TowerGovernorCompat,
@@ -65,7 +75,7 @@ in_words!(HeaderStyle, "style of header fields");
 
 impl HeaderStyle {
     /// The words of `headers` in a file of limits.
-    pub(crate) const WORDS: [(&'static str, Self); 9] = [
+    pub(crate) const WORDS: [(&'static str, Self); 10] = [
         ("draft-11", Self::Draft11),
         ("draft-07", Self::Draft07),
         ("draft-06", Self::Draft06),
@@ -74,6 +84,7 @@ impl HeaderStyle {
         ("x-ratelimit-epoch", Self::XRateLimitEpoch),
         ("envoy", Self::EnvoyCompat),
         ("tower-governor", Self::TowerGovernorCompat),
+        ("openai", Self::OpenAi),
         ("none", Self::None),
     ];
 
@@ -81,7 +92,9 @@ impl HeaderStyle {
     /// that scripts of another origin can read the fields.
     ///
     /// `Cache-Control` is not in the list, because scripts may always read it. The rate limit layer writes no CORS
-    /// fields; put a CORS layer outside the rate limit layer.
+    /// fields; put a CORS layer outside the rate limit layer. `retry-after-ms` is in the list of
+    /// [`OpenAi`](Self::OpenAi) only; add it where
+    /// [`with_retry_after_ms`](crate::headers::HeaderWriter::with_retry_after_ms) sends it in another style.
     ///
     /// # Examples
     ///
@@ -99,31 +112,31 @@ impl HeaderStyle {
             Self::Draft07 | Self::Draft11 => &DRAFT_07,
             Self::EnvoyCompat => &ENVOY,
             Self::None => &NONE,
+            Self::OpenAi => &OPENAI,
             Self::TowerGovernorCompat => &TOWER_GOVERNOR,
             Self::XRateLimitDelta | Self::XRateLimitEpoch => &X_RATE_LIMIT,
         }
     }
 
-    /// In a style that sends a single limit, the fields that describe this limit together: first the units left, last
-    /// the reset. Empty in other styles.
-    pub(super) fn stricter_group(self) -> &'static [HeaderName] {
+    /// In a style that sends a single limit, or one for each unit, the fields that describe a limit together: first the
+    /// units left, last the reset. Empty in other styles.
+    pub(super) fn single_limits(self) -> &'static [Limit] {
         match self {
             Self::Draft03 | Self::Draft06 => &SINGLE_DRAFT,
             Self::Draft07 => &SINGLE_DRAFT_07,
             Self::Draft11 | Self::None => &[],
             Self::EnvoyCompat | Self::XRateLimitDelta | Self::XRateLimitEpoch => &SINGLE_X,
-            Self::TowerGovernorCompat => &SINGLE_X[..2],
+            Self::OpenAi => &REQUESTS_AND_TOKENS,
+            Self::TowerGovernorCompat => &SINGLE_X_WITHOUT_RESET,
         }
     }
 
-    /// How the field `name` is merged in this style.
-    pub(super) fn merge(self, name: &HeaderName) -> Merge {
-        if name == RETRY_AFTER || name == names::X_AFTER {
+    /// How the field `name` is merged, if it is not one of a [single limit](Self::single_limits) that is left out.
+    pub(super) fn merge(name: &HeaderName) -> Merge {
+        if name == RETRY_AFTER || name == names::RETRY_AFTER_MS || name == names::X_AFTER {
             Merge::Longest
         } else if name == CACHE_CONTROL || name == names::X_ENVOY_RATELIMITED {
             Merge::IfAbsent
-        } else if self.stricter_group().contains(name) {
-            Merge::StricterGroup
         } else {
             Merge::Append
         }
@@ -132,14 +145,12 @@ impl HeaderStyle {
 
 /// How a field is merged into a response that has the field already.
 pub(super) enum Merge {
-    /// Both values are kept, because the field is a list.
+    /// Both values are kept, because the field is a list or the response has none.
     Append,
     /// The longer wait is kept.
     Longest,
     /// The value of the response is kept.
     IfAbsent,
-    /// All fields of the [group](HeaderStyle::stricter_group) are kept or replaced together.
-    StricterGroup,
 }
 
 static DRAFT_03: [HeaderName; 4] =
@@ -150,9 +161,32 @@ static DRAFT_07: [HeaderName; 3] = [RETRY_AFTER, names::RATELIMIT, names::RATELI
 static ENVOY: [HeaderName; 5] =
     [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET, names::X_ENVOY_RATELIMITED];
 static NONE: [HeaderName; 1] = [RETRY_AFTER];
+static OPENAI: [HeaderName; 8] = [
+    RETRY_AFTER,
+    names::RETRY_AFTER_MS,
+    names::LIMIT_REQUESTS,
+    names::REMAINING_REQUESTS,
+    names::RESET_REQUESTS,
+    names::LIMIT_TOKENS,
+    names::REMAINING_TOKENS,
+    names::RESET_TOKENS,
+];
 static TOWER_GOVERNOR: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_AFTER];
 static X_RATE_LIMIT: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET];
 
-static SINGLE_DRAFT: [HeaderName; 3] = [names::RATELIMIT_REMAINING, names::RATELIMIT_LIMIT, names::RATELIMIT_RESET];
-static SINGLE_DRAFT_07: [HeaderName; 1] = [names::RATELIMIT];
-static SINGLE_X: [HeaderName; 3] = [names::X_REMAINING, names::X_LIMIT, names::X_RESET];
+/// The fields of one limit.
+type Limit = &'static [HeaderName];
+
+// Each list has a name, because a list of names without one cannot be borrowed in a static.
+static DRAFT: [HeaderName; 3] = [names::RATELIMIT_REMAINING, names::RATELIMIT_LIMIT, names::RATELIMIT_RESET];
+static DICTIONARY: [HeaderName; 1] = [names::RATELIMIT];
+static X: [HeaderName; 3] = [names::X_REMAINING, names::X_LIMIT, names::X_RESET];
+static X_WITHOUT_RESET: [HeaderName; 2] = [names::X_REMAINING, names::X_LIMIT];
+static REQUESTS: [HeaderName; 3] = [names::REMAINING_REQUESTS, names::LIMIT_REQUESTS, names::RESET_REQUESTS];
+static TOKENS: [HeaderName; 3] = [names::REMAINING_TOKENS, names::LIMIT_TOKENS, names::RESET_TOKENS];
+
+static SINGLE_DRAFT: [Limit; 1] = [&DRAFT];
+static SINGLE_DRAFT_07: [Limit; 1] = [&DICTIONARY];
+static SINGLE_X: [Limit; 1] = [&X];
+static SINGLE_X_WITHOUT_RESET: [Limit; 1] = [&X_WITHOUT_RESET];
+static REQUESTS_AND_TOKENS: [Limit; 2] = [&REQUESTS, &TOKENS];

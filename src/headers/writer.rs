@@ -12,6 +12,7 @@ use super::{
     fields::{self, AllowedFields, HeaderFields},
     ietf, jitter,
     names::{RATELIMIT, RATELIMIT_POLICY},
+    openai,
     quota::QuotaReport,
     snapshot::Snapshot,
     style::HeaderStyle,
@@ -50,6 +51,7 @@ pub struct HeaderWriter {
     style: HeaderStyle,
     capped_ratio: bool,
     all_policies_on_denial: bool,
+    retry_after_ms: bool,
     /// The largest jitter in seconds; 0 for no jitter.
     jitter: u32,
 }
@@ -71,7 +73,8 @@ impl From<HeaderStyle> for HeaderWriter {
 impl HeaderWriter {
     /// Creates a writer of one style, with the default options.
     pub fn new(style: HeaderStyle) -> Self {
-        Self { style, capped_ratio: true, all_policies_on_denial: false, jitter: 0 }
+        let retry_after_ms = style == HeaderStyle::OpenAi;
+        Self { style, capped_ratio: true, all_policies_on_denial: false, retry_after_ms, jitter: 0 }
     }
 
     /// Sets whether `t` is raised until `r / t` is at most the policy's own rate.
@@ -108,6 +111,39 @@ impl HeaderWriter {
     #[must_use]
     pub fn with_all_policies_on_denial(self, all: bool) -> Self {
         Self { all_policies_on_denial: all, ..self }
+    }
+
+    /// Sets whether a refusal with `Retry-After` has the wait in milliseconds too, as `retry-after-ms`.
+    ///
+    /// The SDKs of OpenAI and Anthropic, and clients made like them, read this field first. They lose up to a second of
+    /// each wait to `Retry-After`, which has whole seconds. The milliseconds are rounded up, from 1, so a client is
+    /// never early. Defaults to `true` in the style [`OpenAi`](HeaderStyle::OpenAi), and to `false` in the others,
+    /// because no standard has the field.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let policy = Policy::per_second("per-user", 10)?;
+    /// let _ = limiter.check("user:17", &policy, 10).await?;
+    /// let denied = limiter.check("user:17", &policy, 1).await?;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_retry_after_ms(true);
+    /// writer.write(&denied, &mut headers);
+    /// let millis: u64 = headers["retry-after-ms"].to_str()?.parse()?;
+    /// assert!((1..=1_000).contains(&millis) && headers["retry-after"] == "1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_retry_after_ms(self, in_millis: bool) -> Self {
+        Self { retry_after_ms: in_millis, ..self }
     }
 
     /// Sets the jitter: each wait grows by a random time of at most `most`, so that clients with the same wait do not
@@ -149,7 +185,8 @@ impl HeaderWriter {
     /// * Of two limits in a style that sends a single limit, the stricter limit is kept as a whole: the limit with
     ///   fewer units left, then the limit with the later reset. An inner limit that cannot be parsed is kept, because
     ///   it may be the stricter limit.
-    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced with seconds.
+    /// * Of two `Retry-After` values the longer one is kept, on one line. A date is replaced with seconds. Milliseconds
+    ///   are never shorter than the `Retry-After` that is kept.
     /// * A `Cache-Control` that the response has is kept.
     pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
         self.write_with_jitter(decision, self.jitter_of(decision)).apply(headers);
@@ -179,7 +216,12 @@ impl HeaderWriter {
         if self.all_policies_on_denial || quota.violated {
             headers.append(RATELIMIT, ietf::draft_11_limit(&snapshot, &quota));
         }
-        fields::insert_rejection(headers, snapshot.retry_after());
+        self.insert_wait(snapshot.wait(), headers);
+    }
+
+    /// Writes the fields of a refusal without a denied decision.
+    pub(crate) fn insert_wait(&self, wait: Option<Duration>, headers: &mut HeaderMap) {
+        fields::insert_rejection(headers, wait, self.retry_after_ms);
     }
 
     /// The policy and the time of a decision on one policy, if the style is `Draft11` and the policy sends no partition
@@ -247,12 +289,13 @@ impl HeaderWriter {
             }
             HeaderStyle::EnvoyCompat => x_rate_limit::envoy(snapshot, &mut fields),
             HeaderStyle::None => {}
+            HeaderStyle::OpenAi => openai::push(snapshot, &mut fields),
             HeaderStyle::TowerGovernorCompat => x_rate_limit::tower_governor(snapshot, &mut fields),
             HeaderStyle::XRateLimitDelta => x_rate_limit::delta(snapshot, &mut fields),
             HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(snapshot, &mut fields),
         }
         if !snapshot.allowed {
-            fields.push_rejection(snapshot.retry_after());
+            fields.push_rejection(snapshot.wait(), self.retry_after_ms);
         }
         fields
     }

@@ -8,10 +8,7 @@ use http::{
 };
 
 use super::denial::Denial;
-use crate::{
-    decision::Decision,
-    headers::{HeaderWriter, insert_rejection, whole_seconds},
-};
+use crate::{decision::Decision, headers::HeaderWriter};
 
 /// Builds the response to a refused request.
 ///
@@ -133,7 +130,7 @@ impl Denial {
         let mut response = rejection.reject(parts, &self);
         match self.decision() {
             Some(decision) => writer.apply_denied(decision, jitter, response.headers_mut()),
-            None => insert_rejection(response.headers_mut(), self.retry_after.map(whole_seconds)),
+            None => writer.insert_wait(self.retry_after, response.headers_mut()),
         }
         if let Some(challenge) = self.challenge()
             && response.status() == StatusCode::UNAUTHORIZED

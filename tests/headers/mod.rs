@@ -3,5 +3,6 @@
 pub(crate) mod fields;
 mod grammar;
 mod jitter;
+mod openai;
 mod partition;
 mod retry_after;

@@ -190,7 +190,7 @@ async fn a_concurrency_limit_of_a_file_is_free_when_the_response_has_ended() {
 #[test]
 fn every_header_style_has_a_word() {
     let words = ["draft-11", "draft-07", "draft-06", "draft-03", "x-ratelimit", "x-ratelimit-epoch", "envoy"];
-    for word in words.into_iter().chain(["tower-governor", "none"]) {
+    for word in words.into_iter().chain(["tower-governor", "openai", "none"]) {
         check(&with_policy(&format!("headers = \"{word}\""))).unwrap();
     }
 }

@@ -50,6 +50,7 @@ fn values_are_written_as_the_words_of_a_file_and_read_from_them() {
             ("x-ratelimit-epoch", HeaderStyle::XRateLimitEpoch),
             ("envoy", HeaderStyle::EnvoyCompat),
             ("tower-governor", HeaderStyle::TowerGovernorCompat),
+            ("openai", HeaderStyle::OpenAi),
             ("none", HeaderStyle::None),
         ],
     );

@@ -59,9 +59,9 @@ async fn assert_pauses(style: HeaderStyle, [spent, denied]: &[Decision; 2]) {
     let spent_up = || spent.policies().iter().filter(|standing| standing.available == 0);
     let next = spent_up().map(|standing| standing.next).max().unwrap();
     let longest = match style {
-        HeaderStyle::None | HeaderStyle::TowerGovernorCompat => {
+        HeaderStyle::None | HeaderStyle::OpenAi | HeaderStyle::TowerGovernorCompat => {
             let pause = pause_after(StatusCode::OK, fields(style, spent)).await;
-            assert!(pause < millis(5), "{style:?} states no reset, {pause:?}");
+            assert!(pause < millis(5), "{style:?} states no reset that the layer reads, {pause:?}");
             return;
         }
         // These styles state when all units are back.

@@ -132,6 +132,7 @@ fn style(name: &str) -> Option<HeaderStyle> {
         "draft-07" => HeaderStyle::Draft07,
         "draft-11" => HeaderStyle::Draft11,
         "envoy-compat" => HeaderStyle::EnvoyCompat,
+        "openai" => HeaderStyle::OpenAi,
         "tower-governor-compat" => HeaderStyle::TowerGovernorCompat,
         "x-ratelimit" | "x-ratelimit-delta" => HeaderStyle::XRateLimitDelta,
         "x-ratelimit-epoch" => HeaderStyle::XRateLimitEpoch,

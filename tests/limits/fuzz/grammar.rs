@@ -93,7 +93,7 @@ impl Writer<'_> {
         }
         self.insert(&mut file, "routes", Value::Object(routes));
         if self.random.one_in(3) {
-            let style = self.random.pick(&["draft-11", "x-ratelimit", "envoy", "none", "tower-governor"]);
+            let style = self.random.pick(&["draft-11", "x-ratelimit", "envoy", "none", "openai", "tower-governor"]);
             self.insert(&mut file, "headers", json!(style));
         }
         if self.random.one_in(10) {

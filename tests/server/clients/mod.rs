@@ -7,6 +7,7 @@ mod crowd;
 mod curl;
 mod program;
 mod reqwest;
+mod sdks;
 mod server;
 mod throttle;
 mod urllib3;
