@@ -9,9 +9,9 @@ use http::{
 use smallvec::SmallVec;
 
 use super::{
+    duration::read_duration,
     names::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS},
     number::{millis_up, number, read_number, whole_seconds},
-    openai::read_duration,
     style::{HeaderStyle, Merge},
 };
 

@@ -54,6 +54,7 @@
 //! # }
 //! ```
 
+mod duration;
 mod fields;
 mod ietf;
 mod jitter;
