@@ -88,3 +88,16 @@ async fn an_unavailable_domain_receives_one_debit_a_second() {
     let sent = store.domains[1].sent() - before;
     assert!((5..=11).contains(&sent), "{sent} debits in ten seconds");
 }
+
+/// A share of 10 units would not admit a cost of 30.
+#[tokio::test(start_paused = true)]
+async fn law_2_debts_to_an_unavailable_domain_deny_nothing_in_a_healthy_one() {
+    let (limiter, store, _counts) = in_debt(Some(BreakerSettings::default())).await;
+    store.domains[0].set_health(Health::Healthy);
+    traffic(&limiter, 3).await;
+    let here = |key: &String| store.failure_domain_of(&Key::from(key.as_str())) == 0;
+    for key in (0..20).map(|number| format!("new {number}")).filter(here) {
+        let decision = limiter.check(key.as_str(), &policy(), 30).fail_local().await.unwrap();
+        assert!(decision.is_allowed(), "{key}: {decision:?}");
+    }
+}
