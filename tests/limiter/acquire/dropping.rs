@@ -84,6 +84,27 @@ async fn waiters_of_another_runtime_go_on_when_the_dispatchers_runtime_ends() {
     assert!(waiting.await.unwrap().unwrap().is_allowed());
 }
 
+/// One unit a fifth of a second: four callers wait ahead of the last one, which has time for seven.
+#[tokio::test]
+async fn law_2_waiters_that_join_again_after_their_runtime_has_ended_are_not_counted_twice() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::new("p", 1, Duration::from_millis(200)).unwrap();
+    assert!(limiter.check(KEY, &policy, 1).await.unwrap().is_allowed());
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let first = other.spawn(limiter.acquire(KEY, &policy, 1).within(60 * SECOND));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let ended = Ended::default();
+    for waiter in 0..4 {
+        ended.start(waiter, limiter.acquire(KEY, &policy, 1).within(60 * SECOND)).await;
+    }
+    other.shutdown_background();
+    assert!(first.await.is_err());
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let last = limiter.acquire(KEY, &policy, 1).within(Duration::from_millis(1_400)).await.unwrap();
+    assert!(last.is_allowed(), "{last:?}");
+    assert_eq!(ended.admitted().len(), 4);
+}
+
 /// The first runtime serves the queue, and then blocks its only thread.
 #[tokio::test]
 async fn waiters_go_on_when_the_runtime_that_serves_the_queue_stands_still() {
