@@ -40,6 +40,33 @@ async fn waiters_go_on_in_their_order_when_the_store_is_back() {
     assert_eq!(ended.admitted(), (0..10).collect::<Vec<_>>());
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_a_short_one_is_left_at_once() {
+    let store =
+        UnhealthyStore::with_breaker(UNAVAILABLE, None).counting_in(MemoryStore::new().with_clock(TokioClock::new()));
+    let limiter = Limiter::new(store.clone()).without_notices();
+    let ended = Ended::default();
+    for waiter in 0..20 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(10), 1).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(5 * SECOND).await;
+    store.set_health(Health::Healthy);
+    tokio::time::sleep(SECOND).await;
+    assert!((5..15).contains(&ended.admitted().len()), "callers still wait: {:?}", ended.admitted());
+    // Until the head has asked.
+    store.set_health(UNAVAILABLE);
+    let sent = store.sent();
+    while store.sent() == sent {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    store.set_health(Health::Healthy);
+    let (before, start) = (ended.admitted().len(), Instant::now());
+    while ended.admitted().len() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(start.elapsed() < Duration::from_millis(50), "{:?} after the outage", start.elapsed());
+}
+
 /// A check that is about to be sent may take a little longer, and so does a check that is on its way.
 const SLACK: Duration = Duration::from_millis(250);
 
