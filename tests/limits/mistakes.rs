@@ -293,6 +293,16 @@ fn shards_and_bursts_bound_costs() {
 }
 
 #[test]
+fn a_cost_above_the_limits_of_several_policies_is_one_mistake() {
+    let file = r#"
+        policies.p.rate = "5/min"
+        policies.q.rate = "6/min"
+        default = { policies = ["p", "q"], cost = 7 }
+    "#;
+    assert_eq!(mistakes(file), ["default.cost: 7 is above the limit 5 of policy \"p\""]);
+}
+
+#[test]
 fn json_has_duplicate_keys_nulls_and_other_types() {
     let mistakes = |json: &str| {
         let error = serde_json::from_str::<LimitsConfig>(json).unwrap_err().to_string();
