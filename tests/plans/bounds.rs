@@ -103,3 +103,21 @@ async fn the_cache_is_bounded_and_a_flood_of_keys_does_not_push_out_a_busy_key()
     let kept = (0..4_000).filter(|number| limit(&plans, &format!("flood {number}")) == 10).count();
     assert!((50..=200).contains(&kept), "{kept} keys of 100 are kept");
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_two_look_ups_a_flood_of_keys_gets_one() {
+    let source = Source::new(plan(10));
+    let plans = source.plans().with_max_lookups(2);
+    limit(&plans, "known");
+    settle().await;
+    sleep(SECOND * 60).await;
+    source.answers(Answer::Never);
+    for number in 0..10 {
+        limit(&plans, &format!("flood {number}"));
+    }
+    settle().await;
+    assert_eq!(source.asked(), 2, "one of the flood");
+    limit(&plans, "known");
+    settle().await;
+    assert_eq!(source.asked(), 3, "the other one is kept for keys that are known");
+}
