@@ -250,8 +250,16 @@ async fn the_documented_minimal_acl_is_enough_on_a_cluster() {
 }
 
 #[test]
-fn no_node_and_a_socket_are_configuration_errors() {
-    for nodes in [&[][..], &["unix:///tmp/redis.sock"], &["nonsense"]] {
+fn no_node_a_socket_and_a_database_are_configuration_errors() {
+    let node = "redis://127.0.0.1:1";
+    let lists = [
+        &[][..],
+        &["unix:///tmp/redis.sock"],
+        &[node, "unix:///tmp/redis.sock"],
+        &[node, "redis://host/3"],
+        &["nonsense"],
+    ];
+    for nodes in lists {
         let error = RedisStore::builder().open_cluster(nodes.iter().copied()).unwrap_err();
         says(error, "the Redis URL (not shown, it may hold a password) cannot be used: ");
     }
