@@ -159,6 +159,27 @@ async fn a_slot_is_renewed_while_it_is_held() {
     assert_eq!(get_from(&app).await.status(), 200);
 }
 
+/// In the store, or in the share of the instance while the store is down.
+#[tokio::test(start_paused = true)]
+async fn law_1_beside_a_fallback_a_slot_is_renewed_where_it_was_made() {
+    for ledger in [Ledger::default(), Ledger::down()] {
+        let memory = || MemoryStore::new().with_clock(TokioClock::new());
+        let ledger = Ledger { store: memory(), ..ledger };
+        let limiter = ledger.limiter().with_local(memory(), 1);
+        let limit = RateLimitLayer::new(limiter, Policy::concurrent("one", 1).unwrap(), one_client()).fail_local();
+        let stream = || async { Body::new(Frames::of(["a"]).then_stays_open()) };
+        let app = Router::new().route("/", get(stream)).layer(limit);
+        let response = get_from(&app).await;
+        for _ in 0..10 {
+            sleep(Duration::from_secs(59)).await;
+            assert_eq!(get_from(&app).await.status(), 429);
+        }
+        drop(response);
+        settle_in_background().await;
+        assert_eq!(get_from(&app).await.status(), 200);
+    }
+}
+
 /// The clock of the store has gone on without the process, as if it had been suspended.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_was_lost_is_not_taken_back() {
