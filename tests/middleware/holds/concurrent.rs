@@ -165,7 +165,7 @@ async fn law_1_beside_a_fallback_a_slot_is_renewed_where_it_was_made() {
     for ledger in [Ledger::default(), Ledger::down()] {
         let memory = || MemoryStore::new().with_clock(TokioClock::new());
         let ledger = Ledger { store: memory(), ..ledger };
-        let limiter = ledger.limiter().with_local(memory(), 1);
+        let limiter = ledger.limiter().with_local_fallback(memory(), 1);
         let limit = RateLimitLayer::new(limiter, Policy::concurrent("one", 1).unwrap(), one_client()).fail_local();
         let stream = || async { Body::new(Frames::of(["a"]).then_stays_open()) };
         let app = Router::new().route("/", get(stream)).layer(limit);
