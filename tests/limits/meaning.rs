@@ -28,9 +28,9 @@ fn every_field_of_a_policy_is_a_builder_method() {
             d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m" }, near-limit = false }
             e = { rate = "9/day", algorithm = "fixed", shards = 3, unit = "requests", near-limit = 1 }
             f = { rate = "9/day", holds = true, lease = 4 }
-            g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", released = "release" }, in-code = true }
+            g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", unsettled = "release" }, in-code = true }
             h = { concurrent = 3, shadow = true }
-            i = { concurrent = 3, holds = { ttl = "10m", released = "release" }, unit = "streams" }
+            i = { concurrent = 3, holds = { ttl = "10m", unsettled = "release" }, unit = "streams" }
             j = { rate = "9/day", lease = 9, holds = {} }
             k = { rate = "9/day", holds = false }
         "#,

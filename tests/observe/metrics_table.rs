@@ -235,7 +235,7 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
             &words(source!("check_event.rs"), "pub(super) fn outcome") | &set(&["would_deny"]),
         ),
         ("tollgate_fallback_admits_total", "outcome", set(&["open", "local"])),
-        ("tollgate_store_errors_total", "kind", words(source!("check_event.rs"), "pub(super) fn cause")),
+        ("tollgate_store_errors_total", "kind", words(source!("check_event.rs"), "pub(super) fn cause(")),
         ("tollgate_refused_requests_total", "cause", words(source!("refusal.rs"), "pub(super) fn cause")),
         (
             "tollgate_refusals_by_route_total",
