@@ -91,7 +91,7 @@
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
 //! | the same with a [resolution](Policy::with_resolution) | the same; units become available up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
 //! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | estimated | for very many keys |
-//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for calendar quotas |
+//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for [calendar](Calendar) quotas |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
 //!
 //! # Store failures
@@ -177,6 +177,7 @@
 //!   and [`store::FailingStore`], for tests of a store that gives no verdict. The package `tollgate-testing` has the
 //!   suite for stores of your own.
 //! * `uuid`: a [`Key`] from a `Uuid`.
+//! * `zones`: the zones of a [`Calendar`] by name, such as `Europe/Berlin`.
 //!
 //! [tower]: https://docs.rs/tower
 // A link to an item of a disabled feature leads to the section on features.
@@ -251,7 +252,7 @@ pub use self::{
     },
     limiter::Limiter,
     middleware::{RateLimitLayer, Route},
-    policy::{Algorithm, Policy},
+    policy::{Algorithm, Calendar, Policy},
     rejection::ProblemJson,
     store::MemoryStore,
     throttle::ThrottleLayer,

@@ -1,4 +1,4 @@
-//! The fixed window: one count per window, aligned to the epoch.
+//! The fixed window: one count per window, aligned to the epoch or bounded by a calendar.
 
 use crate::{
     algorithm::counter::{Counter, outcome, take, with},
@@ -9,16 +9,16 @@ use crate::{
 /// The units spent in one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FixedWindow {
-    /// The start of the window in microseconds.
-    start: u64,
+    /// The end of the window in microseconds.
+    end: u64,
     count: u64,
 }
 
 #[cfg(feature = "redis")]
 impl FixedWindow {
     /// The count of a window that ends at `end`.
-    pub(super) fn ending(end: u64, policy: &Policy, count: u64) -> Self {
-        Self { start: end - policy.window_us(), count }
+    pub(super) fn ending(end: u64, count: u64) -> Self {
+        Self { end, count }
     }
 }
 
@@ -27,13 +27,9 @@ impl Counter for FixedWindow {
 
     #[inline(always)]
     fn advance_to(&self, policy: &Policy, now: u64) -> Self {
-        let at = now.max(self.start);
-        // Within the same window, the most frequent case, no division is needed.
-        if at - self.start < policy.window_us() && self.count > 0 {
-            return *self;
-        }
-        let start = at - at % policy.window_us();
-        Self { start, count: if start == self.start { self.count } else { 0 } }
+        // Within the same window, the most frequent case, no division is needed. A clock that is behind does not bring
+        // an earlier window back.
+        if now < self.end { *self } else { Self { end: policy.window_end_us(now), count: 0 } }
     }
 
     #[inline(always)]
@@ -50,31 +46,31 @@ impl Counter for FixedWindow {
     #[inline(always)]
     fn report(
         &self,
-        &Self { start, count }: &Self,
+        &Self { end, count }: &Self,
         policy: &Policy,
         now: u64,
         fits: bool,
         denied: Option<u64>,
     ) -> Outcome {
         let available = policy.limit().saturating_sub(count);
-        outcome(policy, fits, available, denied, |cost| self.wait(&Self { start, count }, policy, now, cost))
+        outcome(policy, fits, available, denied, |cost| self.wait(&Self { end, count }, policy, now, cost))
     }
 
     #[inline(always)]
-    fn wait(&self, &Self { start, count }: &Self, policy: &Policy, now: u64, cost: u64) -> u64 {
+    fn wait(&self, &Self { end, count }: &Self, policy: &Policy, now: u64, cost: u64) -> u64 {
         // A cost that does not fit waits for the end of the window.
-        if count + cost <= policy.limit() { 0 } else { start + policy.window_us() - now }
+        if count + cost <= policy.limit() { 0 } else { end - now }
     }
 
     fn credit(&mut self, advanced: Self, _: &Policy, _: u64, units: u64) -> u64 {
-        if advanced.start == self.start { take(&mut self.count, units) } else { 0 }
+        if advanced.end == self.end { take(&mut self.count, units) } else { 0 }
     }
 
     fn span(policy: &Policy, _: u64) -> u64 {
         policy.window_us()
     }
 
-    fn idle_at(&self, policy: &Policy) -> u64 {
-        self.start + policy.window_us()
+    fn idle_at(&self, _: &Policy) -> u64 {
+        self.end
     }
 }

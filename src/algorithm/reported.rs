@@ -40,7 +40,7 @@ impl Reported {
         let denied = (!fits && cost <= policy.capacity()).then_some(cost);
         match self {
             Self::FixedWindow { count, left } => {
-                let count = FixedWindow::ending(NOW + left, policy, count);
+                let count = FixedWindow::ending(NOW + left, count);
                 count.report(&count, policy, NOW, fits, denied)
             }
             Self::SlidingWindowCounter { previous, current, left } => {
@@ -59,7 +59,7 @@ impl Reported {
         let held = Held { last_end: NOW + held.last_end, ..held };
         match self {
             Self::FixedWindow { count, left } => {
-                let count = FixedWindow::ending(NOW + left, policy, count);
+                let count = FixedWindow::ending(NOW + left, count);
                 beside(&count, &count, policy, cost, fits, held)
             }
             Self::SlidingWindowCounter { previous, current, left } => {

@@ -45,7 +45,7 @@ pub enum Algorithm {
     /// Needs the same memory for every limit. The estimate assumes that the previous window's traffic was even, so a
     /// burst may be counted a little early or late.
     SlidingWindowCounter,
-    /// Counts in windows that are aligned to the clock (the Unix epoch).
+    /// Counts in windows that are aligned to the clock (the Unix epoch), or bounded by a [`Calendar`](crate::Calendar).
     ///
     /// The cheapest and least strict algorithm. A full limit just before a boundary and another one just after it both
     /// pass, so up to **twice the limit** fits into one window's length.

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::{
     error::FirstMistake,
     key::partition::PartitionKeys,
-    policy::{algorithm::Algorithm, holds::HoldSettings},
+    policy::{algorithm::Algorithm, calendar::CalendarWindows, holds::HoldSettings},
 };
 
 /// All settings of a policy.
@@ -13,7 +13,10 @@ use crate::{
 pub(super) struct Definition {
     pub(super) name: Box<str>,
     pub(super) limit: u64,
+    /// The length of the window. Of a calendar, that of the longest one.
     pub(super) window_us: u64,
+    /// The windows of a calendar, whose lengths differ.
+    pub(super) calendar: Option<CalendarWindows>,
     pub(super) algorithm: Algorithm,
     pub(super) resolution_us: Special<u64>,
     pub(super) burst: Special<u64>,
@@ -72,6 +75,7 @@ impl Definition {
             name,
             limit,
             window_us,
+            calendar: None,
             algorithm: Algorithm::SlidingWindowLog,
             resolution_us: Special::unset(1),
             burst: Special::unset(limit),
@@ -141,6 +145,7 @@ impl fmt::Debug for Definition {
             name,
             limit,
             window_us,
+            calendar,
             algorithm,
             resolution_us,
             burst,
@@ -161,6 +166,7 @@ impl fmt::Debug for Definition {
             .field("name", name)
             .field("limit", limit)
             .field("window", &Duration::from_micros(*window_us))
+            .field("calendar", &calendar.as_ref().map(CalendarWindows::text))
             .field("algorithm", algorithm)
             .field("resolution", &Duration::from_micros(resolution_us.value))
             .field("burst", &burst.value)

@@ -15,6 +15,7 @@ use crate::{
     key::{Key, partition::PartitionKey},
     policy::{
         algorithm::Algorithm,
+        calendar::CalendarWindows,
         definition::{Definition, Special},
         near_units::near_units,
     },
@@ -27,11 +28,11 @@ use crate::{
 ///
 /// # Changing a policy
 ///
-/// Counts are kept under the policy's name, algorithm, window and resolution. A new limit or burst therefore applies at
-/// once to what is already counted. After it is lowered, a client that has spent more than the new limit waits until
-/// enough has left the window; after it is raised, clients gain the difference. Old and new processes may run side by
-/// side: each applies its own limit to the shared counts. Another window, resolution or algorithm starts a fresh count,
-/// so that for the length of one window a client may spend both limits.
+/// Counts are kept under the policy's name, algorithm, window or calendar, and resolution. A new limit or burst
+/// therefore applies at once to what is already counted. After it is lowered, a client that has spent more than the new
+/// limit waits until enough has left the window; after it is raised, clients gain the difference. Old and new processes
+/// may run side by side: each applies its own limit to the shared counts. Another window, calendar, resolution or
+/// algorithm starts a fresh count, so that for the length of one window a client may spend both limits.
 ///
 /// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Denials that
 /// [count](Policy::with_denials_counted) remove no units that other policies on the same count have admitted. The
@@ -100,9 +101,11 @@ impl Policy {
         self.definition().limit
     }
 
-    /// The length of the window. A [concurrency limit](Self::concurrent) has none.
+    /// The length of the window. A [concurrency limit](Self::concurrent) has none, and the windows of a
+    /// [calendar](Self::calendar) have no common length.
     pub fn window(&self) -> Option<Duration> {
-        (!self.is_concurrent()).then(|| self.window_length())
+        let has_length = !self.is_concurrent() && self.calendar_windows().is_none();
+        has_length.then(|| self.window_length())
     }
 
     /// The algorithm.
@@ -144,7 +147,8 @@ impl Policy {
         self.definition().partition_keys.as_ref().map(|keys| keys.of(key))
     }
 
-    /// The length of the window. Of a concurrency limit, the time in which its counts are kept.
+    /// The length of the window. Of a calendar, that of the longest one; of a concurrency limit, the time in which its
+    /// counts are kept.
     pub(crate) fn window_length(&self) -> Duration {
         Duration::from_micros(self.definition().window_us)
     }
@@ -163,7 +167,8 @@ impl Policy {
         self.definition().resolution_us.value
     }
 
-    /// Algorithm, window and resolution: counts of policies that differ in one of them are incompatible.
+    /// Algorithm, window and resolution: counts of policies that differ in one of them are incompatible, and so are
+    /// those of different calendars.
     pub(crate) fn form(&self) -> (Algorithm, u64, u64) {
         self.definition().form()
     }
@@ -237,7 +242,11 @@ impl Policy {
     /// Not inlined, so that the comparison of clones is short.
     #[inline(never)]
     fn has_same_form(&self, other: &Self) -> bool {
-        self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.form() == other.form()
+        self.0.name_hash == other.0.name_hash && self.name() == other.name() && self.has_form_of(other)
+    }
+
+    fn has_form_of(&self, other: &Self) -> bool {
+        self.form() == other.form() && self.calendar_windows() == other.calendar_windows()
     }
 
     /// A hash that is equal for policies of the same name and form.
@@ -296,7 +305,8 @@ impl Policy {
     /// `former` is the first mistake before the last setting, which may have mended it.
     fn judged(definition: Definition, former: &FirstMistake) -> Self {
         let mistake = former.of(definition.mistakes());
-        let name_hash = FixedState::default().hash_one((&definition.name, definition.form()));
+        let calendar = definition.calendar.as_ref().map(CalendarWindows::text);
+        let name_hash = FixedState::default().hash_one((&definition.name, definition.form(), calendar));
         let ban = definition.ban_definition().map(Self::from);
         let (limit, window_us) = (definition.limit, definition.window_us);
         let unit_time = (window_us / limit, window_us % limit);

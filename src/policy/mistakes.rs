@@ -58,6 +58,7 @@ impl Definition {
     /// order of the setters does not matter.
     pub(super) fn mistakes(&self) -> Vec<ConfigError> {
         let misfits = [
+            self.algorithm_of_calendar(),
             self.resolution_without_log(),
             self.burst_without_bucket(),
             self.shards_above_burst(),
@@ -67,6 +68,13 @@ impl Definition {
             self.lease_above_capacity(),
         ];
         self.mistake.found().err().into_iter().chain(misfits.into_iter().flatten()).collect()
+    }
+
+    fn algorithm_of_calendar(&self) -> Option<ConfigError> {
+        (self.calendar.is_some() && self.algorithm != Algorithm::FixedWindow).then(|| {
+            let message = "the windows of a calendar are counted as fixed windows; leave out `.with_algorithm(..)`";
+            ConfigError::of_policy(&self.name, message)
+        })
     }
 
     fn resolution_without_log(&self) -> Option<ConfigError> {

@@ -5,8 +5,8 @@
 //!
 //! # Rules
 //!
-//! 1. A policy has a name, a limit and a window. The name appears in headers, problem documents, metrics and Redis
-//!    keys.
+//! 1. A policy has a name, a limit and a window, which has a length or is bounded by a [`Calendar`]. The name appears
+//!    in headers, problem documents, metrics and Redis keys.
 //! 2. Counts belong to the policy's name, algorithm, window and resolution. Policies that agree in these share their
 //!    counts.
 //! 3. A denied request changes no count, unless the policy [counts denials](Policy::with_denials_counted) or
@@ -61,6 +61,7 @@
 
 mod algorithm;
 mod ban;
+mod calendar;
 mod concurrent;
 mod constructors;
 mod definition;
@@ -77,10 +78,13 @@ mod shards;
 mod source;
 pub(crate) mod units;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::calendar::CalendarWindow;
 #[cfg(feature = "plans")]
 pub(crate) use self::source::IntoPolicies;
 pub use self::{
     algorithm::Algorithm,
+    calendar::{Calendar, Weekday},
     holds::HoldSettings,
     limit::Policy,
     source::{Policies, PolicySource, from_fn},

@@ -137,7 +137,7 @@ impl Forecast {
         let (limit, window) = (self.policy.limit(), self.policy.window_length());
         // The number of units that have to come back after the first one that comes back.
         let more = units - self.available - 1;
-        let windows = |count: u64| Duration::from_micros(self.policy.window_us().saturating_mul(count));
+        let windows = |count: u64| Duration::from_micros(self.policy.shortest_window_us().saturating_mul(count));
         match self.policy.algorithm() {
             Algorithm::TokenBucket => {
                 let micros = u128::from(more) * window.as_micros() / u128::from(limit);

@@ -22,9 +22,10 @@ pub(super) struct Violation<'a> {
 impl<'a> Violation<'a> {
     pub(super) fn new(policy: &'a Policy) -> Self {
         let (limit, unit) = (policy.limit(), policy.unit().unwrap_or("requests"));
-        let description = match policy.window() {
-            Some(window) => format!("{limit} {unit} per {}s", window.as_secs_f64()),
-            None => format!("{limit} {unit}"),
+        let description = match (policy.window(), policy.calendar_windows()) {
+            (Some(window), _) => format!("{limit} {unit} per {}s", window.as_secs_f64()),
+            (None, Some(calendar)) => format!("{limit} {unit} per {}", calendar.period()),
+            (None, None) => format!("{limit} {unit}"),
         };
         Self { policy: policy.name(), limit, description }
     }

@@ -1,0 +1,96 @@
+//! Policies whose windows a calendar bounds.
+
+use std::{ops::Range, time::Duration};
+
+use super::{Calendar, CalendarWindows};
+use crate::{
+    error::ConfigError,
+    policy::{algorithm::Algorithm, limit::Policy},
+};
+
+impl Policy {
+    /// Creates a policy of `limit` units in each window of a [`Calendar`]: for quotas that people are billed for.
+    ///
+    /// In each window at most `limit` units pass. As with a [fixed window](Algorithm::FixedWindow), a full limit just
+    /// before a boundary and another one just after it both pass. `available`, the waits and the response fields tell
+    /// the real end of the window. [`window`](Self::window) is `None`, because windows differ in length.
+    ///
+    /// The store's clock decides in which window a request is. A `RedisStore` computes the window from the store's
+    /// time, and the store compares it with its clock: near a boundary a check may need a second round trip. Counts
+    /// belong to the policy's name and its calendar, so another calendar starts a fresh count.
+    ///
+    /// Holds, leases, shards, bans, shadow policies, plans and live changes work as with a fixed window: what is
+    /// settled is charged to the window of its settlement. It is a [mistake](Self#mistakes) to set an algorithm other
+    /// than the fixed window.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::new`] for the name and the limit; and [`ConfigError`] for the first mistake of the calendar.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Calendar, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let billing = Policy::calendar("billing", 100_000, Calendar::monthly())?;
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let decision = limiter.check("account:7", &billing, 40).await?;
+    /// assert_eq!(decision.available(), Some(99_960)); // until the first of the next month, 0:00 UTC
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "quota")]
+    #[doc(alias = "monthly")]
+    #[doc(alias = "billing")]
+    pub fn calendar(name: impl Into<String>, limit: u64, calendar: Calendar) -> Result<Self, ConfigError> {
+        let policy = Self::new(name, limit, Duration::from_secs(1))?;
+        let windows = calendar.windows().map_err(|mistake| ConfigError::of_policy(policy.name(), mistake))?;
+        Ok(policy.change(|d| {
+            d.window_us = windows.longest_us();
+            d.algorithm = Algorithm::FixedWindow;
+            d.calendar = Some(windows);
+        }))
+    }
+
+    /// The window of a calendar policy at a time, in microseconds since the Unix epoch: its start, and its end, which
+    /// is the start of the next one. `None` for other policies.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Calendar, Policy};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let monthly = Policy::calendar("billing", 100_000, Calendar::monthly())?;
+    /// let january = 1_767_225_600_000_000..1_769_904_000_000_000;
+    /// assert_eq!(monthly.calendar_window(1_768_000_000_000_000), Some(january));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn calendar_window(&self, time_us: u64) -> Option<Range<u64>> {
+        let window = self.calendar_windows()?.at(time_us);
+        Some(window.start_us..window.end_us)
+    }
+
+    /// The windows of a calendar policy.
+    #[inline]
+    pub(crate) fn calendar_windows(&self) -> Option<&CalendarWindows> {
+        self.definition().calendar.as_ref()
+    }
+
+    /// When the fixed window, or the window of the calendar, of a time ends.
+    #[inline]
+    pub(crate) fn window_end_us(&self, now_us: u64) -> u64 {
+        match self.calendar_windows() {
+            None => now_us - now_us % self.window_us() + self.window_us(),
+            Some(windows) => windows.at(now_us).end_us,
+        }
+    }
+
+    /// No window of the policy is shorter, in microseconds.
+    pub(crate) fn shortest_window_us(&self) -> u64 {
+        self.calendar_windows().map_or(self.window_us(), CalendarWindows::shortest_us)
+    }
+}
