@@ -5,6 +5,7 @@ mod acquire;
 mod breaker;
 mod breaker_schedules;
 mod by_hand;
+mod calendar;
 mod deadline;
 mod handler_checks;
 mod holds;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
+mod calendar;
 mod client_ip;
 mod config;
 mod grpc;
@@ -40,6 +41,11 @@ async fn main() -> ExitCode {
                 let clock = ManualClock::default();
                 let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
                 algorithms::run(&file, &clock, &limiter).await
+            }
+            "calendar.json" => {
+                // `tests/server` runs the same cases on Redis.
+                let clock = ManualClock::default();
+                calendar::run(&file, &clock, &MemoryStore::new().with_clock(clock.clone())).await
             }
             "client_ip.json" => client_ip::run(&file).await,
             "config.json" => config::run(&file).await,
