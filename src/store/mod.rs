@@ -63,6 +63,9 @@
 //!
 //! /// The end of the current window.
 //! fn end_us(policy: &Policy, now_us: u64) -> u64 {
+//!     if let Some(window) = policy.calendar_window(now_us) {
+//!         return window.end;
+//!     }
 //!     let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
 //!     (now_us / length_us + 1) * length_us
 //! }

@@ -9,6 +9,8 @@ use tollgate::Algorithm;
 pub enum Feature {
     /// Bans ([`Policy::ban_after`](tollgate::Policy::ban_after)).
     Bans,
+    /// Calendar windows ([`Policy::calendar_window`](tollgate::Policy::calendar_window)).
+    Calendars,
     /// Changes by hand ([`Store::change_count`](tollgate::store::Store::change_count)).
     CountChanges,
     /// Rejections that are counted ([`Policy::with_denials_counted`](tollgate::Policy::with_denials_counted)).

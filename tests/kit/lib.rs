@@ -42,9 +42,12 @@
 //! }
 //!
 //! fn count(key: &Key, policy: &Policy, now_us: u64) -> (Vec<u8>, String, u64, u64) {
-//!     let window_us = policy.window().map_or(1, |window| window.as_micros() as u64);
-//!     let start_us = now_us - now_us % window_us;
-//!     (key.encoded().to_vec(), policy.name().to_owned(), start_us, start_us + window_us)
+//!     let window = policy.calendar_window(now_us).unwrap_or_else(|| {
+//!         let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
+//!         let start_us = now_us - now_us % length_us;
+//!         start_us..start_us + length_us
+//!     });
+//!     (key.encoded().to_vec(), policy.name().to_owned(), window.start, window.end)
 //! }
 //!
 //! impl Store for FixedWindows {

@@ -56,6 +56,8 @@ enum Kind {
 pub struct Oracle {
     resolution_us: u64,
     charges: Vec<Charge>,
+    /// The starts of the windows of a calendar, in order.
+    starts_us: Vec<u64>,
 }
 
 impl Default for Oracle {
@@ -69,7 +71,19 @@ impl Oracle {
     /// Creates an oracle for policies with this [resolution](Policy::with_resolution), in microseconds. At least 1,
     /// which is exact.
     pub fn new(resolution_us: u64) -> Self {
-        Self { resolution_us: resolution_us.max(1), charges: Vec::new() }
+        Self { resolution_us: resolution_us.max(1), charges: Vec::new(), starts_us: Vec::new() }
+    }
+
+    /// Creates an oracle for policies of one [calendar](Policy::calendar), whose windows start at these times, in
+    /// microseconds and in order. The first one is before all charges, and the last window does not end.
+    pub fn of_calendar(starts_us: Vec<u64>) -> Self {
+        Self { starts_us, ..Self::default() }
+    }
+
+    /// The start of the window of a time, for algorithms with windows.
+    fn start_us(&self, policy: &Policy, now_us: u64) -> u64 {
+        let started = self.starts_us.partition_point(|start_us| *start_us <= now_us);
+        started.checked_sub(1).map(|last| self.starts_us[last]).unwrap_or_else(|| now_us - now_us % window_us(policy))
     }
 
     /// Charges `cost`; more than the largest limit affects no decision. `admitted` is false for a rejection that a
@@ -86,8 +100,8 @@ impl Oracle {
     /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous
     /// window of a counter. A bucket refills by them. Returns how many were given back.
     pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u64) -> u64 {
+        let start_us = self.start_us(policy, at_us);
         let (window_us, units) = (window_us(policy), units.min(Policy::MAX_LIMIT));
-        let start_us = at_us - at_us % window_us;
         let in_window = |charge: &Charge, windows: u64| {
             charge.at_us + windows * window_us >= start_us && (windows == 0 || charge.at_us < start_us)
         };
@@ -127,8 +141,8 @@ impl Oracle {
 
     /// Whether `cost` fits at that time.
     pub fn fits(&self, policy: &Policy, now_us: u64, cost: u64) -> bool {
+        let start_us = self.start_us(policy, now_us);
         let window_us = window_us(policy);
-        let start_us = now_us - now_us % window_us;
         let current = || self.sum(|charge| charge.at_us >= start_us);
         let spent = match policy.algorithm() {
             Algorithm::SlidingWindowLog => self.sum(|charge| charge.leaves_us > now_us),
@@ -250,7 +264,7 @@ impl Oracle {
     }
 }
 
-/// The length of the window in microseconds. The oracle judges no concurrency limits.
+/// The length of the window in microseconds; 0 for a calendar. The oracle judges no concurrency limits.
 fn window_us(policy: &Policy) -> u64 {
     policy.window().map_or(0, micros)
 }

@@ -49,21 +49,31 @@ async fn traces(store: TestedStore, by_hand: bool) -> Tested {
                 policies.push(policy.with_denials_counted(can_count_rejected && random.below(3) == 0));
             }
         }
-        trace(&store, &mut random, &policies, by_hand).await.map_err(|ended| match ended {
-            NotPassed::Failed(why) => NotPassed::Failed(format!("seed {seed}: {why}")),
-            skipped @ NotPassed::Skipped(_) => skipped,
-        })?;
+        let oracles = Oracles::default();
+        trace(&store, &mut random, &policies, by_hand, oracles).await.map_err(|ended| of_seed(seed, ended))?;
     }
     Ok(())
 }
 
+/// Names the seed in a failure.
+pub(super) fn of_seed(seed: u64, ended: NotPassed) -> NotPassed {
+    match ended {
+        NotPassed::Failed(why) => NotPassed::Failed(format!("seed {seed}: {why}")),
+        skipped @ NotPassed::Skipped(_) => skipped,
+    }
+}
+
 /// Sends random checks under these policies, and compares each decision with the oracles of its counts. Changes counts
 /// meanwhile if the trace is to change them `by_hand`.
-async fn trace(store: &TestedStore, random: &mut Random, policies: &[Policy], by_hand: bool) -> Tested {
-    let mut oracles = Oracles::default();
+pub(super) async fn trace(
+    store: &TestedStore,
+    random: &mut Random,
+    policies: &[Policy],
+    by_hand: bool,
+    mut oracles: Oracles,
+) -> Tested {
     for number in 0..CHECKS {
-        let step = *random.pick(&[0, 1, 700, 9_000, 250_000]);
-        store.clock.advance(Duration::from_micros(random.below(step + 1)));
+        store.clock.advance(Duration::from_micros(oracles.step_us(random, store.clock.now_us())));
         let now_us = store.clock.now_us();
         if by_hand && random.below(3) == 0 {
             let (key, policy) = (*random.pick(&KEYS), random.pick(policies));
@@ -139,11 +149,21 @@ impl Seen {
     }
 }
 
-/// The oracle of every count that has been charged or asked for, and the end of a ban by hand; 0 without one.
+/// The oracle of every count that has been charged or asked for.
 #[derive(Default)]
-pub(super) struct Oracles(HashMap<(Key, String), (Oracle, u64)>);
+pub(super) struct Oracles {
+    /// The oracle of a count, and the end of a ban by hand; 0 without one.
+    counts: HashMap<(Key, String), (Oracle, u64)>,
+    /// The starts of the windows of calendar policies, by name.
+    starts_us: HashMap<String, Vec<u64>>,
+}
 
 impl Oracles {
+    /// Oracles of calendar policies, with the starts of their windows by name.
+    pub(super) fn of_calendars(starts_us: HashMap<String, Vec<u64>>) -> Self {
+        Self { starts_us, ..Self::default() }
+    }
+
     /// What a store has to decide: it evaluates all charges, then commits all or none.
     pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
         let left: Vec<u64> = check
@@ -185,6 +205,23 @@ impl Oracles {
         (allowed, seen.collect())
     }
 
+    /// How far the clock moves before the next check. Among calendars, often to a microsecond around the next boundary.
+    fn step_us(&self, random: &mut Random, now_us: u64) -> u64 {
+        if self.starts_us.is_empty() {
+            let step = *random.pick(&[0, 1, 700, 9_000, 250_000]);
+            return random.below(step + 1);
+        }
+        let next = self.starts_us.values().flatten().filter(|start_us| **start_us > now_us + 1).min();
+        let until_next = next.map_or(1, |start_us| start_us - now_us);
+        match random.below(8) {
+            0..=3 => 0,
+            4 => until_next - 1,
+            5 => until_next,
+            6 => until_next + 1,
+            _ => random.below(40 * 86_400_000_000),
+        }
+    }
+
     /// What a store has to answer to a change by hand.
     pub(super) fn change(&mut self, key: &str, policy: &Policy, change: CountChange, now_us: u64) -> u64 {
         let (oracle, until_us) = self.of(&key.into(), policy);
@@ -208,7 +245,10 @@ impl Oracles {
     }
 
     fn of(&mut self, key: &Key, policy: &Policy) -> &mut (Oracle, u64) {
-        let new = || (Oracle::new(policy.resolution().map_or(1, micros)), 0);
-        self.0.entry((key.clone(), policy.name().to_owned())).or_insert_with(new)
+        let new = || match self.starts_us.get(policy.name()) {
+            Some(starts_us) => (Oracle::of_calendar(starts_us.clone()), 0),
+            None => (Oracle::new(policy.resolution().map_or(1, micros)), 0),
+        };
+        self.counts.entry((key.clone(), policy.name().to_owned())).or_insert_with(new)
     }
 }

@@ -3,6 +3,7 @@
 mod agreement;
 mod bans;
 mod by_hand;
+mod calendar;
 mod changes;
 mod concurrency;
 mod counts;
@@ -124,6 +125,9 @@ pub(super) const ALL: &[StoreTest] = tests! {
     agreement:
         law_12_random_traces_agree_with_the_oracle,
         law_12_random_traces_with_changes_by_hand_agree_with_the_oracle;
+    calendar:
+        a_calendar_window_ends_at_its_boundary_and_not_earlier,
+        law_12_random_traces_under_calendars_agree_with_the_oracle;
     largest:
         law_12_charges_up_to_the_largest_limit_agree_with_the_oracle,
         law_12_changes_by_hand_up_to_the_largest_limit_agree_with_the_oracle,

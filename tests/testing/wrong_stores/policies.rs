@@ -49,6 +49,17 @@ async fn a_store_that_ignores_the_resolution() {
 }
 
 #[tokio::test]
+async fn a_store_that_takes_each_month_for_31_days() {
+    refused_by("a_calendar_window_ends_at_its_boundary_and_not_earlier", |store, check| {
+        ready(store.judge(&change(check, |charge| {
+            let days = Policy::new(charge.policy.name(), charge.policy.limit(), Duration::from_secs(31 * 86_400));
+            under(charge, days.unwrap().with_algorithm(Algorithm::FixedWindow))
+        })))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_store_that_ignores_the_burst() {
     refused_by("an_idle_token_bucket_admits_exactly_its_burst", |store, check| {
         ready(store.judge(&change(check, |charge| match charge.policy.burst() {
