@@ -72,13 +72,16 @@ if used % 128 >= 64 then
     return credited
   end
 
-  local function credit_window(key, units, _, window)
+  local function credit_window(key, units, _, window, calendar_start)
     local value = call('GETRANGE', key, '0', '39')
     if value == '' then return 0 end
     local kept, count, last, offset = unpack('<dddd', value)
     local time = rare().own_time(now, offset, last)
     local at = time > kept and time or kept
-    if kept ~= at - at % window then return 0 end
+    -- The value of a calendar window has its end.
+    local goes_on = kept == at - at % window
+    if calendar_start > 0 then goes_on = time < kept end
+    if not goes_on then return 0 end
     local credited = math.min(units, count)
     call('SETRANGE', key, '8', pack('<d', count - credited))
     return credited

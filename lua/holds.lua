@@ -197,7 +197,8 @@ if used >= 128 then
       elseif algorithm == SLIDING_WINDOW_COUNTER then
         time = time + 2 * window
       elseif algorithm == FIXED_WINDOW then
-        time = time + window
+        -- The next window of a calendar may be longer, but not twice as long.
+        time = time + (parameter > 0 and 2 or 1) * window
       else
         time = math.max(time, ahead) + 2 * (muldiv(parameter, window, limit) + 1)
       end

@@ -111,12 +111,15 @@ if used % 32 >= 16 then
     end
   end
 
-  local function refund_window(key, cost, at, _, window)
+  local function refund_window(key, cost, at, _, window, calendar_start)
     local value = call('GETRANGE', key, '0', '39')
     if value == '' then return end
-    local start, count, _, offset = unpack('<dddd', value)
+    local kept, count, _, offset = unpack('<dddd', value)
     at = at + offset
-    if at - at % window == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
+    local start = at - at % window
+    -- The value of a calendar window has its end.
+    if calendar_start > 0 then start = at >= calendar_start and calendar_start + window end
+    if kept == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
   end
 
   local function refund_bucket(key, cost, at, limit, window)
@@ -196,7 +199,9 @@ if used % 32 >= 16 then
     refunds[algorithm] = function(now, times, from, to, cost, mode, limit, window, parameter, at)
       for number = from, to do
         -- A value that is not a count, and a ban by hand, are errors before any charge of the check has changed.
-        algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
+        -- A calendar window that has passed is no error.
+        local evaluated = algorithm == 3 and 0 or parameter
+        algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, evaluated, false)
         if mode ~= 'evaluate' then
           local key, time = keys[number], at
           if at == 0 then

@@ -7,6 +7,7 @@ use std::sync::{
 
 use super::{
     super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
+    calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
     failure_domain::CLUSTER_DOMAINS,
     outgoing::Request,
@@ -16,7 +17,7 @@ use super::{
     queues::Queues,
     redis_key::RedisKeys,
     refund_list::Refunds,
-    reply,
+    reply::{self, Reply},
     script::{self, Loader},
     script_clock::ScriptClock,
 };
@@ -103,7 +104,7 @@ impl Client {
         &self,
         mut connection: RoutedConnection,
         requests: impl Iterator<Item = &'a Request> + Clone,
-    ) -> Result<Vec<Result<Verdict, Error>>, Error> {
+    ) -> Result<Verdicts, Error> {
         let _in_flight = InFlight::new(requests.clone());
         let observer = self.observer.get();
         if let Some(observer) = &observer
@@ -113,12 +114,31 @@ impl Client {
             observer.on_event(&Event::of_warning(Warning::guessable_keys()));
         }
         let observed = observer.map(|observer| BatchSpan::start(observer, requests.clone().map(Request::len)));
+        let reply = self.exchange(&mut connection, requests.clone(), &[]).await;
+        if let Some(observed) = observed {
+            observed.end(reply.is_ok());
+        }
+        let reply = reply?;
+        if reply.stale.is_empty() {
+            return Ok(reply.verdicts);
+        }
+        // Boxed, because a repetition is rare and its future is large.
+        Ok(Box::pin(self.repeat_stale(connection, requests.collect(), reply)).await)
+    }
+
+    /// Sends a call, and reads its reply.
+    async fn exchange<'a>(
+        &self,
+        connection: &mut RoutedConnection,
+        requests: impl Iterator<Item = &'a Request> + Clone,
+        stale: &[StaleWindow<'_>],
+    ) -> Result<Reply, Error> {
         let now_us = self.clock.now_us();
-        let mut reply = self.run(&mut connection, now_us, requests.clone()).await;
+        let mut reply = self.run(connection, now_us, requests.clone(), stale).await;
         if now_us.is_none() && reply.as_ref().is_err_and(script::is_time_forbidden) {
             // The script requests the time first, so nothing has been charged. Boxed, because a second call is rare and
             // its future is large.
-            reply = Box::pin(self.run(&mut connection, Some(wall_time_us()), requests.clone())).await;
+            reply = Box::pin(self.run(connection, Some(wall_time_us()), requests.clone(), stale)).await;
             // If the second call fails as well, the first error may have had another reason.
             if reply.is_ok() {
                 self.clock.time_is_forbidden();
@@ -126,17 +146,51 @@ impl Client {
         }
         let convert = |message: &str| error::convert_reported(message, &self.target.passwords());
         let reply = reply
-            .map_err(|error| self.failed(&connection, &error))
-            .and_then(|reply| reply::read(&reply, requests, convert));
-        if let Some(observed) = observed {
-            observed.end(reply.is_ok());
+            .map_err(|error| self.failed(connection, &error))
+            .and_then(|reply| reply::read(&reply, requests, convert))?;
+        if let Some(time_us) = reply.calendar_time_us {
+            self.clock.replied(time_us);
         }
-        let reply = reply?;
         if reply.breaks_connection {
             connection.mark_broken();
             self.denials.connection_lost();
         }
-        Ok(reply.verdicts)
+        Ok(reply)
+    }
+
+    /// Repeats the requests of a call whose calendar windows were stale: the script has refused them, so nothing of
+    /// them was charged. Each reply corrects a charge of each request, and a further boundary may pass meanwhile.
+    async fn repeat_stale(&self, mut connection: RoutedConnection, requests: Vec<&Request>, first: Reply) -> Verdicts {
+        let Reply { mut verdicts, stale: mut found, .. } = first;
+        // The requests that are repeated, by their numbers in the first call.
+        let mut numbers: Vec<usize> = (0..requests.len()).collect();
+        let mut stale = Vec::new();
+        let most = 2 + requests.iter().map(|request| request.len()).max().unwrap_or_default();
+        for _ in 0..most {
+            let repeated = found.iter().map(|(index, ..)| numbers[*index]).collect::<Vec<_>>();
+            stale.extend(found.iter().map(|&(index, charge, time_us)| {
+                let request = requests[numbers[index]];
+                StaleWindow { request, charge, time_us }
+            }));
+            numbers = repeated;
+            if numbers.is_empty() {
+                break;
+            }
+            let again = numbers.iter().map(|number| requests[*number]);
+            match self.exchange(&mut connection, again, &stale).await {
+                Ok(reply) => {
+                    for (number, verdict) in numbers.iter().zip(reply.verdicts) {
+                        verdicts[*number] = verdict;
+                    }
+                    found = reply.stale;
+                }
+                Err(error) => {
+                    numbers.iter().for_each(|number| verdicts[*number] = Err(error.clone()));
+                    break;
+                }
+            }
+        }
+        verdicts
     }
 
     /// Runs the script once, with the time `now_us`. The script uses the server's time if `now_us` is `None`.
@@ -145,9 +199,10 @@ impl Client {
         connection: &mut RoutedConnection,
         now_us: Option<u64>,
         requests: impl Iterator<Item = &'a Request> + Clone,
+        stale: &[StaleWindow<'_>],
     ) -> redis::RedisResult<redis::Value> {
         let mut call = script::evalsha();
-        protocol::write(&mut call, &self.keys, now_us, requests);
+        protocol::write(&mut call, &self.keys, &CalendarTimes { clock: &self.clock, now_us, stale }, requests);
         self.loader.run(connection, &call).await
     }
 
@@ -160,6 +215,9 @@ impl Client {
         error::convert(error, &self.target.passwords())
     }
 }
+
+/// A verdict or an error for each request.
+type Verdicts = Vec<Result<Verdict, Error>>;
 
 /// Records in the progress of each check that a call is in flight, until this guard is dropped.
 struct InFlight<'a, I: Iterator<Item = &'a Request> + Clone>(I);

@@ -30,7 +30,10 @@ impl Packed<'_> {
                 let previous = if has_more { self.more()? } else { 0 };
                 Reported::SlidingWindowCounter { previous, current: number, left: time }
             }
-            Algorithm::FixedWindow => Reported::FixedWindow { count: number, left: time },
+            Algorithm::FixedWindow => {
+                self.has_calendar |= policy.calendar_windows().is_some();
+                Reported::FixedWindow { count: number, left: time }
+            }
             Algorithm::TokenBucket => Reported::TokenBucket { ahead: time, fraction: number },
         };
         Ok((fits, Count::Other(reported)))

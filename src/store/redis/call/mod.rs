@@ -4,6 +4,7 @@ mod alone;
 mod bans;
 pub(crate) mod batch;
 mod by_key;
+mod calendar_times;
 pub(crate) mod client;
 pub(crate) mod count_change;
 mod count_reply;

@@ -19,6 +19,8 @@ pub(super) struct Packed<'a> {
     errors: &'a [u8],
     /// Whether the check that is read has a number that is out of range.
     pub(super) is_out_of_range: bool,
+    /// Whether a charge has a calendar window.
+    pub(super) has_calendar: bool,
     /// Whether it is unknown where the next number of `more` is, because it is unknown how many an earlier charge has.
     has_lost_more: bool,
 }
@@ -36,7 +38,8 @@ impl<'a> Packed<'a> {
         })?;
         let (more, errors) = rest.0.split_at(more);
         let more = Doubles(more);
-        Ok(Self { time_us, numbers, times, more, errors, is_out_of_range: false, has_lost_more: false })
+        let (is_out_of_range, has_calendar, has_lost_more) = (false, false, false);
+        Ok(Self { time_us, numbers, times, more, errors, is_out_of_range, has_calendar, has_lost_more })
     }
 
     /// The ends of the bans of a check with this number of charges, and the numbers of the check: the text in the place
@@ -45,6 +48,13 @@ impl<'a> Packed<'a> {
         let mut rest = Doubles(text);
         let ends = rest.split(charges)?.map(|end| natural(end).ok_or_else(unknown_format)).collect::<Result<_, _>>()?;
         Ok((ends, Self::new(rest.0, charges)?))
+    }
+
+    /// The number of a charge in the call, from 1 on, and the time of its key: the text of a stale window.
+    pub(super) fn stale_window(text: &[u8]) -> Result<(u64, u64), Error> {
+        let mut rest = Doubles(text);
+        let mut number = || rest.next().and_then(natural).ok_or_else(unknown_format);
+        Ok((number()?, number()?))
     }
 
     /// The error of a check with this number of charges, if the check has failed.

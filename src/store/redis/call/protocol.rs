@@ -2,7 +2,10 @@
 
 use redis::Cmd;
 
-use super::{hold_record::holds_of, outgoing::Request, redis_key::RedisKeys, runs::Runs, step::Step};
+use super::{
+    calendar_times::CalendarTimes, hold_record::holds_of, outgoing::Request, redis_key::RedisKeys, runs::Runs,
+    step::Step,
+};
 use crate::{
     check::Charge,
     store::{
@@ -15,14 +18,17 @@ use crate::{
 pub(super) fn write<'a>(
     command: &mut Cmd,
     keys: &RedisKeys,
-    now_us: Option<u64>,
+    times: &CalendarTimes<'_>,
     requests: impl Iterator<Item = &'a Request> + Clone,
 ) {
     command.arg(requests.clone().map(counts_of).sum::<usize>());
     let (mut runs, mut encoded) = (Runs::new(), Vec::new());
     for request in requests {
         runs.begin(counts_of(request));
-        for (charge, key) in request.charges() {
+        for (number, (charge, key)) in request.charges().enumerate() {
+            if charge.policy.calendar_windows().is_some() {
+                runs.calendar_time_us = times.of(request, number);
+            }
             if let Step::Alone(alone) = request.step {
                 alone.write(charge, key, keys, command, &mut runs);
                 continue;
@@ -50,7 +56,7 @@ pub(super) fn write<'a>(
         runs.end();
     }
     command.arg(&runs.packed);
-    if let Some(now_us) = now_us {
+    if let Some(now_us) = times.now_us {
         command.arg(now_us);
     }
 }
@@ -99,6 +105,7 @@ mod tests {
             outgoing::{Charges, Outgoing},
             progress::Progress,
             redis_key::Slots,
+            script_clock::ScriptClock,
         },
     };
 
@@ -132,7 +139,8 @@ mod tests {
         let outgoing = Arc::new(Outgoing::new(check, keys, Progress::new(false), None));
         let request = Request { outgoing, charges: Charges::All, step };
         let mut command = Cmd::new();
-        write(&mut command, &RedisKeys::new("t:", Slots::OneServer), None, std::iter::once(&request));
+        let times = CalendarTimes { clock: &ScriptClock::new(None), now_us: None, stale: &[] };
+        write(&mut command, &RedisKeys::new("t:", Slots::OneServer), &times, std::iter::once(&request));
         let mut arguments: Vec<Vec<u8>> = command
             .args_iter()
             .map(|argument| match argument {

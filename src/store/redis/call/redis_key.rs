@@ -60,7 +60,7 @@ impl RedisKeys {
     /// The first text in braces is the hash tag, so all policies of a subject share a slot of a cluster. The prefix,
     /// the encoded subject ([`Key::encoded`]) and a policy's name contain no braces, so no input can choose the tag,
     /// and no two subjects or policies share a key. The form describes the value: algorithm and format version, window
-    /// and resolution. Values of another form are never read or written.
+    /// or calendar, and resolution. Values of another form are never read or written.
     pub(crate) fn encode(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
         self.encode_with(encoded, key, policy, b"");
     }
@@ -107,6 +107,11 @@ impl RedisKeys {
         encoded.extend_from_slice(b"}:");
         encoded.extend_from_slice(policy.name().as_bytes());
         encoded.extend_from_slice(part);
+        if let Some(calendar) = policy.calendar_windows() {
+            encoded.extend_from_slice(b":w1:");
+            encoded.extend_from_slice(calendar.text().as_bytes());
+            return;
+        }
         encoded.extend_from_slice(form);
         push_time(encoded, window);
         if resolution > 1 {
@@ -149,6 +154,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::policy::Calendar;
 
     #[test]
     fn no_subject_chooses_the_tag() {
@@ -161,6 +167,9 @@ mod tests {
         assert_eq!(encode("a", &coarse), "t:{a}:p:l5:1s/10ms");
         assert_eq!(encode("a", &fixed), "t:{a}:p:f2:1s");
         assert_eq!(encode("}{x}", &log), "t:{%7D%7Bx%7D}:p:l5:1s");
+        let calendar = Calendar::monthly().on_day(15).at(9, 0).zone("+05:30");
+        let calendar = Policy::calendar("p", 1, calendar).unwrap();
+        assert_eq!(encode("a", &calendar), "t:{a}:p:w1:month-15T0900@+0530");
     }
 
     /// The hash tag of a Redis key, by the specification of the cluster.

@@ -24,7 +24,15 @@ pub(super) struct Reply {
     pub(super) verdicts: Vec<Result<Verdict, Error>>,
     /// Whether an error demands that the connection is replaced.
     pub(super) breaks_connection: bool,
+    /// The time of the call, if it had calendar windows.
+    pub(super) calendar_time_us: Option<u64>,
+    /// The calendar windows that did not contain the time of their charge: the number of the request, that of the
+    /// charge in it, and the time. Nothing was charged.
+    pub(super) stale: Vec<(usize, usize, u64)>,
 }
+
+/// How the text of a check with a stale window begins.
+const STALE_WINDOW: &[u8] = b"STALEWINDOW";
 
 /// Reads the reply. `convert` converts the error of a check and returns whether the connection has to be replaced.
 pub(super) fn read<'a>(
@@ -34,9 +42,19 @@ pub(super) fn read<'a>(
 ) -> Result<Reply, Error> {
     let Value::BulkString(packed) = reply else { return Err(unknown_format()) };
     let mut packed = Packed::new(packed, requests.clone().map(counts_of).sum())?;
-    let mut reply = Reply { verdicts: Vec::with_capacity(requests.size_hint().0), breaks_connection: false };
+    let verdicts = Vec::with_capacity(requests.size_hint().0);
+    let mut reply = Reply { verdicts, breaks_connection: false, calendar_time_us: None, stale: Vec::new() };
+    // The number of the first charge of the request in the call.
+    let mut first = 1;
     for request in requests {
-        let verdict = match packed.failure(counts_of(request))? {
+        let charges = counts_of(request);
+        let verdict = match packed.failure(charges)? {
+            Some(message) if message.starts_with(STALE_WINDOW) => {
+                let (number, time_us) = Packed::stale_window(&message[STALE_WINDOW.len()..])?;
+                packed.has_calendar = true;
+                reply.stale.push((reply.verdicts.len(), charge_at(request, number, first), time_us));
+                Err(Error::new(ErrorKind::Unavailable, "the clock of the store moves away from its calendar window"))
+            }
             Some(message) if message.starts_with(bans::BANNED) => {
                 judged_beside_bans(request, &message[bans::BANNED.len()..])
             }
@@ -48,8 +66,20 @@ pub(super) fn read<'a>(
             None => packed.verdict(request)?,
         };
         reply.verdicts.push(verdict.map_err(|error| name_keys(error, request)));
+        first += charges as u64;
     }
+    reply.calendar_time_us = packed.has_calendar.then_some(packed.time_us);
     packed.end().map(|()| reply)
+}
+
+/// The number of the charge of a request whose count has this number in a call. `first` is that of its first count.
+fn charge_at(request: &Request, number: u64, first: u64) -> usize {
+    let mut last = first;
+    let ends = request.charges().map(|(charge, _)| {
+        last += counts_of_charge(charge, request.step) as u64;
+        last
+    });
+    ends.take_while(|end| *end <= number).count()
 }
 
 /// The verdict on a check with banned keys, from the text in the place of its error.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     check::Charge,
-    policy::{Algorithm, HoldSettings, Policy, micros_up},
+    policy::{Algorithm, CalendarWindow, HoldSettings, Policy, micros_up},
     store::{CountChange, ban::PolicyCost},
 };
 
@@ -78,12 +78,14 @@ pub(super) struct Runs {
     check: usize,
     /// Whether that check has several charges.
     has_several: bool,
+    /// The time whose windows the next calendar policies have.
+    pub(super) calendar_time_us: u64,
 }
 
 impl Runs {
     /// No checks.
     pub(super) fn new() -> Self {
-        Self { packed: vec![0], last: 1, check: 1, has_several: false }
+        Self { packed: vec![0], last: 1, check: 1, has_several: false, calendar_time_us: 0 }
     }
 
     /// Begins a check with this number of charges, as a run of its own.
@@ -119,11 +121,18 @@ impl Runs {
             Algorithm::FixedWindow => (algorithm::FIXED_WINDOW, 0),
             Algorithm::TokenBucket => (algorithm::TOKEN_BUCKET, policy.capacity()),
         };
+        let (window_us, parameter) = match policy.calendar_windows() {
+            None => (policy.window_us(), parameter),
+            Some(windows) => {
+                let CalendarWindow { start_us, end_us } = windows.at(self.calendar_time_us);
+                (end_us - start_us, start_us)
+            }
+        };
         self.uses(uses::algorithm(algorithm));
         let beside = if is_beside_holds { algorithm::BESIDE_HOLDS } else { 0 };
         self.packed.extend_from_slice(&[algorithm + beside, usage]);
         self.packed.extend_from_slice(&double(policy.limit()));
-        self.packed.extend_from_slice(&double(policy.window_us()));
+        self.packed.extend_from_slice(&double(window_us));
         self.packed.extend_from_slice(&double(parameter));
         self.packed.extend_from_slice(&double(units.min(Policy::MAX_LIMIT + 1)));
     }
