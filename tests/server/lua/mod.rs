@@ -1,6 +1,7 @@
 //! The script compared with the algorithms in Rust and with a naive oracle, and the protocol of the script.
 
 mod bounds;
+mod calendar;
 pub(crate) mod call;
 mod clock_steps;
 mod differential;

@@ -30,7 +30,10 @@ impl Policy {
     }
 
     pub(crate) fn packed(&self, usage: u8) -> Vec<u8> {
-        let doubles = [self.limit, self.window_us, self.parameter].map(|number| (number as f64).to_le_bytes()).concat();
+        // A counter has no parameter, and neither has a window that no calendar bounds.
+        let has_parameter = [SLIDING_WINDOW_LOG, TOKEN_BUCKET].contains(&self.algorithm);
+        let parameter = if has_parameter { self.parameter } else { 0 };
+        let doubles = [self.limit, self.window_us, parameter].map(|number| (number as f64).to_le_bytes()).concat();
         [&[self.algorithm, usage][..], &doubles].concat()
     }
 

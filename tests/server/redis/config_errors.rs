@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::{
-    Algorithm, ApiKey, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MemoryStore,
-    PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys, key::PrefixList,
-    policy::HoldSettings,
+    Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter,
+    MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer,
+    headers::PartitionKeys,
+    key::PrefixList,
+    policy::{HoldSettings, Weekday},
 };
 
 fn policy() -> Policy {
@@ -89,6 +91,15 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
         ("a limit of 0", Policy::per_second("p", 0).err()),
         ("a window of 0", Policy::new("p", 1, Duration::ZERO).err()),
         ("a window of two years", Policy::new("p", 1, Duration::from_secs(2 * 366 * 86_400)).err()),
+        ("a calendar from day 32 on", Policy::calendar("p", 1, Calendar::monthly().on_day(32)).err()),
+        ("a calendar in a zone \"Berlin\"", Policy::calendar("p", 1, Calendar::daily().zone("Berlin")).err()),
+        ("a day of the week of a month", Policy::calendar("p", 1, Calendar::monthly().on(Weekday::Monday)).err()),
+        (
+            "a log of a calendar",
+            Policy::calendar("p", 1, Calendar::monthly())
+                .and_then(|policy| policy.with_algorithm(Algorithm::SlidingWindowLog).validated())
+                .err(),
+        ),
         ("a resolution above the window", policy().with_resolution(Duration::from_secs(61)).validated().err()),
         (
             "a resolution of a token bucket",

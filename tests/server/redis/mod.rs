@@ -5,6 +5,7 @@ mod asked_again;
 mod bad_pause;
 mod batch;
 mod by_hand;
+mod calendar;
 mod cluster;
 mod cluster_life;
 mod config_errors;

@@ -1,8 +1,10 @@
-//! Runs the test vectors of the algorithms and of holds on Redis. `tests/vectors` runs them in memory, with all other
-//! vectors.
+//! Runs the test vectors of the algorithms, of calendars and of holds on Redis. `tests/vectors` runs them in memory,
+//! with all other vectors.
 
 #[path = "../../vectors/algorithms.rs"]
 mod algorithms;
+#[path = "../../vectors/calendar.rs"]
+mod calendar;
 #[path = "../../vectors/holds.rs"]
 mod holds;
 #[path = "../../vectors/outcome.rs"]
@@ -21,6 +23,12 @@ async fn algorithms_on_redis() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     let limiter = Limiter::new(store(&server, &clock));
     judge("algorithms.json", &algorithms::run(&vectors("algorithms.json"), &clock, &limiter).await);
+}
+
+#[tokio::test]
+async fn calendars_on_redis() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    judge("calendar.json", &calendar::run(&vectors("calendar.json"), &clock, &store(&server, &clock)).await);
 }
 
 #[tokio::test]

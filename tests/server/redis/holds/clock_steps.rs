@@ -48,7 +48,7 @@ impl SteppedClock {
     /// Sends one charge beside its holds. Returns whether it fits, or whether the hold was open; and the held units.
     fn call(&mut self, cost: u64, usage: u8, id: u64, actual: u64) -> (bool, u64) {
         let (): () = redis::cmd("SET").arg("clock").arg(self.now_us).query(&mut self.connection).unwrap();
-        let parameter = if self.algorithm == 4 { LIMIT as f64 } else { 1.0 };
+        let parameter = [1.0, 0.0, 0.0, LIMIT as f64][usize::from(self.algorithm) - 1];
         let mut runs = vec![(1 << (self.algorithm - 1)) + 32 + 128, 1, 0, 2, self.algorithm + 8, 0];
         runs.extend([LIMIT as f64, WINDOW_US as f64, parameter, cost as f64].map(f64::to_le_bytes).concat());
         runs.extend([8, usage]);

@@ -25,8 +25,8 @@ const LIMIT: u64 = 10;
 const STEPS: [i64; 4] = [-3_600, -5, 5, 3_600];
 
 /// A server, and the file with the microseconds that its clock is ahead.
-struct SteppedServer {
-    server: RedisServer,
+pub(super) struct SteppedServer {
+    pub(super) server: RedisServer,
     ahead: File,
     ahead_us: i64,
     _directory: Directory,
@@ -34,16 +34,9 @@ struct SteppedServer {
 
 impl SteppedServer {
     /// `None` without a C compiler.
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let directory = Directory::new();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/redis/stepped_clock/clock.c");
-        let (library, file) = (directory.path("clock.so"), directory.write("ahead", 0_i64.to_le_bytes()));
-        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, source]).status();
-        let Ok(status) = compiled else {
-            eprintln!("SKIPPED: no C compiler (cc), so no server has a clock that this test can set");
-            return None;
-        };
-        assert!(status.success(), "cc does not compile {source}");
+        let (library, file) = (compile_clock(&directory)?, directory.write("ahead", 0_i64.to_le_bytes()));
         let server = RedisServer::start_in(&[("LD_PRELOAD", &library), ("STEPPED_CLOCK", &file)]);
         let ahead = File::options().write(true).open(&file).unwrap();
         let stepped = Self { server, ahead, ahead_us: 0, _directory: directory };
@@ -51,7 +44,7 @@ impl SteppedServer {
     }
 
     /// Sets the clock forward, or back. In place, because the server has mapped the file.
-    fn step(&mut self, seconds: i64) {
+    pub(super) fn step(&mut self, seconds: i64) {
         let before = self.now();
         self.ahead_us += seconds * 1_000_000;
         self.ahead.write_all_at(&self.ahead_us.to_le_bytes(), 0).unwrap();
@@ -64,6 +57,19 @@ impl SteppedServer {
         let (seconds, _): (i64, i64) = tollgate::redis::cmd("TIME").query(&mut self.server.connection()).unwrap();
         seconds
     }
+}
+
+/// Compiles the clock that a process preloads. `None` without a C compiler.
+pub(super) fn compile_clock(directory: &Directory) -> Option<String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/redis/stepped_clock/clock.c");
+    let library = directory.path("clock.so");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, source]).status();
+    let Ok(status) = compiled else {
+        eprintln!("SKIPPED: no C compiler (cc), so no process has a clock that this test can set");
+        return None;
+    };
+    assert!(status.success(), "cc does not compile {source}");
+    Some(library)
 }
 
 /// What spends a limit.
