@@ -49,6 +49,9 @@ pub(super) static POLICY: Table = Table {
         &RATE,
         &LIMIT,
         &WINDOW,
+        &CALENDAR,
+        &STARTS,
+        &ZONE,
         &CONCURRENT,
         &ALGORITHM,
         &RESOLUTION,
@@ -69,6 +72,9 @@ pub(super) static POLICY: Table = Table {
 pub(super) static RATE: Field = field("rate");
 pub(super) static LIMIT: Field = units("limit");
 pub(super) static WINDOW: Field = field("window");
+pub(super) static CALENDAR: Field = field("calendar");
+pub(super) static STARTS: Field = field("starts");
+pub(super) static ZONE: Field = field("zone");
 pub(super) static CONCURRENT: Field = units("concurrent");
 pub(super) static ALGORITHM: Field = field("algorithm");
 pub(super) static RESOLUTION: Field = field("resolution");
@@ -84,10 +90,13 @@ pub(super) static NEAR_LIMIT: Field = field("near-limit");
 pub(super) static IN_CODE: Field = field("in-code");
 
 /// The fields that a concurrency limit does not have, because it has no window and charges nothing.
-pub(super) static RATES_ONLY: [&Field; 11] = [
+pub(super) static RATES_ONLY: [&Field; 14] = [
     &RATE,
     &LIMIT,
     &WINDOW,
+    &CALENDAR,
+    &STARTS,
+    &ZONE,
     &ALGORITHM,
     &RESOLUTION,
     &BURST,
@@ -97,6 +106,9 @@ pub(super) static RATES_ONLY: [&Field; 11] = [
     &LEASE,
     &NEAR_LIMIT,
 ];
+
+/// The fields that a policy with a calendar does not have, because the calendar bounds its windows.
+pub(super) static NOT_WITH_CALENDAR: [&Field; 5] = [&RATE, &WINDOW, &ALGORITHM, &RESOLUTION, &BURST];
 
 pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[] };
 
@@ -144,7 +156,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{failure::FailurePolicy, headers::HeaderStyle, policy::Algorithm};
+    use crate::{failure::FailurePolicy, headers::HeaderStyle, limits::calendar, policy::Algorithm};
 
     const POLICY_AT: &str = "/properties/policies/additionalProperties";
 
@@ -196,6 +208,7 @@ mod tests {
         for (place, words) in [
             ("/properties/headers".to_owned(), words(&HeaderStyle::WORDS)),
             (format!("{POLICY_AT}/properties/algorithm"), words(&Algorithm::WORDS)),
+            (format!("{POLICY_AT}/properties/calendar"), words(&calendar::WORDS)),
             (format!("{POLICY_AT}/properties/holds/anyOf/1/properties/unsettled"), words(&UNSETTLED_WORDS)),
             ("/properties/default/properties/on-store-failure".to_owned(), words(&FailurePolicy::WORDS)),
             (
@@ -205,8 +218,10 @@ mod tests {
         ] {
             assert_eq!(part(&schema, &place)["enum"], json!(words), "{place}");
         }
-        let excluded = part(&schema, &format!("{POLICY_AT}/dependentSchemas/concurrent/properties"));
-        let names: BTreeSet<&str> = excluded.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, RATES_ONLY.iter().map(|field| field.name).collect());
+        for (field, without) in [(&CONCURRENT, &RATES_ONLY[..]), (&CALENDAR, &NOT_WITH_CALENDAR)] {
+            let excluded = part(&schema, &format!("{POLICY_AT}/dependentSchemas/{}/properties", field.name));
+            let names: BTreeSet<&str> = excluded.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(names, without.iter().map(|field| field.name).collect());
+        }
     }
 }

@@ -93,6 +93,7 @@
 //! assert_eq!(error.message(), message.join("\n"));
 //! ```
 
+mod calendar;
 mod config;
 mod costs;
 pub(crate) mod cut;

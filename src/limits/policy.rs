@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{
+    calendar,
     fields::{self, Field},
     mistake::Mistakes,
     section::{Read, Section},
@@ -57,8 +58,16 @@ fn usable(name: &str) -> &str {
     if Policy::per_second(name, 1).is_ok() { name } else { "policy" }
 }
 
-/// A policy with the limit and the window of the table.
+/// A policy with the limit of the table, and its window or calendar.
 fn base(name: &str, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    match section.read(&fields::CALENDAR, mistakes, calendar::period) {
+        Read::Absent => calendar::refuse_others(section, mistakes),
+        period => {
+            let (limit, calendar, place) = calendar::read(&period, section, mistakes)?;
+            let policy = Policy::calendar(usable(name), limit, calendar);
+            return policy.map_err(|error| mistakes.add(place, message(error))).ok();
+        }
+    }
     let rate = section.read(&fields::RATE, mistakes, values::rate);
     let limit = section.read(&fields::LIMIT, mistakes, values::whole);
     let window = section.read(&fields::WINDOW, mistakes, values::duration);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use tollgate::{
-    Algorithm, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
-    limits::LimitsConfig, policy::HoldSettings,
+    Algorithm, Calendar, ConfigError, GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+    limits::LimitsConfig,
+    policy::{HoldSettings, Weekday},
 };
 use tower::ServiceExt;
 
@@ -33,6 +34,10 @@ fn every_field_of_a_policy_is_a_builder_method() {
             i = { concurrent = 3, holds = { ttl = "10m", unsettled = "release" }, unit = "streams" }
             j = { rate = "9/day", lease = 9, holds = {} }
             k = { rate = "9/day", holds = false }
+            l = { limit = 9, calendar = "month", starts = "15 09:00", zone = "Europe/Berlin", shards = 3 }
+            m = { limit = 9, calendar = "week", starts = "sunday", zone = "-03:00" }
+            n = { limit = 9, calendar = "year", starts = "04-01 18:30" }
+            o = { limit = 9, calendar = "day" }
         "#,
     )
     .unwrap();
@@ -63,6 +68,11 @@ fn every_field_of_a_policy_is_a_builder_method() {
             .map(|i| i.with_unit("streams")),
         Policy::per_day("j", 9).map(|j| j.with_lease(9)),
         Policy::per_day("k", 9),
+        Policy::calendar("l", 9, Calendar::monthly().on_day(15).at(9, 0).zone("Europe/Berlin"))
+            .map(|l| l.with_shards(3)),
+        Policy::calendar("m", 9, Calendar::weekly().on(Weekday::Sunday).zone("-03:00")),
+        Policy::calendar("n", 9, Calendar::yearly().in_month(4).on_day(1).at(18, 30)),
+        Policy::calendar("o", 9, Calendar::daily()),
     ];
     let built: Vec<Policy> = built.into_iter().map(Result::unwrap).collect();
     assert_eq!(limits.policies().cloned().collect::<Vec<_>>(), built);

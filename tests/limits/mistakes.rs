@@ -96,6 +96,22 @@ const CASES: &[(&str, &str)] = &[
         "policies.q = { concurrent = 3, rate = \"5/s\" }",
         "policies.q.rate: a concurrency limit has no rate; leave out rate or concurrent",
     ),
+    (
+        "policies.q = { limit = 9, calendar = \"month\", starts = \"32\" }",
+        "policies.q.starts: \"32\" is not a start of a month; write \"15\", \"15 09:00\" or \"09:00\"",
+    ),
+    (
+        "policies.q = { limit = 9, calendar = \"week\", zone = \"Mars\" }",
+        "policies.q.zone: \"Mars\" is not a zone; write a name such as \"Europe/Berlin\", \"UTC\", or an offset such as \"+05:30\"",
+    ),
+    (
+        "policies.q = { rate = \"9/day\", zone = \"UTC\" }",
+        "policies.q.zone: zone needs a calendar; write calendar = \"month\" or the like",
+    ),
+    (
+        "policies.q = { limit = 9, calendar = \"day\", algorithm = \"log\" }",
+        "policies.q.algorithm: a calendar has no algorithm; leave out algorithm or calendar",
+    ),
     ("policies.q.concurrent = 0", "policies.q.concurrent: 0 is out of range; write 1 to 1099511627776"),
     (
         "policies.q = { concurrent = 3, holds = false }",

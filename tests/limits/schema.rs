@@ -100,6 +100,7 @@ fn file() -> Value {
         "policies": {
             "plain": { "rate": "60/min" },
             "bucket": { "limit": 60, "window": "1m", "algorithm": "token-bucket", "burst": 10 },
+            "monthly": { "limit": 60, "calendar": "month", "starts": "15 09:00", "zone": "UTC" },
             "slots": { "concurrent": 3 },
             "held": { "rate": "9/s", "holds": { "ttl": "30s", "unsettled": "release" } },
             "banning": { "rate": "5/min", "ban-after": { "denials": 3, "for": "10m" } },
@@ -114,10 +115,11 @@ fn file() -> Value {
 }
 
 /// The tables of that file, and their places in the schema.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("", ""),
     ("/policies/plain", POLICY),
     ("/policies/bucket", POLICY),
+    ("/policies/monthly", POLICY),
     ("/policies/slots", POLICY),
     ("/policies/held", POLICY),
     ("/policies/banning", POLICY),
@@ -137,7 +139,7 @@ fn values() -> Vec<Value> {
         true, false, -1, 0, 1, 2, 64, 65, 4_294_967_295_u64, 4_294_967_296_u64, 0.5, 1.5,
         1_099_511_627_776_u64, 1_099_511_627_777_u64,
         "", "60/min", "007/500ms", "0/s", "1/m", "fast", "90s", "0s", "90", "367d", "1h30m",
-        "log", "token-bucket", "open", "release", "draft-11", "none",
+        "month", "15 09:00", "+05:30", "log", "token-bucket", "open", "release", "draft-11", "none",
         [], ["plain"], ["plain", "plain"], ["slots"], [1], "plain",
         {}, { "unknown": 1 }, { "ttl": "1s" }, { "ttl": 1 }, { "plain": 1 }, { "plain": 0 }, { "a b": 1 },
         { "denials": 1, "for": "1s" }, { "denials": 0, "for": "1s" }, { "denials": 1 }
@@ -146,7 +148,7 @@ fn values() -> Vec<Value> {
 }
 
 /// What only the reader sees: it compares fields with each other and with the policies of the file.
-const READER_ONLY: [&str; 15] = [
+const READER_ONLY: [&str; 17] = [
     "a concurrency limit always holds",
     "charged under no policy of this name",
     "either a ban or shards",
@@ -154,6 +156,8 @@ const READER_ONLY: [&str; 15] = [
     "exclude each other",
     "is above the limit",
     "is out of range; use",
+    "is not a start of a month",
+    "is not a zone",
     "is not usable in a header",
     "is out of range; write \"1ms\"",
     "no policy is called",

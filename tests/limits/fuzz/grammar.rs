@@ -124,7 +124,19 @@ impl Writer<'_> {
             let rate = self.random.pick(&["3/s", "60/min", "100/hour", "9500/day", "3/500ms", "20/sec", "7/366d"]);
             self.insert(&mut policy, "rate", json!(rate));
         }
+        let has_calendar = self.random.one_in(8);
+        if has_calendar {
+            policy = Map::new();
+            let limit = self.random.pick(&[1, 2, 60, 1_099_511_627_776_u64]);
+            self.insert(&mut policy, "limit", json!(limit));
+            let (calendar, starts) = self.random.pick(&[("day", "09:00"), ("month", "31 23:59"), ("year", "02-29")]);
+            self.insert(&mut policy, "calendar", json!(calendar));
+            self.insert(&mut policy, "starts", json!(starts));
+            let zone = self.random.pick(&["UTC", "+05:30", "America/Havana"]);
+            self.insert(&mut policy, "zone", json!(zone));
+        }
         match self.random.index(8) {
+            _ if has_calendar => {}
             0 => self.insert(&mut policy, "resolution", json!("1ms")),
             1 => self.insert(&mut policy, "algorithm", json!("counter")),
             2 => self.insert(&mut policy, "algorithm", json!("fixed")),
