@@ -10,6 +10,7 @@
 //! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once |
 //! | [`waiting`] | jobs and clients that wait for the quota of another service |
 //! | [`plans`] | policies that are looked up by account, in the background |
+//! | [`calendar`] | quotas by the day, week, month or year, in a zone |
 //! | [`leases`] | one key that is checked a hundred thousand times a second |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
 //! | [`config_file`] | policies, routes and costs from TOML, JSON or YAML |
@@ -26,6 +27,7 @@
 // them with rustdoc paths, because the first definition of a link counts. rustdoc checks these paths.
 
 #[doc = "[boundary]: #plot"]
+#[doc = "[calendar]: calendar"]
 #[doc = "[holds]: holds"]
 #[doc = "[performance]: performance"]
 #[doc = ""]
@@ -82,6 +84,9 @@ pub mod operations {}
 #[doc = ""]
 #[doc = include_str!("../docs/leases.md")]
 pub mod leases {}
+
+#[doc = include_str!("../docs/calendar.md")]
+pub mod calendar {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[picture]: #picture"]

@@ -7,7 +7,8 @@ use tollgate::{ConfigError, Policy};
 /// The policy of the count alone, without a ban after denials and without holds. A peek under a policy with holds would
 /// end holds whose time-to-live has passed. The counts of shards have no such settings.
 pub(crate) fn count_alone(policy: &Policy) -> Policy {
-    if policy.shards() > 1 {
+    // No policy can be made from the calendar of another one.
+    if policy.shards() > 1 || is_calendar(policy) {
         return policy.clone();
     }
     let alone = with_limit(policy, policy.limit()).map(|alone| match policy.burst() {
@@ -20,6 +21,7 @@ pub(crate) fn count_alone(policy: &Policy) -> Policy {
 /// The policy with the same count and the largest capacity.
 pub(crate) fn widest(policy: &Policy) -> Result<Policy, ConfigError> {
     match policy.burst() {
+        None if is_calendar(policy) => Ok(policy.clone()),
         None => with_limit(policy, Policy::MAX_LIMIT),
         // A bucket keeps what is spent as a time at its rate. It is full within the longest window.
         Some(_) => {
@@ -38,6 +40,10 @@ fn with_limit(policy: &Policy, limit: u64) -> Result<Policy, ConfigError> {
         Some(resolution) => other.with_resolution(resolution),
         None => other,
     })
+}
+
+fn is_calendar(policy: &Policy) -> bool {
+    policy.calendar_window(0).is_some()
 }
 
 /// The window in the Redis key of the count: 1 s for the slots of a concurrency limit, which has none.

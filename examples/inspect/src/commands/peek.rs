@@ -99,7 +99,10 @@ fn dash() -> String {
 
 /// The limit as in `--policy`: `60/1m`.
 fn limit(policy: &Policy) -> String {
-    let Some(window) = policy.window() else { return format!("{} at once", policy.limit()) };
+    let Some(window) = policy.window() else {
+        let what = if policy.calendar_window(0).is_some() { "by calendar" } else { "at once" };
+        return format!("{} {what}", policy.limit());
+    };
     let rate = format!("{}/{}", policy.limit(), exact(window));
     match policy.burst() {
         Some(burst) if burst != policy.limit() => format!("{rate} burst {burst}"),
