@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+use tollgate::{ConfigError, Policy};
 
 use crate::Failure;
 
@@ -25,20 +26,11 @@ pub(crate) struct Rate {
 }
 
 impl FromStr for Rate {
-    type Err = String;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a rate; write 50/s, 60/min, 900/h or 9500/day");
-        let (limit, unit) = text.split_once('/').ok_or_else(wrong)?;
-        let seconds = match unit {
-            "s" => 1,
-            "min" => 60,
-            "h" => 3_600,
-            "day" => 86_400,
-            _ => return Err(wrong()),
-        };
-        let limit = limit.parse().ok().filter(|limit| *limit > 0).ok_or_else(wrong)?;
-        Ok(Self { limit, window: Duration::from_secs(seconds) })
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let policy = Policy::parse("upstream", text)?;
+        Ok(Self { limit: policy.limit(), window: policy.window().unwrap_or_default() })
     }
 }
 

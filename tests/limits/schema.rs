@@ -19,7 +19,7 @@ fn the_schema_of_the_docs_is_the_one_that_the_function_returns() {
 }
 
 const DURATION: &str = "^[0-9]+(ms|s|m|h|d)$";
-const RATE: &str = "^0*[1-9][0-9]*/(s|sec|min|hour|day|[0-9]+(ms|s|m|h|d))$";
+const RATE: &str = "^\\s*0*[1-9][0-9]*\\s*(/|per )\\s*[0-9]*\\s*(ms|s|m|h|d|(sec|second|min|minute|hour|day)s?)\\s*$";
 const POLICY_NAME: &str = "^[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]{0,63}$";
 const ROUTE: &str = "^([A-Z]+ )?/";
 
@@ -30,9 +30,12 @@ fn has_pattern(pattern: &str, text: &str) -> bool {
         |text: &str| ["ms", "s", "m", "h", "d"].into_iter().filter_map(|unit| text.strip_suffix(unit)).any(is_number);
     match pattern {
         DURATION => is_duration(text),
-        RATE => text.split_once('/').is_some_and(|(units, window)| {
-            let is_window = ["s", "sec", "min", "hour", "day"].contains(&window) || is_duration(window);
-            is_number(units) && units.bytes().any(|byte| byte != b'0') && is_window
+        RATE => text.split_once('/').or_else(|| text.split_once("per ")).is_some_and(|(units, window)| {
+            let units = units.trim();
+            let unit = window.trim().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+            let is_word = |word: &str| ["sec", "second", "min", "minute", "hour", "day"].contains(&word);
+            let is_unit = ["ms", "s", "m", "h", "d"].contains(&unit) || is_word(unit.strip_suffix('s').unwrap_or(unit));
+            is_number(units) && units.bytes().any(|byte| byte != b'0') && is_unit
         }),
         POLICY_NAME => {
             let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'*';
@@ -138,7 +141,8 @@ fn values() -> Vec<Value> {
     let all = json!([
         true, false, -1, 0, 1, 2, 64, 65, 4_294_967_295_u64, 4_294_967_296_u64, 0.5, 1.5,
         1_099_511_627_776_u64, 1_099_511_627_777_u64,
-        "", "60/min", "007/500ms", "0/s", "1/m", "fast", "90s", "0s", "90", "367d", "1h30m",
+        "", "60/min", "007/500ms", "0/s", "1/m", "fast", "9 per 2 minutes", "9 per s", "9per", "9/ 2 h ",
+        "9/month", "9 s", "90s", "0s", "90", "367d", "1h30m",
         "month", "15 09:00", "+05:30", "log", "token-bucket", "open", "release", "draft-11", "none",
         [], ["plain"], ["plain", "plain"], ["slots"], [1], "plain",
         {}, { "unknown": 1 }, { "ttl": "1s" }, { "ttl": 1 }, { "plain": 1 }, { "plain": 0 }, { "a b": 1 },

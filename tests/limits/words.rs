@@ -69,11 +69,17 @@ fn a_policy_is_parsed_from_the_rate_that_a_file_would_have() {
         ("100/hour", 100, Duration::from_secs(3_600)),
         ("9500/day", 9_500, Duration::from_secs(86_400)),
         ("3/500ms", 3, Duration::from_millis(500)),
+        ("10/minute", 10, Duration::from_secs(60)),
+        ("10 per minute", 10, Duration::from_secs(60)),
+        ("5/m", 5, Duration::from_secs(60)),
+        ("100/30d", 100, Duration::from_secs(30 * 86_400)),
     ] {
         assert_eq!(Policy::parse("p", rate).unwrap(), Policy::new("p", limit, window).unwrap(), "{rate}");
     }
     for (rate, message) in [
         ("60", r#"is not a rate; write "10/s", "60/min", "100/hour", "9500/day" or "3/500ms""#),
+        ("10 per month", r#"is not a rate; write "10/s", "60/min", "100/hour", "9500/day" or "3/500ms""#),
+        ("0 per minute", "lets nothing through; write 1 unit or more"),
         ("0/s", "lets nothing through; write 1 unit or more"),
         ("1099511627777/s", "is out of range; write at most 1099511627776 units"),
     ] {

@@ -121,7 +121,9 @@ impl Writer<'_> {
             let window = self.random.pick(&["1ms", "90s", "5m", "2h", "366d"]);
             self.insert(&mut policy, "window", json!(window));
         } else {
-            let rate = self.random.pick(&["3/s", "60/min", "100/hour", "9500/day", "3/500ms", "20/sec", "7/366d"]);
+            let rates =
+                ["3/s", "60/min", "100/hour", "9500/day", "3/500ms", "20/sec", "7/366d", "5/m", "9 per 2 minutes"];
+            let rate = self.random.pick(&rates);
             self.insert(&mut policy, "rate", json!(rate));
         }
         let has_calendar = self.random.one_in(8);
