@@ -51,14 +51,8 @@ pub(crate) fn limit_and_window(text: &str) -> Result<(u64, Duration), String> {
 const DURATION_UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// More units of a rate, which may have an s at the end, with their lengths in milliseconds.
-const RATE_UNITS: [(&str, u64); 6] = [
-    ("sec", 1_000),
-    ("second", 1_000),
-    ("min", 60_000),
-    ("minute", 60_000),
-    ("hour", 3_600_000),
-    ("day", 86_400_000),
-];
+const RATE_UNITS: [(&str, u64); 6] =
+    [("sec", 1_000), ("second", 1_000), ("min", 60_000), ("minute", 60_000), ("hour", 3_600_000), ("day", 86_400_000)];
 
 /// Reads `500ms`, `90s`, `5m`, `2h` or `1d`. A duration that is too long for the milliseconds of a `u64` is read as the
 /// longest one.
@@ -77,8 +71,7 @@ fn rate(text: &str) -> Option<(u64, Duration)> {
     let number = if number.is_empty() { 1 } else { whole(number)? };
     let unit = unit.trim_start();
     let find = |units: &[(&str, u64)], unit| units.iter().find(|(name, _)| *name == unit).map(|(_, millis)| *millis);
-    let millis = find(&DURATION_UNITS, unit)
-        .or_else(|| find(&RATE_UNITS, unit.strip_suffix('s').unwrap_or(unit)))?;
+    let millis = find(&DURATION_UNITS, unit).or_else(|| find(&RATE_UNITS, unit.strip_suffix('s').unwrap_or(unit)))?;
     Some((whole(limit)?, Duration::from_millis(number.saturating_mul(millis))))
 }
 
@@ -138,10 +131,23 @@ mod tests {
         for (text, units, millis) in cases {
             assert_eq!(rate(text), Some((units, Duration::from_millis(millis))), "{text}");
         }
-        for text in ["", "60", "/min", "60/", "60/M", "-1/s", "60/-1s", "60/min/min", "1e3/s", "1.5/s", "1/1.5s", "fast"] {
+        for text in
+            ["", "60", "/min", "60/", "60/M", "-1/s", "60/-1s", "60/min/min", "1e3/s", "1.5/s", "1/1.5s", "fast"]
+        {
             assert_eq!(rate(text), None, "{text}");
         }
-        for text in ["60 min", "60/mins s", "60per", "60 per", "60 permin", "60 per/min", "per min", "6 0/s", "60/month", "60/s 60/s"] {
+        for text in [
+            "60 min",
+            "60/mins s",
+            "60per",
+            "60 per",
+            "60 permin",
+            "60 per/min",
+            "per min",
+            "6 0/s",
+            "60/month",
+            "60/s 60/s",
+        ] {
             assert_eq!(rate(text), None, "{text}");
         }
         assert_eq!(rate("1/99999999999999999999 days"), Some((1, Duration::from_millis(u64::MAX))));

@@ -1,5 +1,6 @@
 //! The memory store. The suite that every store passes is run in `tests/testing/`.
 
+mod clear;
 mod full;
 mod memory;
 mod mistakes;

@@ -13,6 +13,14 @@ use crate::{
     time,
 };
 
+/// What the program is asked for.
+pub(crate) enum Request {
+    /// A command about one client.
+    Client(Box<Arguments>),
+    /// `reset --all`.
+    ResetAll(Settings),
+}
+
 pub(crate) struct Arguments {
     pub(crate) command: Command,
     pub(crate) key: Key,
@@ -37,6 +45,9 @@ struct Given {
     prefix: Option<String>,
     secret_file: Option<String>,
     plain_keys: bool,
+    /// `reset --all`, and its confirmation.
+    all: bool,
+    yes: bool,
     hash_tags: Option<HashTags>,
     addresses: Addresses,
     timeout: Option<Duration>,
@@ -51,7 +62,7 @@ const SECRET: &str = "TOLLGATE_KEY_SECRET";
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Arguments {
+impl Request {
     /// Parses the arguments and reads the files that they name. Returns `None` if one of them asks for help.
     pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let arguments: Vec<String> = arguments
@@ -62,7 +73,17 @@ impl Arguments {
         }
         let mut arguments = arguments.into_iter();
         let form = Form::parse(arguments.next().as_deref())?;
-        let mut given = Given::parse(arguments)?;
+        let given = Given::parse(arguments)?;
+        if given.all || given.yes {
+            form.check_all(given.all, given.yes, !given.key.is_empty() || given.names_policies())?;
+            return Ok(Some(Self::ResetAll(given.settings()?)));
+        }
+        Arguments::of_client(form, given).map(|arguments| Some(Self::Client(Box::new(arguments))))
+    }
+}
+
+impl Arguments {
+    fn of_client(form: Form, mut given: Given) -> Result<Self, String> {
         let command = form.take_amount(&mut given.key)?;
         let is_fingerprint = key::is_fingerprint(&given.key);
         let (key, mut policies) =
@@ -74,7 +95,7 @@ impl Arguments {
         let mut settings = given.settings()?;
         // A fingerprint is hashed already.
         settings.plain_keys |= is_fingerprint;
-        Ok(Some(Self { command, key, key_hints, policies, left_out, settings }))
+        Ok(Self { command, key, key_hints, policies, left_out, settings })
     }
 }
 
@@ -91,6 +112,8 @@ impl Given {
                 None => (argument.as_str(), None),
             };
             match option {
+                "--all" => given.all = flag(option, value)?,
+                "--yes" => given.yes = flag(option, value)?,
                 "--plain-keys" => given.plain_keys = flag(option, value)?,
                 "--keep-nat64" => given.addresses.keep_nat64 = flag(option, value)?,
                 _ if !TAKE_A_VALUE.contains(&option) => {
@@ -131,6 +154,11 @@ impl Given {
             }
         }
         Ok(())
+    }
+
+    /// Whether a policy is named.
+    fn names_policies(&self) -> bool {
+        !self.policies.is_empty() || self.config.is_some()
     }
 
     /// Reads the secret and the certificates, and chooses the servers.

@@ -25,7 +25,7 @@ mod usage;
 
 use std::{fmt, io, process::ExitCode};
 
-use crate::arguments::Arguments;
+use crate::arguments::Request;
 
 /// Why the program ends without a result.
 pub(crate) enum Failure {
@@ -77,8 +77,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    match Arguments::parse(std::env::args_os().skip(1))? {
-        Some(arguments) => commands::run(arguments, &mut io::stdout().lock()).await,
+    match Request::parse(std::env::args_os().skip(1))? {
+        Some(request) => commands::run(request, &mut io::stdout().lock()).await,
         None => {
             print!("{}", usage::USAGE);
             Ok(())

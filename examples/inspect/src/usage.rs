@@ -6,6 +6,7 @@ changes them by hand.
 
 Usage: tollgate-inspect peek  OPTIONS KEY...
        tollgate-inspect reset OPTIONS KEY...
+       tollgate-inspect reset OPTIONS --all --yes
        tollgate-inspect ban   OPTIONS KEY... DURATION
        tollgate-inspect unban OPTIONS KEY...
        tollgate-inspect take  OPTIONS KEY... UNITS
@@ -16,6 +17,9 @@ In a clone of the repository: cargo run --release -p tollgate-inspect -- peek ..
 peek prints where the client stands under each policy. It changes nothing.
 reset forgets what the client has spent and holds, lifts bans, and prints what
 it removed.
+reset --all does so for all clients under all policies of the prefix, on every
+master, and prints how many Redis keys it removed. It scans the database in
+steps of 1 000 keys, while checks go on.
 ban refuses the client for DURATION (500ms, 90s, 10m, 2h, 1d; at most 366d)
 under each policy, whatever is available. A later ban replaces an earlier one.
 unban ends a ban. The counts stay what they would be without the ban.

@@ -80,6 +80,11 @@ impl Fullness {
         self.shared_until_us.fetch_max(idle_at, Ordering::Relaxed);
     }
 
+    /// Notes that no shared bucket is left. The shard of the shared buckets is locked.
+    pub(super) fn none_shared(&self) {
+        self.shared_until_us.store(0, Ordering::Relaxed);
+    }
+
     /// Reports live counts that were dropped. Must be called without a lock of the store: it may call the observer.
     #[cold]
     pub(super) fn report(&self, victims: SmallVec<[Victim; 1]>) {

@@ -119,6 +119,13 @@ impl Shard {
         is_live
     }
 
+    /// Takes all entries.
+    pub(super) fn clear(&mut self) -> Entries {
+        self.hand = 0;
+        self.soonest.clear();
+        mem::take(&mut self.entries)
+    }
+
     /// For every entry that was added, drops idle entries near the hand. If the shard is still above its capacity and
     /// `evicts` is set, also drops a live entry. Returns the dropped live entries.
     #[inline]

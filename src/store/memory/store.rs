@@ -147,6 +147,35 @@ impl MemoryStore {
         self.len() == 0
     }
 
+    /// Forgets everything: the counts, bans and open holds of all keys under all policies. For one key, call
+    /// [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// The next check of each key has a full budget. A check that runs meanwhile is counted before or after, as a
+    /// whole. Work for which units are held goes on, so more than a concurrency limit may run for a while. Waiters of
+    /// [`Limiter::acquire`](crate::Limiter::acquire) ask again when they would have without this call.
+    /// [`evicted`](Self::evicted) and all settings stay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let limiter = Limiter::new(store.clone());
+    /// let policy = Policy::per_minute("emails", 1)?;
+    /// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+    /// store.clear();
+    /// assert!(limiter.check("user:17", &policy, 1).await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "reset_all")]
+    pub fn clear(&self) {
+        self.table.clear();
+    }
+
     fn build(keys: usize) -> Self {
         Self { table: Arc::new(Table::new(keys)), clock: Arc::new(SystemClock) }
     }

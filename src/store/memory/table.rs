@@ -6,7 +6,11 @@ use crate::{
     key::Key,
     policy::Policy,
     runtime::random::FastState,
-    store::memory::{fullness::Fullness, shard::Shard, when_full::WhenFull},
+    store::memory::{
+        fullness::Fullness,
+        shard::{Shard, lock},
+        when_full::WhenFull,
+    },
 };
 
 /// All counts of a store.
@@ -44,6 +48,17 @@ impl Table {
         let shard = usize::try_from((fraction * self.shards.len() as u64) >> 32).unwrap_or(0);
         // The hash of the key has a random seed, so no client can choose keys that collide.
         Place { shard, hash: key_hash ^ policy.name_hash().rotate_left(32) }
+    }
+
+    /// Forgets all counts, at one instant: no check is under way while all shards are locked.
+    pub(super) fn clear(&self) {
+        // In the order in which checks lock them.
+        let mut shards: Vec<_> = self.shards.iter().chain([&self.fullness.shared]).map(lock).collect();
+        let counts: Vec<_> = shards.iter_mut().map(|shard| shard.clear()).collect();
+        self.fullness.none_shared();
+        drop(shards);
+        // Dropping many counts takes time, so no check waits for it.
+        drop(counts);
     }
 
     /// Whether a new key takes the place of a live count while the table is full.

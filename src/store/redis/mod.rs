@@ -3,6 +3,7 @@
 mod ban_settings;
 mod builder;
 mod call;
+mod clear;
 mod connect;
 mod eviction;
 mod instances;

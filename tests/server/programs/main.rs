@@ -5,6 +5,7 @@ mod built;
 mod holds;
 mod inspect;
 mod inspect_advice;
+mod inspect_all;
 mod inspect_bans;
 mod inspect_broken;
 mod inspect_by_hand;

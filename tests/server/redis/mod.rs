@@ -6,6 +6,7 @@ mod bad_pause;
 mod batch;
 mod by_hand;
 mod calendar;
+mod clear;
 mod cluster;
 mod cluster_life;
 mod config_errors;

@@ -81,6 +81,25 @@ impl Form {
         }
     }
 
+    /// Whether the command is for all clients (`--all`), and is confirmed (`--yes`). A KEY or a policy is too much.
+    pub(crate) fn check_all(self, all: bool, yes: bool, names_some: bool) -> Result<(), String> {
+        match self {
+            _ if !all => Err("--yes confirms reset --all: write --all too, or leave it out".to_owned()),
+            Self { amount: Amount::Nothing(Command::Reset), .. } if names_some => {
+                Err("reset --all resets all clients under all policies: leave out KEY, --policy and --config, or \
+                     leave out --all"
+                    .to_owned())
+            }
+            Self { amount: Amount::Nothing(Command::Reset), .. } if !yes => {
+                Err("reset --all forgets what all clients with this prefix have spent and hold, and their bans: write \
+                     --yes too if that is meant"
+                    .to_owned())
+            }
+            Self { amount: Amount::Nothing(Command::Reset), .. } => Ok(()),
+            Self { name, .. } => Err(format!("{name} is for one client: only reset has --all")),
+        }
+    }
+
     /// Whether the command can be carried out under these policies.
     pub(crate) fn check(self, policies: &[Policy]) -> Result<(), String> {
         let Self { name, amount: Amount::Units(_) } = self else { return Ok(()) };

@@ -6,6 +6,7 @@ mod client;
 mod form;
 mod peek;
 mod reset;
+mod reset_all;
 
 use std::{io::Write, time::Duration};
 
@@ -16,7 +17,11 @@ pub(crate) use self::{
     client::Client,
     form::{Command, Form},
 };
-use crate::{Failure, arguments::Arguments, time::exact};
+use crate::{
+    Failure,
+    arguments::{Arguments, Request},
+    time::exact,
+};
 
 /// What to compare with the service if its counts are not found.
 const COMPARE: &str = "compare the kind of the key, the prefix, the secret, --cluster instead of --redis, and the name, \
@@ -27,7 +32,14 @@ const MEMORY_FULL: &str = "the server's memory is full, so checks that would be 
 
 const NODE_OF_A_CLUSTER: &str = "this server is a node of a cluster: write --cluster URL instead of --redis URL";
 
-pub(crate) async fn run(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
+pub(crate) async fn run(request: Request, output: &mut impl Write) -> Result<(), Failure> {
+    match request {
+        Request::Client(arguments) => run_for_client(*arguments, output).await,
+        Request::ResetAll(settings) => reset_all::run(settings, output).await,
+    }
+}
+
+async fn run_for_client(arguments: Arguments, output: &mut impl Write) -> Result<(), Failure> {
     let Arguments { command, key, key_hints, policies, left_out, settings } = arguments;
     let timeout = settings.timeout;
     if let Some(secret) = &settings.secret {

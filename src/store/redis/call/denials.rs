@@ -89,6 +89,13 @@ impl Denials {
         }
     }
 
+    /// Forgets all denials, because Redis has forgotten the counts.
+    pub(crate) fn forget_all(&self) {
+        if let Some(cache) = &self.cache {
+            cache.forget();
+        }
+    }
+
     /// The group of `key`; empty if the deny cache is off.
     pub(crate) fn group_of(&self, key: &Key) -> KeyGroups {
         self.cache.iter().map(|cache| cache.group(key)).collect()
