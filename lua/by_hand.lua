@@ -21,7 +21,7 @@ local changes
 
 if used % 128 >= 64 then
   local call, pack, unpack = redis.call, struct.pack, struct.unpack
-  local RECORD, CREDIT, BAN_BY_HAND, UNBAN, FORGET_DENIALS = 32, 33, 34, 35, 36
+  local RECORD, CREDIT, BAN_BY_HAND, UNBAN, FORGET_DENIALS, UP_TO = 32, 33, 34, 35, 36, 38
 
   local function credit_log(key, units, _, window, resolution)
     local packed = call('GETRANGE', key, '44', '197')
@@ -112,8 +112,10 @@ if used % 128 >= 64 then
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
   local credits = {credit_log, credit_counter, credit_window, credit_bucket}
 
-  -- Returns the function that makes the changes of a usage to the counts of an algorithm.
-  changes = function(usage, algorithm)
+  -- Returns the function that makes the changes of a usage to the counts of an algorithm. `together`: of a charge in a
+  -- check of several charges.
+  changes = function(usage, algorithm, together)
+    if usage >= UP_TO then return up_to(algorithms[algorithm], usage % 2 == 1, together) end
     local run, credit = algorithms[algorithm], credits[algorithm]
     return function(_, _, from, to, units, mode, limit, window, parameter, duration)
       local bans, asked = rare().bans(), usage == FORGET_DENIALS and 1 or 0

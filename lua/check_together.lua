@@ -27,6 +27,10 @@ if used >= 32 then
     local is_shadow = usage >= SHADOW
     if is_shadow then
       if usage >= BY_HAND then
+        local UP_TO = 38
+        if usage >= UP_TO then
+          return changes(usage, algorithm, true), cost, limit, window, parameter, usage % 2 == 1, true, false, false
+        end
         local duration = unpack('<d', runs, position + 34)
         return changes(usage, algorithm), cost, limit, window, parameter, duration, false, false, false
       end

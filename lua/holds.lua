@@ -332,7 +332,11 @@ if used >= 128 then
     return function(algorithm, usage, limit, window, parameter, cost, record)
       local HOLDS, EVALUATE, REFUND, SHADOW = 8, 2, 4, 16
       if algorithm == HOLDS then return nothing, 0, 0, 0, 0, false, false, false, false end
-      local is_shadow = usage >= SHADOW
+      local is_shadow, UP_TO = usage >= SHADOW, 38
+      if usage >= UP_TO then
+        made[record] = made[record] or beside(algorithm - HOLDS, record)
+        return up_to(made[record], false, true), cost, limit, window, parameter, false, true, false, false
+      end
       if is_shadow then usage = usage - SHADOW end
       -- A refund of a hold settles it with 0.
       local commits = usage < EVALUATE or usage == REFUND

@@ -133,6 +133,13 @@ impl Check {
         self.charges.first().map(|charge| &charge.key)
     }
 
+    /// Sets the cost of the first charge, which is the only one.
+    pub(crate) fn set_cost(&mut self, cost: u64) {
+        if let Some(charge) = self.charges.first_mut() {
+            charge.cost = cost;
+        }
+    }
+
     /// Takes the last charge out of the check.
     #[inline]
     pub(crate) fn take_last(&mut self) -> Option<Charge> {

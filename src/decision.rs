@@ -118,6 +118,7 @@
 //! ```
 
 mod policy_decision;
+mod purpose;
 #[cfg(feature = "serde")]
 mod serialize;
 
@@ -217,24 +218,6 @@ impl Decision {
             _ => PolicyDecisions::Several(of_several(check, outcomes)),
         };
         Self { allowed, source, is_owed: false, time_us, policies }
-    }
-
-    /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn answer_peek(&mut self) {
-        let policies = match &mut self.policies {
-            PolicyDecisions::None => &mut [],
-            PolicyDecisions::One(policy) => slice::from_mut(policy),
-            PolicyDecisions::Several(policies) => Arc::make_mut(policies),
-        };
-        for policy in &mut *policies {
-            let is_spent = policy.available == 0;
-            policy.would_deny = is_spent && policy.is_shadow();
-            policy.violated = is_spent && !policy.would_deny;
-            policy.retry_after = is_spent.then_some(policy.next);
-        }
-        self.allowed = policies.iter().all(|policy| !policy.violated);
     }
 
     /// The decision of a failure policy, without a verdict.

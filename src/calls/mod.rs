@@ -51,15 +51,29 @@ pub(crate) struct Calls {
 /// The purpose of a check: to charge, or to peek.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Purpose {
-    /// A peek reports whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
-    is_peek: bool,
+    kind: Kind,
     /// Whether the local fallback judges if the store gives no verdict.
     uses_fallback: bool,
 }
 
+/// What becomes of the units of a check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    /// All are charged or none.
+    Check,
+    /// The decision says whether a cost of 1 would pass. The store is asked with a cost of 0, which charges nothing.
+    Peek,
+    /// The decision says whether the costs would pass.
+    PeekAtCosts,
+    /// As many are charged as fit.
+    UpTo,
+}
+
 impl Purpose {
-    pub(crate) const CHECK: Self = Self { is_peek: false, uses_fallback: false };
-    pub(crate) const PEEK: Self = Self { is_peek: true, uses_fallback: false };
+    pub(crate) const CHECK: Self = Self { kind: Kind::Check, uses_fallback: false };
+    pub(crate) const PEEK: Self = Self { kind: Kind::Peek, uses_fallback: false };
+    pub(crate) const PEEK_AT_COSTS: Self = Self { kind: Kind::PeekAtCosts, uses_fallback: false };
+    pub(crate) const UP_TO: Self = Self { kind: Kind::UpTo, uses_fallback: false };
 
     pub(crate) fn with_fallback(self) -> Self {
         Self { uses_fallback: true, ..self }
@@ -70,13 +84,23 @@ impl Purpose {
     }
 
     pub(crate) fn is_peek(self) -> bool {
-        self.is_peek
+        matches!(self.kind, Kind::Peek | Kind::PeekAtCosts)
+    }
+
+    /// Whether the decision is about a cost of 1, which the check does not have.
+    pub(crate) fn is_peek_at_one(self) -> bool {
+        self.kind == Kind::Peek
+    }
+
+    /// Whether as many units are charged as fit.
+    pub(crate) fn is_up_to(self) -> bool {
+        self.kind == Kind::UpTo
     }
 }
 
 impl From<FailurePolicy> for Purpose {
     fn from(policy: FailurePolicy) -> Self {
-        Self { is_peek: false, uses_fallback: policy == FailurePolicy::Local }
+        Self { uses_fallback: policy == FailurePolicy::Local, ..Self::CHECK }
     }
 }
 

@@ -56,7 +56,7 @@ impl Calls {
         release: impl FnOnce(&Check),
     ) -> Result<Decision, Error> {
         let mut result = self.without_verdict(check, error, purpose, failure, span.as_deref(), release);
-        if let (true, Ok(decision)) = (purpose.is_peek(), &mut result) {
+        if let (true, Ok(decision)) = (purpose.is_peek_at_one(), &mut result) {
             decision.answer_peek();
         }
         if let Some(failure) = failure {
@@ -94,7 +94,11 @@ impl Calls {
         let result = match &self.fallback {
             // A store that is not away has the counts: a share beside them would be a second budget.
             Some(fallback) if purpose.uses_fallback() && error.kind().follows_failure_policy() => {
-                fallback.judge(check, &error)
+                match purpose.is_peek() {
+                    true if !purpose.is_peek_at_one() => fallback.peek(check, &error),
+                    _ if purpose.is_up_to() => fallback.judge_up_to(check, &error),
+                    _ => fallback.judge(check, &error),
+                }
             }
             _ => Err(error),
         };
@@ -188,7 +192,7 @@ impl Calls {
         span: Option<Box<CheckSpan>>,
     ) -> Box<Decision> {
         let mut decision = Box::new(Decision::new(check, verdict));
-        if purpose.is_peek() {
+        if purpose.is_peek_at_one() {
             decision.answer_peek();
         }
         if let Some(span) = span {

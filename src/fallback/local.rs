@@ -32,6 +32,9 @@ pub(crate) struct Fallback {
     reserved: Arc<Reserved>,
 }
 
+/// How often a charge of as much as fits looks for room. Each but the last was disturbed by another check.
+const MOST_ATTEMPTS: u32 = 16;
+
 /// Retry-After, in microseconds, of a cost that is above the share and within the limit: the store may be back by then.
 const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 
@@ -77,6 +80,28 @@ impl Fallback {
     ///
     /// Returns the error if the number of instances is unknown.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares))?;
+        if verdict.allowed {
+            let is_debt = becomes_debt(error);
+            // A hold becomes a debt when it is settled. Until then the store does not know it.
+            let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
+            unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
+            if is_debt {
+                self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+            }
+        }
+        // The decision names the whole policies: a share would disclose the number of instances to clients.
+        Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
+    }
+
+    /// The verdict on a check by the shares of its policies, as `judge` returns it. The error if the number of instances
+    /// is unknown.
+    fn judge_by(
+        &self,
+        check: &Check,
+        error: &Error,
+        judge: impl FnOnce(&Check) -> Option<Verdict>,
+    ) -> Result<Verdict, Error> {
         if !self.can_judge() {
             return Err(error.clone());
         }
@@ -95,7 +120,7 @@ impl Fallback {
             // `push` cannot fail: `check` has passed the same tests.
             shares.push_another(share)?;
         }
-        let mut verdict = self.judge_in_memory(&shares).ok_or_else(|| error.clone())?;
+        let mut verdict = judge(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
         for ((charge, outcome), taken) in check.charges().iter().zip(&mut verdict.outcomes).zip(taken) {
             outcome.available = outcome.available.saturating_sub(taken);
@@ -103,17 +128,40 @@ impl Fallback {
                 outcome.retry_after_us = Some(ABOVE_SHARE_RETRY_AFTER_US);
             }
         }
-        if verdict.allowed {
-            let is_debt = becomes_debt(error);
-            // A hold becomes a debt when it is settled. Until then the store does not know it.
-            let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
-            unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
-            if is_debt {
-                self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+        Ok(verdict)
+    }
+
+    /// Looks up whether the costs of a check for which the store returned `error` would pass. Charges nothing.
+    pub(crate) fn peek(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        let peek = |shares: &Check| match self.memory.peek(shares) {
+            Answer::Ready(verdict) => verdict.ok(),
+            // A memory store always answers at once.
+            Answer::Pending(_) => None,
+        };
+        let verdict = self.judge_by(check, error, peek)?;
+        Ok(Decision::new(&mut check.clone(), &verdict))
+    }
+
+    /// Charges as much of the only charge of a check as the share has room for.
+    pub(crate) fn judge_up_to(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        let mut part = check.clone();
+        let mut decision = Err(error.clone());
+        for _ in 0..MOST_ATTEMPTS {
+            let available = self.peek(&part, error)?.policies().first().map_or(0, |policy| policy.available);
+            let cost = check.charges().iter().map(|charge| charge.cost).sum::<u64>().min(available);
+            part.set_cost(cost.max(1));
+            let judged = self.judge(&part, error)?;
+            let is_denied = judged.policies().iter().any(|policy| policy.violated || policy.would_deny);
+            if !is_denied {
+                return Ok(judged);
+            }
+            decision = Ok(judged.without_cost());
+            // Otherwise another check has taken the room meanwhile.
+            if cost == 0 {
+                break;
             }
         }
-        // The decision names the whole policies: a share would disclose the number of instances to clients.
-        Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
+        decision
     }
 
     /// Charges the store later for what was admitted here.

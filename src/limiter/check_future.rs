@@ -16,7 +16,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     failure::FailurePolicy,
-    limiter::{core::Core, waiting::Waiting},
+    limiter::{core::Core, unusual, waiting::Waiting},
     observe::CheckSpan,
     store::Answer,
 };
@@ -66,6 +66,9 @@ enum CheckState {
     Unsent,
     /// Boxed, so that the future of a check that need not wait is small.
     Waiting(Box<Waiting>),
+    /// Neither charges all nor nothing: a peek at costs, or a charge of what fits.
+    Unusual,
+    Asked(Pin<Box<dyn Future<Output = Result<Decision, Error>> + Send>>),
     /// The call was wrong: it has a mistake, asks for a local fallback that the limiter does not have, or would leave
     /// units behind.
     Failed(Error),
@@ -95,6 +98,12 @@ impl CheckFuture {
         Self { core, check, purpose, is_seen: false, state: CheckState::Unsent }
     }
 
+    /// A check that does not charge all of its units or none.
+    pub(super) fn unusual(purpose: Purpose, core: Arc<Core>, check: Check, accepted: Result<(), ConfigError>) -> Self {
+        let state = accepted.map_or_else(|error| CheckState::Failed(error.into()), |()| CheckState::Unusual);
+        Self { core, check, purpose, is_seen: true, state }
+    }
+
     /// Lets the limiter's [local fallback](crate::Limiter::with_local_fallback) judge if the store gives no verdict.
     ///
     /// If the limiter has no fallback, the result is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall),
@@ -116,7 +125,7 @@ impl CheckFuture {
     /// ```
     pub fn fail_local(mut self) -> Self {
         match self.state {
-            CheckState::Unsent if self.core.calls.fallback.is_none() => {
+            CheckState::Unsent | CheckState::Unusual if self.core.calls.fallback.is_none() => {
                 self.state = CheckState::Failed(ConfigError::local_without_fallback().into());
             }
             _ => self.purpose = self.purpose.with_fallback(),
@@ -128,7 +137,8 @@ impl CheckFuture {
     pub(super) fn abandon(&mut self) -> bool {
         match &mut self.state {
             CheckState::Waiting(waiting) => waiting.abandon(),
-            CheckState::Unsent | CheckState::Failed(_) | CheckState::Done => false,
+            CheckState::Asked(_) => true,
+            CheckState::Unsent | CheckState::Unusual | CheckState::Failed(_) | CheckState::Done => false,
         }
     }
 
@@ -140,6 +150,12 @@ impl CheckFuture {
                 Ok(verdict) => Ok(core.on_verdict(check, &verdict, *purpose, waiting.take_span())),
                 Err(error) => core.on_error(check, error, *purpose, waiting.take_span()),
             },
+            CheckState::Asked(decision) => ready!(decision.as_mut().poll(cx)),
+            CheckState::Unusual => {
+                let check = mem::replace(check, Check::empty());
+                *state = CheckState::Asked(unusual::ask(Arc::clone(core), check, *purpose));
+                return self.poll_unanswered(cx);
+            }
             CheckState::Failed(error) => Err(error.clone()),
             CheckState::Unsent | CheckState::Done => {
                 panic!("a CheckFuture was polled after it had returned its result")

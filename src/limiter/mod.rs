@@ -71,6 +71,7 @@ mod route;
 mod setup;
 mod sharded;
 mod try_check;
+mod unusual;
 mod waiting;
 
 pub(crate) use self::{

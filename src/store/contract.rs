@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
     breaker::settings::BreakerSettings,
-    check::Check,
+    check::{Charge, Check},
     error::{ConfigError, Error},
     hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
@@ -46,8 +46,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// deadline, its breaker, its failure domains, its holds, and whatever this trait gains later.
     ///
     /// The inner store gets the keys and policies as the limiter has them. A wrapper that replaces them in
-    /// [`check`](Self::check) has to replace them in [`change_hold`](Self::change_hold),
-    /// [`change_count`](Self::change_count) and [`failure_domain_of`](Self::failure_domain_of) too: otherwise a ban is
+    /// [`check`](Self::check) has to replace them in [`peek`](Self::peek), [`charge_up_to`](Self::charge_up_to),
+    /// [`change_hold`](Self::change_hold), [`change_count`](Self::change_count) and [`failure_domain_of`](Self::failure_domain_of) too: otherwise a ban is
     /// one of another key, and a hold stays open until its time-to-live has passed.
     ///
     /// Defaults to `None`: this store wraps none.
@@ -138,6 +138,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         }
     }
 
+    /// Evaluates `check`: returns the verdict that [`check`](Self::check) would return, and charges, holds and counts
+    /// nothing. For [`Limiter::peek_all`](crate::Limiter::peek_all).
+    ///
+    /// Defaults to an error, for stores that can only charge.
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        match self.inner() {
+            Some(inner) => inner.peek(check),
+            None => unable("look at costs without charging them", "peek"),
+        }
+    }
+
+    /// Charges as much of the cost of `charge` as fits, atomically, for
+    /// [`Limiter::check_up_to`](crate::Limiter::check_up_to). Returns the charged units with the verdict on a check of
+    /// as many; if nothing fits, 0 with the denial of a cost of 1, which counts as any denial.
+    ///
+    /// Defaults to an error, for stores that charge all of a cost or nothing.
+    fn charge_up_to(&self, charge: &Charge) -> Answer<(Verdict, u64)> {
+        match self.inner() {
+            Some(inner) => inner.charge_up_to(charge),
+            None => unable("charge a part of a cost", "charge_up_to"),
+        }
+    }
+
     /// Changes the count of `key` under `policy` by hand, for [`Limiter::ban`](crate::Limiter::ban) and the methods
     /// beside it. Each change is atomic. The store must not make a change twice.
     ///
@@ -158,10 +181,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         if let Some(inner) = self.inner() {
             return inner.change_count(key, policy, change);
         }
-        let message = "the store cannot ban a key or change its units by hand; use a `MemoryStore` or a `RedisStore`, \
-                       or implement `Store::change_count`";
-        Answer::Ready(Err(ConfigError::new(message).into()))
+        unable("ban a key or change its units by hand", "change_count")
     }
+}
+
+/// The error of a store without a method.
+fn unable<T>(what: &str, method: &str) -> Answer<T> {
+    let message =
+        format!("the store cannot {what}; use a `MemoryStore` or a `RedisStore`, or implement `Store::{method}`");
+    Answer::Ready(Err(ConfigError::new(message).into()))
 }
 
 /// The failure domain of `key`. A number beyond the store's failure domains wraps around: each has queues of its own.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     error::{Error, ErrorKind},
     hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
@@ -130,6 +130,20 @@ impl Store for FailingStore {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.change_count(key, policy, change),
+        }
+    }
+
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.peek(check),
+        }
+    }
+
+    fn charge_up_to(&self, charge: &Charge) -> Answer<(Verdict, u64)> {
+        match self.error() {
+            Some(error) => Answer::Ready(Err(error)),
+            None => self.memory.charge_up_to(charge),
         }
     }
 

@@ -56,6 +56,15 @@ impl<T> Pending<T> {
         Self::new(std::future::pending())
     }
 
+    /// Changes the result of the answer.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'static) -> Pending<U>
+    where
+        T: 'static,
+    {
+        let Self { future, handler } = self;
+        Pending { future: Box::pin(async move { future.await.map(change) }), handler }
+    }
+
     /// Sets what decides about the check at the deadline.
     #[cfg(feature = "redis")]
     pub(crate) fn with_deadline_handler(self, handler: Arc<dyn DeadlineHandler>) -> Self {

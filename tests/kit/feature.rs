@@ -20,6 +20,9 @@ pub enum Feature {
     /// Holds ([`Store::has_holds`](tollgate::store::Store::has_holds)): units that are settled later, and concurrency
     /// limits.
     Holds,
+    /// Peeks at costs ([`Store::peek`](tollgate::store::Store::peek)) and charges of as much as fits
+    /// ([`Store::charge_up_to`](tollgate::store::Store::charge_up_to)).
+    PartialCharges,
     /// A [resolution](tollgate::Policy::with_resolution) of the log other than 1 µs.
     Resolution,
     /// Shadow policies ([`Policy::with_shadow`](tollgate::Policy::with_shadow)).

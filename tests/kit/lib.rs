@@ -106,6 +106,7 @@
 //!     .without(Feature::CountRejected)
 //!     .without(Feature::Bans)
 //!     .without(Feature::CountChanges)
+//!     .without(Feature::PartialCharges)
 //!     .without(Feature::Shadow)
 //!     .without(Feature::Holds)
 //!     .run()

@@ -94,6 +94,37 @@ impl TestedStore {
         Ok(self.check(key, policy, 0).await?.of_peek())
     }
 
+    /// The decision on a check that is not charged.
+    pub(super) async fn peek_at(&self, check: Check) -> Result<Decision, NotPassed> {
+        self.note(format!("peek at {check:?}"));
+        let verdict = match self.fixture.store.peek(&check) {
+            Answer::Ready(verdict) => verdict?,
+            Answer::Pending(verdict) => verdict.await?,
+        };
+        ensure_form(&check, &verdict)?;
+        Ok(Decision::new(&check, &verdict))
+    }
+
+    /// Charges as much as fits. Returns the units, and the decision on a check of as many, or of 1 if there are none.
+    pub(super) async fn charge_up_to(
+        &self,
+        key: impl Into<Key>,
+        policy: &Policy,
+        units: u64,
+    ) -> Result<(u64, Decision), NotPassed> {
+        self.note(format!("charge of up to {units} under {:?}", policy.name()));
+        let key = key.into();
+        let check = Check::new(key.clone(), policy, units);
+        let (verdict, charged) = match self.fixture.store.charge_up_to(&check.charges()[0]) {
+            Answer::Ready(charged) => charged?,
+            Answer::Pending(charged) => charged.await?,
+        };
+        let check = Check::new(key, policy, charged.max(1));
+        ensure_form(&check, &verdict)?;
+        ensure!(charged <= units, "{charged} units were charged, and up to {units} were asked for");
+        Ok((charged, Decision::new(&check, &verdict)))
+    }
+
     /// The verdict on a check as the store returns it, or its error.
     pub(super) async fn verdict(&self, check: &Check) -> Result<Verdict, Error> {
         match self.send(check) {

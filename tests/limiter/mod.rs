@@ -15,6 +15,7 @@ mod mistakes;
 mod outage_events;
 mod outages;
 mod panics;
+mod partial;
 mod policy_mistakes;
 mod shadow;
 mod shards;

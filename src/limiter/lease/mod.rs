@@ -24,7 +24,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{
     close::{close, give_back, release},
-    store::judge,
+    store::{add_left, judge},
 };
 use self::{state::Spent, waiter::Reply};
 use crate::{

@@ -152,6 +152,18 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
     verdict
 }
 
+/// Adds to a peek at costs what this process can still spend.
+pub(in crate::limiter) fn add_left(core: &Arc<Core>, check: &Check, verdict: &mut Verdict) {
+    let now = Instant::now();
+    if let ([charge], [outcome]) = (check.charges(), &mut verdict.outcomes[..]) {
+        let left = core.leases.left(&charge.key, &charge.policy, now);
+        outcome.available = outcome.available.saturating_add(left).min(charge.policy.capacity());
+        if left > 0 && outcome.available >= charge.cost {
+            (outcome.fits, outcome.retry_after_us, verdict.allowed) = (true, None, true);
+        }
+    }
+}
+
 /// Whether blocks of this charge's policy can be taken here.
 fn can_lease(core: &Core, charge: &Charge) -> bool {
     let ttl = charge.policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());

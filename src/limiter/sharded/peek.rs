@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The check of a peek: the charges of all shards.
-pub(super) fn all_shards(check: &Check) -> Check {
+pub(in crate::limiter) fn all_shards(check: &Check) -> Check {
     Check::of_distinct(check.charges().iter().flat_map(Charge::of_all_shards))
 }
 
@@ -30,6 +30,26 @@ pub(super) fn merge(check: &Check, verdict: Verdict) -> Verdict {
     let outcomes: Outcomes = merged.collect();
     Verdict { outcomes, ..verdict }
 }
+
+/// Turns the verdict on the costs of a check in all shards into the verdict on the check: a cost has to fit one shard.
+pub(in crate::limiter) fn merge_costs(check: &Check, verdict: Verdict) -> Verdict {
+    let mut shards = verdict.outcomes.iter();
+    let outcomes = check.charges().iter().map(|charge| {
+        let own: Vec<&Outcome> = shards.by_ref().take(charge.policy.shards() as usize).collect();
+        let fits = own.iter().any(|outcome| outcome.fits);
+        let wait_us = own.iter().filter_map(|outcome| outcome.retry_after_us).min();
+        let merged = own.into_iter().copied().reduce(merge_two).unwrap_or(NO_ROOM);
+        Outcome { fits, retry_after_us: wait_us.filter(|_| !fits), ..merged }
+    });
+    let outcomes: Outcomes = outcomes.collect();
+    let decides = check.charges().iter().zip(&outcomes).filter(|(charge, _)| !charge.policy.is_shadow());
+    let allowed = decides.into_iter().all(|(_, outcome)| outcome.fits);
+    Verdict { allowed, outcomes, ..verdict }
+}
+
+/// The outcome of a charge of which a store has said nothing.
+const NO_ROOM: Outcome =
+    Outcome { fits: false, available: 0, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 };
 
 /// Merges the outcomes of two shards. A cost has to fit into one of them, so the larger room counts.
 fn merge_two(one: Outcome, other: Outcome) -> Outcome {

@@ -87,6 +87,16 @@ impl Shard {
         };
     }
 
+    /// The largest cost that fits in a count that is not evaluated yet. Ends holds whose time has passed.
+    pub(super) fn room_of(&mut self, counted: &Counted<'_>, now: u64) -> u64 {
+        let (key, policy) = (counted.key, counted.charged.policy);
+        match (&counted.room, self.find(key, policy, counted.place.hash)) {
+            (Room::Nowhere { .. }, _) => 0,
+            (_, Some(index)) => self.entries.state_mut(index).room(policy, now),
+            (_, None) => counted.start().room(policy, now),
+        }
+    }
+
     /// Commits: charges the cost if the check is admitted or rejections count. Returns the outcome.
     pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
         let &Counted { key, charged: PolicyCost { policy, cost }, hold, ref place, ref room, index, fits, .. } =

@@ -100,6 +100,18 @@ impl Count {
         self.fits(policy, now, cost)
     }
 
+    /// The largest cost that fits. Ends holds whose time has passed, and changes nothing otherwise.
+    pub(super) fn room(&mut self, policy: &Policy, now: u64) -> u64 {
+        if self.is_banned(policy, now) {
+            return 0;
+        }
+        self.end_expired(policy, now);
+        match self {
+            Self::Held(count) if policy.holds().is_none() => count.state.available(policy, now),
+            _ => self.available(policy, now),
+        }
+    }
+
     /// Whether `cost` fits, without a ban.
     pub(super) fn fits(&self, policy: &Policy, now: u64, cost: u64) -> bool {
         match self {

@@ -31,6 +31,17 @@ const FULL: &str = "the memory store is full of live counts; give it more room w
 /// The shard number of the shared buckets, which are locked last.
 const SHARED: usize = usize::MAX;
 
+/// How a check is judged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Judging {
+    /// Commits the check if it fits.
+    Check,
+    /// Commits nothing.
+    Peek,
+    /// Commits as much of the only charge as fits.
+    UpTo,
+}
+
 type Guards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
 /// The clock's time in microseconds, at most 2^53 (the year 2255), so that sums of times do not overflow.
@@ -179,6 +190,18 @@ impl Table {
     /// Judges a check. Counts without a place of their own use the buckets that new keys share, if the check
     /// `may_share` and the store is set to [`WhenFull::ShareOneKey`].
     pub(super) fn judge(&self, charges: &[Charge], may_share: bool, clock: &dyn Clock) -> Verdict {
+        self.judge_as(Judging::Check, charges, may_share, clock).0
+    }
+
+    /// Judges a check in a way. Also returns the cost of the first charge: the units that fit, or 0, with
+    /// [`Judging::UpTo`].
+    pub(super) fn judge_as(
+        &self,
+        judging: Judging,
+        charges: &[Charge],
+        may_share: bool,
+        clock: &dyn Clock,
+    ) -> (Verdict, u64) {
         let mut counts: SmallVec<[Counted<'_>; 2]> = charges.iter().flat_map(|charge| self.counts(charge)).collect();
         // All checks take locks in the same order, so that they cannot deadlock.
         let mut order: SmallVec<[usize; 1]> = counts.iter().map(|counted| counted.place.shard).collect();
@@ -194,6 +217,10 @@ impl Table {
             order.push(SHARED);
             guards.push(shared);
         }
+        let units = match judging {
+            Judging::UpTo => Self::fit_cost(&mut counts, &order, &mut guards, now),
+            Judging::Check | Judging::Peek => 0,
+        };
         let mut meets_ban = false;
         for counted in &mut counts {
             guards[position(&order, counted)].evaluate(counted, now, meets_ban);
@@ -208,7 +235,11 @@ impl Table {
             match (outcomes.last_mut(), before.last()) {
                 (Some(outcome), Some(own)) if counted.charged.policy.is_ban() => {
                     // `own.fits` is the result of the evaluation, from before this rejection was counted.
-                    let denied = !own.fits && !meets_ban && own.has_own_place() && counted.has_own_place();
+                    let denied = judging != Judging::Peek
+                        && !own.fits
+                        && !meets_ban
+                        && own.has_own_place()
+                        && counted.has_own_place();
                     *outcome = ban::merge(*outcome, shard.commit_denial(counted, now, denied));
                 }
                 _ => {
@@ -216,7 +247,7 @@ impl Table {
                     // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets
                     // a ban by hand is not counted as rejected by any policy.
                     let admission = match allowed && counted.fits {
-                        _ if banned => Admission::Banned,
+                        _ if banned || judging == Judging::Peek => Admission::Banned,
                         false if meets_ban => Admission::Banned,
                         is_admitted => Admission::of(is_admitted),
                     };
@@ -237,7 +268,20 @@ impl Table {
         } else if counts.iter().any(|counted| !counted.charged.policy.is_ban() && !counted.has_own_place()) {
             self.fullness.warn();
         }
-        Verdict { allowed, source: Source::Store, time_us: now, outcomes: Outcomes(outcomes) }
+        (Verdict { allowed, source: Source::Store, time_us: now, outcomes: Outcomes(outcomes) }, units)
+    }
+
+    /// Lowers the cost of the only charge to the units that fit. Returns them; if there are none, the cost is 1.
+    fn fit_cost(counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> u64 {
+        let Some((own, denials)) = counts.split_first_mut() else { return 0 };
+        let is_banned = denials.iter_mut().any(|denials| {
+            guards[position(order, denials)].evaluate(denials, now, false);
+            !denials.fits
+        });
+        let room = if is_banned { 0 } else { guards[position(order, own)].room_of(own, now) };
+        let units = room.min(own.charged.cost);
+        own.charged.cost = units.max(1);
+        units
     }
 
     /// Whether a new key gets its own place and cannot have charged a shared bucket.

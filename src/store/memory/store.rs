@@ -1,6 +1,6 @@
 //! The public type of the embedded store.
 
-use std::{fmt, iter, sync::Arc};
+use std::{fmt, iter, slice, sync::Arc};
 
 use crate::{
     check::{Charge, Check},
@@ -13,7 +13,7 @@ use crate::{
     store::{
         contract::{Answer, Store},
         count_change::CountChange,
-        memory::{shard::lock, table::Table, when_full::WhenFull},
+        memory::{judge::Judging, shard::lock, table::Table, when_full::WhenFull},
     },
     verdict::Verdict,
 };
@@ -238,6 +238,19 @@ impl Store for MemoryStore {
 
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
+    }
+
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        if let Err(mistake) = check.validate() {
+            return Answer::Ready(Err(mistake.into()));
+        }
+        Answer::Ready(Ok(self.table.judge_as(Judging::Peek, check.charges(), true, &*self.clock).0))
+    }
+
+    fn charge_up_to(&self, charge: &Charge) -> Answer<(Verdict, u64)> {
+        // A denial of more than the capacity would not be counted.
+        let charge = Charge { cost: charge.cost.min(charge.policy.capacity()), ..charge.clone() };
+        Answer::Ready(Ok(self.table.judge_as(Judging::UpTo, slice::from_ref(&charge), true, &*self.clock)))
     }
 
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {

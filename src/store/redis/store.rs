@@ -18,6 +18,7 @@ use super::{
         holds,
         outgoing::{Outgoing, Request},
         progress::Progress,
+        up_to,
     },
     eviction::{self, EvictionCheck},
     instances::{self, Instances},
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     breaker::settings::BreakerSettings,
-    check::Check,
+    check::{Charge, Check},
     error::{Error, ErrorKind},
     hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
@@ -338,6 +339,17 @@ impl Store for RedisStore {
             Arc::clone(&progress),
         );
         Answer::Pending(Pending::new(changed).with_deadline_handler(progress))
+    }
+
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        up_to::peek(client, key_hash, check, Progress::new(self.inner.may_span_domains(check)))
+    }
+
+    /// Finds and charges the units in one call, which checks may share.
+    fn charge_up_to(&self, charge: &Charge) -> Answer<(Verdict, u64)> {
+        let Inner { client, key_hash, .. } = &*self.inner;
+        up_to::charge_up_to(client, key_hash, charge)
     }
 
     /// Calls the script on each master and charges nothing. Waits up to 5 s for slow dials and late replies; a server

@@ -30,27 +30,58 @@ pub(super) async fn law_12_random_traces_with_changes_by_hand_agree_with_the_ora
     traces(store, true).await
 }
 
-async fn traces(store: TestedStore, by_hand: bool) -> Tested {
-    let can_count_rejected = store.requires(Feature::CountRejected).is_ok();
-    let can_round = store.requires(Feature::Resolution).is_ok();
+pub(super) async fn law_12_random_traces_with_peeks_and_partial_charges_agree_with_the_oracle(
+    store: TestedStore,
+) -> Tested {
+    store.requires(Feature::PartialCharges)?;
+    store.requires(Feature::CountChanges)?;
     for seed in 0..SEEDS {
-        let mut random = Random(seed);
-        let mut policies = Vec::new();
-        for algorithm in store.algorithms()? {
-            for resolution in [1, 4_000] {
-                let (name, window) = (format!("{algorithm:?}-{resolution}-{seed}"), 1 + random.below(200_000));
-                let limit = *random.pick(&[1, 3, 20, 1_000, (1 << 32) + 1, Policy::MAX_LIMIT]);
-                let mut policy = Policy::new(name, limit, Duration::from_micros(window))?.with_algorithm(algorithm);
-                if policy.resolution().is_some() && can_round && resolution <= window {
-                    policy = policy.with_resolution(Duration::from_micros(resolution));
-                } else if policy.burst().is_some() && resolution > 1 {
-                    policy = policy.with_burst(limit.div_ceil(2));
-                }
-                policies.push(policy.with_denials_counted(can_count_rejected && random.below(3) == 0));
+        let mut random = Random(1_000 + seed);
+        let policies = policies(&store, &mut random, seed)?;
+        partial_charges(&store, &mut random, &policies).await.map_err(|ended| of_seed(seed, ended))?;
+    }
+    Ok(())
+}
+
+/// Sends random checks, peeks at costs and charges of as much as fits, and compares them with the oracles. Bans keys
+/// and charges units by hand meanwhile.
+async fn partial_charges(store: &TestedStore, random: &mut Random, policies: &[Policy]) -> Tested {
+    let mut oracles = Oracles::default();
+    for number in 0..2 * CHECKS {
+        let step = *random.pick(&[0, 1, 700, 9_000, 250_000]);
+        store.clock.advance(Duration::from_micros(random.below(step + 1)));
+        let now_us = store.clock.now_us();
+        let (check, (key, policy, units)) = (check(random, policies), charge(random, policies));
+        match random.below(6) {
+            0 | 1 => {
+                let peek = store.peek_at(check.clone()).await?;
+                ensure_eq!(Seen::all(&peek), oracles.peek(&check, now_us), "peek {number} at {check:?}");
+            }
+            2 | 3 => {
+                let units = units.max(1);
+                let (charged, decision) = store.charge_up_to(key, policy, units).await?;
+                let expected = oracles.charge_up_to(key, policy, units, now_us);
+                ensure_eq!((charged, Seen::all(&decision)), expected, "charge {number} of up to {units}, {policy:?}");
+            }
+            4 => {
+                let change = change(random, policy);
+                let changed = store.change_count(key, policy, change).await?;
+                ensure_eq!(changed, oracles.change(key, policy, change, now_us), "step {number}, {change:?}");
+            }
+            _ => {
+                let decision = store.check_all(check.clone()).await?;
+                ensure_eq!(Seen::all(&decision), oracles.decide(&check, now_us), "check {number}, {check:?}");
             }
         }
-        let oracles = Oracles::default();
-        trace(&store, &mut random, &policies, by_hand, oracles).await.map_err(|ended| of_seed(seed, ended))?;
+    }
+    Ok(())
+}
+
+async fn traces(store: TestedStore, by_hand: bool) -> Tested {
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let policies = policies(&store, &mut random, seed)?;
+        trace(&store, &mut random, &policies, by_hand, Oracles::default()).await.map_err(|ended| of_seed(seed, ended))?;
     }
     Ok(())
 }
@@ -61,6 +92,27 @@ pub(super) fn of_seed(seed: u64, ended: NotPassed) -> NotPassed {
         NotPassed::Failed(why) => NotPassed::Failed(format!("seed {seed}: {why}")),
         skipped @ NotPassed::Skipped(_) => skipped,
     }
+}
+
+/// Policies of all algorithms that the store has.
+fn policies(store: &TestedStore, random: &mut Random, seed: u64) -> Result<Vec<Policy>, NotPassed> {
+    let can_count_rejected = store.requires(Feature::CountRejected).is_ok();
+    let can_round = store.requires(Feature::Resolution).is_ok();
+    let mut policies = Vec::new();
+    for algorithm in store.algorithms()? {
+        for resolution in [1, 4_000] {
+            let (name, window) = (format!("{algorithm:?}-{resolution}-{seed}"), 1 + random.below(200_000));
+            let limit = *random.pick(&[1, 3, 20, 1_000, (1 << 32) + 1, Policy::MAX_LIMIT]);
+            let mut policy = Policy::new(name, limit, Duration::from_micros(window))?.with_algorithm(algorithm);
+            if policy.resolution().is_some() && can_round && resolution <= window {
+                policy = policy.with_resolution(Duration::from_micros(resolution));
+            } else if policy.burst().is_some() && resolution > 1 {
+                policy = policy.with_burst(limit.div_ceil(2));
+            }
+            policies.push(policy.with_denials_counted(can_count_rejected && random.below(3) == 0));
+        }
+    }
+    Ok(policies)
 }
 
 /// Sends random checks under these policies, and compares each decision with the oracles of its counts. Changes counts
@@ -166,6 +218,29 @@ impl Oracles {
 
     /// What a store has to decide: it evaluates all charges, then commits all or none.
     pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
+        self.judge(check, now_us, true)
+    }
+
+    /// What a store has to say of a check that is not charged.
+    pub(super) fn peek(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Seen>) {
+        self.judge(check, now_us, false)
+    }
+
+    /// The units that a store has to charge, and what it has to decide.
+    pub(super) fn charge_up_to(
+        &mut self,
+        key: &str,
+        policy: &Policy,
+        units: u64,
+        now_us: u64,
+    ) -> (u64, (bool, Vec<Seen>)) {
+        let (oracle, until_us) = self.of(&key.into(), policy);
+        let available = if *until_us > now_us { 0 } else { oracle.available(policy, now_us) };
+        let charged = units.min(available);
+        (charged, self.decide(&Check::new(key, policy, charged.max(1)), now_us))
+    }
+
+    fn judge(&mut self, check: &Check, now_us: u64, commits: bool) -> (bool, Vec<Seen>) {
         let left: Vec<u64> = check
             .charges()
             .iter()
@@ -181,12 +256,12 @@ impl Oracles {
         let seen = check.charges().iter().zip(fitted).zip(left).map(|((charge, fitted), left_us)| {
             let (policy, cost) = (&charge.policy, charge.cost);
             let ((oracle, _), capacity) = (self.of(&charge.key, policy), policy.capacity());
-            let is_counted = allowed || policy.denials_counted() && !is_banned;
+            let is_counted = commits && (allowed || policy.denials_counted() && !is_banned);
             if (1..=capacity).contains(&cost) && is_counted {
                 oracle.charge(policy, now_us, cost, allowed);
             }
             // After a denial, the counted denial itself may be what exceeds the limit.
-            let fits = fitted && (allowed || oracle.fits(policy, now_us, cost));
+            let fits = fitted && (allowed || !commits || oracle.fits(policy, now_us, cost));
             let available = oracle.available(policy, now_us);
             let left = Duration::from_micros(left_us);
             Seen {

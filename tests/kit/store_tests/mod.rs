@@ -12,6 +12,7 @@ mod input;
 mod largest;
 mod laws;
 mod outage;
+mod parts;
 mod resets;
 mod sending;
 mod shadow;
@@ -122,9 +123,16 @@ pub(super) const ALL: &[StoreTest] = tests! {
         recorded_units_are_charged_whether_or_not_they_fit,
         credited_units_come_back_up_to_what_was_charged,
         open_holds_stay_during_a_ban_and_are_settled;
+    parts:
+        a_peek_at_costs_says_when_they_pass_and_charges_nothing,
+        law_3_a_peek_at_several_costs_charges_none_and_counts_no_denial,
+        as_many_units_are_charged_as_fit,
+        a_charge_of_as_much_as_fits_counts_one_denial_if_nothing_fits,
+        open_holds_leave_less_room_for_parts;
     agreement:
         law_12_random_traces_agree_with_the_oracle,
-        law_12_random_traces_with_changes_by_hand_agree_with_the_oracle;
+        law_12_random_traces_with_changes_by_hand_agree_with_the_oracle,
+        law_12_random_traces_with_peeks_and_partial_charges_agree_with_the_oracle;
     calendar:
         a_calendar_window_ends_at_its_boundary_and_not_earlier,
         law_12_random_traces_under_calendars_agree_with_the_oracle;

@@ -22,6 +22,7 @@ mod holds;
 mod leases;
 mod moved_slot;
 mod outage;
+mod partial;
 mod random_schedules;
 mod ready;
 mod recovery;

@@ -1,6 +1,6 @@
 //! The numbers of one count in a reply, and the outcome of its charge.
 
-use super::{outgoing::Request, packed::Packed};
+use super::{outgoing::Request, packed::Packed, reply::denied_cost};
 use crate::{
     algorithm::{Held, Reported},
     check::Charge,
@@ -42,7 +42,7 @@ impl Packed<'_> {
     /// The outcome of a charge beside open holds. Its numbers are those of its count, as if nothing were held, and
     /// those of the holds. A changed hold fits if it was open.
     pub(super) fn outcome_beside_holds(&mut self, charge: &Charge, request: &Request) -> Result<Outcome, Error> {
-        let &Charge { ref policy, cost, .. } = charge;
+        let (policy, cost) = (&charge.policy, denied_cost(charge, request.step));
         let (_, count) = self.count(policy)?;
         let ((fits, _, units), last_end) = (self.number()?, self.time()?);
         let held = Held { units, last_end };

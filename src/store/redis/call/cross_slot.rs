@@ -66,32 +66,43 @@ struct CrossSlotCheck {
 /// Sends a check to the slots of its keys.
 pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
     refunds::resume(&client);
+    run(client, outgoing, Step::Commit).await
+}
+
+/// Evaluates a check in the slots of its keys. Charges nothing.
+pub(crate) async fn evaluate(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
+    run(client, outgoing, Step::Evaluate).await
+}
+
+/// Sends a check to the slots of its keys: commits it, or only evaluates it.
+async fn run(client: Arc<Client>, outgoing: Arc<Outgoing>, step: Step) -> Result<Verdict, Error> {
     let slots: SmallVec<[u16; 4]> = outgoing.keys.iter().map(|key| client.keys.slot_of(key)).collect();
     let &slot = slots.first().ok_or_else(no_charge)?;
     let (moving, check) = (Arc::clone(&client), Arc::clone(&outgoing));
     let verdict = match slots.iter().all(|&other| other == slot) {
-        true => ask(client, slot, Request::whole(outgoing)).await,
+        true => ask(client, slot, Request { step, ..Request::whole(outgoing) }).await,
         false => {
             let parts = parts_of(&outgoing.check, &slots);
             // Boxed, because otherwise the future of each check of one slot would contain this large future.
-            Box::pin(send_parts(client, outgoing, parts, false)).await
+            Box::pin(send_parts(client, outgoing, parts, step, false)).await
         }
     };
     match verdict {
         // A slot moves. Nothing is charged, or what was is refunded. Boxed, because that is rare.
         Err(error) if error::is_about_several_keys(&error) => {
             let parts = one_by_one(&check.check, &slots);
-            Box::pin(send_parts(moving, check, parts, true)).await
+            Box::pin(send_parts(moving, check, parts, step, true)).await
         }
         verdict => verdict,
     }
 }
 
-/// Evaluates the parts of a check, and commits them if all fit.
+/// Evaluates the parts of a check, and commits them if all fit, unless `step` only evaluates.
 async fn send_parts(
     client: Arc<Client>,
     outgoing: Arc<Outgoing>,
     parts: Vec<Part>,
+    step: Step,
     is_by_key: bool,
 ) -> Result<Verdict, Error> {
     // A slot that does not decide delays no check, unless there are no others.
@@ -102,6 +113,9 @@ async fn send_parts(
     let started = Begin::now(client.settings.deadline).ok_or_else(no_runtime)?;
     let check = CrossSlotCheck { client, outgoing, parts, is_by_key, started, runtime: Handle::current() };
     let (mut verdict, answered) = check.evaluate().await?;
+    if step == Step::Evaluate {
+        return Ok(verdict);
+    }
     if verdict.allowed {
         check.commit(&mut verdict, &answered).await?;
     } else {

@@ -36,4 +36,5 @@ pub(crate) mod script_clock;
 mod series;
 mod step;
 mod traffic;
+pub(super) mod up_to;
 mod watch;

@@ -14,7 +14,7 @@ use crate::{
     check::Charge,
     error::{Error, ErrorKind},
     observe::Fingerprint,
-    store::ban,
+    store::ban::{self, PolicyCost},
     verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
@@ -115,7 +115,8 @@ impl Packed<'_> {
     /// The verdict on a check. Numbers out of range fail the check alone; the outer error is that of the whole reply.
     fn verdict(&mut self, request: &Request) -> Result<Result<Verdict, Error>, Error> {
         self.is_out_of_range = false;
-        let outcomes: Outcomes = request
+        let mut units = None;
+        let mut outcomes: Outcomes = request
             .charges()
             .map(|(charge, _)| {
                 if matches!(request.step, Step::ByHand(_)) {
@@ -124,15 +125,25 @@ impl Packed<'_> {
                 if let Step::Alone(alone) = request.step {
                     return alone.read(self, charge, request);
                 }
-                if holds_of(charge, request.step).is_some() {
-                    return self.outcome_beside_holds(charge, request);
+                let own = match holds_of(charge, request.step) {
+                    Some(_) => self.outcome_beside_holds(charge, request)?,
+                    None => {
+                        self.outcome(PolicyCost { policy: &charge.policy, cost: denied_cost(charge, request.step) })?
+                    }
+                };
+                if request.step == Step::UpTo {
+                    units = Some(self.more()?);
                 }
                 // The outcome of the charge, merged with that of the count of its denials.
-                let mut outcomes = counts(charge, request.step).map(|count| self.outcome(count));
-                let own = outcomes.next().ok_or_else(unknown_format)??;
-                outcomes.next().map_or(Ok(own), |denials| Ok(ban::merge(own, denials?)))
+                match counts(charge, request.step).nth(1) {
+                    Some(denials) => Ok(ban::merge(own, self.outcome(denials)?)),
+                    None => Ok(own),
+                }
             })
             .collect::<Result<_, Error>>()?;
+        if let Some(units) = units {
+            outcomes.0.push(of_units(self.units(units)));
+        }
         if request.step.receipt().is_some() {
             self.number()?;
             self.time()?;
@@ -151,8 +162,18 @@ impl Packed<'_> {
             let ((_, _, changed), _) = (self.number()?, self.time()?);
             available = available.max(self.units(changed));
         }
-        Ok(Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 })
+        Ok(of_units(available))
     }
+}
+
+/// The cost for which a denied charge waits: where as many units as fit are charged, one.
+pub(super) fn denied_cost(charge: &Charge, step: Step) -> u64 {
+    if step == Step::UpTo { 1 } else { charge.cost }
+}
+
+/// What was changed, as the available units.
+fn of_units(available: u64) -> Outcome {
+    Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 }
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub(super) mod usage {
     pub(crate) const UNBAN: u8 = 35;
     /// Forgets the count of denials, and reports whether it was full.
     pub(crate) const FORGET_DENIALS: u8 = 36;
+    /// Charges as many units as fit.
+    pub(crate) const UP_TO: u8 = 38;
 }
 
 /// What a call uses. The script creates nothing else.
@@ -169,6 +171,10 @@ impl Runs {
                 let duration = if let CountChange::Ban(duration) = change { duration } else { Duration::ZERO };
                 self.packed.extend_from_slice(&double(micros_up(duration)));
             }
+            Step::UpTo => {
+                self.uses(uses::BY_HAND);
+                self.packed.extend_from_slice(&double(0));
+            }
             Step::Refund(committed) => {
                 self.uses(uses::RECEIPTS);
                 let committed_us = if let Committed::At(time_us) = committed { time_us } else { 0 };
@@ -214,6 +220,8 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
         Step::Evaluate | Step::Alone(_) => usage::EVALUATE,
         Step::Reject if policy.is_ban() => commit,
         Step::Reject => usage::EVALUATE | commit,
+        Step::UpTo if policy.is_ban() => commit,
+        Step::UpTo => usage::UP_TO | commit,
         Step::Refund(_) => usage::REFUND,
     }
 }
@@ -221,7 +229,7 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
 /// The flag of a shadow policy in one step. A refund and a change by hand decide nothing.
 fn shadow_flag(step: Step) -> u8 {
     match step {
-        Step::ByHand(_) | Step::Refund(_) | Step::Alone(_) => 0,
+        Step::ByHand(_) | Step::UpTo | Step::Refund(_) | Step::Alone(_) => 0,
         _ => usage::SHADOW,
     }
 }
@@ -265,7 +273,7 @@ mod tests {
         let algorithms = numbers!(algorithm: SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET,
             HOLDS, BESIDE_HOLDS, RECEIPT);
         let usages = numbers!(usage: COMMIT, COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, RECORD, CREDIT, BAN_BY_HAND,
-            UNBAN, FORGET_DENIALS);
+            UNBAN, FORGET_DENIALS, UP_TO);
         let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE);
         let mut flags = numbers!(uses: RECEIPTS, SEVERAL_CHARGES, BY_HAND, HOLDS);
         let counts = algorithms.iter().filter(|(_, number)| **number < algorithm::HOLDS);

@@ -22,6 +22,8 @@ pub(crate) enum Step {
     Change(HoldChange),
     /// Changes the count of the only charge by hand.
     ByHand(CountChange),
+    /// Charges as much of the only charge as fits.
+    UpTo,
     /// Evaluates the charges of a check that another slot has denied, and commits what counts denials.
     Reject,
     /// Refunds a commit. Evaluates nothing.
@@ -102,6 +104,7 @@ impl Step {
                 | Self::CommitPart(_)
                 | Self::Change(_)
                 | Self::ByHand(_)
+                | Self::UpTo
                 | Self::Alone(Alone::Count { then: Then::Commit, .. } | Alone::Holds { usage: AloneHold::Hold, .. })
         )
     }
