@@ -6,12 +6,13 @@
 -- the value of a key that is banned. The count beside the ban is evaluated before: a value that is not a count is an
 -- error before anything has changed.
 --
--- Units that are given back leave a log from its oldest record on, as if these records had left the window; of the last
--- one, only a part may leave. No step walks the log.
+-- Units that are given back leave a log from its newest record on, as if these charges had not been made; of the last
+-- one, only a part may leave. No step walks the log, but while its ring grows, up to half of it is copied at once.
 --
 -- Commands, beside 1 (GETRANGE) for the ban and those of an evaluation:
 --   record  those of a commit
---   credit  1 (GETRANGE) and 1 (SETRANGE); the log: 1 (GETRANGE), those of a search, and 1 (SETRANGE or UNLINK)
+--   credit  1 (GETRANGE) and 1 (SETRANGE); the log: 1 (GETRANGE), those of a search, 1 (SETRANGE or UNLINK), and 3
+--           (GETRANGE twice, SETRANGE) if the ring loses blocks
 --   ban     1 (GETRANGE), 2 (SETRANGE, PEXPIRE)
 --   unban   1 (SETRANGE or UNLINK), and 2 (SETRANGE, PEXPIRE) unless the value is a log; 1 (UNLINK) for the denials
 --
@@ -26,7 +27,8 @@ if used % 128 >= 64 then
   local function credit_log(key, units, _, window, resolution)
     local packed = call('GETRANGE', key, '44', '197')
     if packed == '' then return 0 end
-    local seek = ring().seek
+    local functions = ring()
+    local seek, read_block, shrink = functions.seek, functions.read_block, functions.shrink
     local size, grown, _, head, live, highest = unpack('<I3I5I5I5I6I6', packed)
     local settled, live_at, newest, total, count = unpack('<I6ddI6I5', packed, 31)
     local offset = highest == 0 and unpack('<d', packed, 141) or 0
@@ -39,16 +41,27 @@ if used % 128 >= 64 then
         seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, horizon, 0, live, true)
     end
     local credited = math.min(units, total - settled)
-    settled = settled + credited
+    total = total - credited
     if settled == total then
       call('UNLINK', key)
       return credited
     end
-    if settled >= live then
-      head, live_at, live =
-        seek(key, newest, total, size, grown, head + 1, count - 1, head + 1, -1, settled + 1, live, true)
+    -- The record that reaches the total that is left becomes the newest one.
+    local last, at = seek(key, newest, total + credited, size, grown, head, count - 1, math.max(head, count - 2), -1,
+      total, settled, true)
+    if last == head then live_at, live = at, total end
+    local blocks, full, pending = (count - 1 - (count - 1) % 8) / 8, (last - last % 8) / 8, ''
+    if full < blocks then
+      -- A block of the ring that loses records holds the pending ones.
+      local block = read_block(key, full, blocks, size, grown, true)
+      if #block < 88 then return 0 end
+      pending = string.sub(block, 12)
+      size, grown = shrink(key, full, blocks, size, grown, head)
     end
-    call('SETRANGE', key, '57', pack('<I5I6I6I6d', head, live, highest, settled, live_at))
+    -- The highest limit stays: what it admitted may still be in the log. The TTL stays as well, and a later charge sets
+    -- it again. The copy may have records that have left.
+    call('SETRANGE', key, '44', pack('<I3I5I5I5I6I6I6ddI6I5', size, grown, 0, head, live, highest, settled, live_at, at,
+      total, last + 1) .. pending)
     return credited
   end
 

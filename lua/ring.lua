@@ -76,6 +76,25 @@ if used % 2 >= 1 then ring = function()
     return size, grown
   end
 
+  -- Prepares a ring of `blocks` blocks for losing all from number `full` on: what was done when they were added is
+  -- undone. Each had moved one old block while the ring grew; they move back together, because their places follow each
+  -- other. Returns the size of the ring, and the number of the block that gave it that size.
+  local function shrink(key, full, blocks, size, grown, head)
+    local half = size / 2
+    -- The old blocks that have moved, are live, and were in another place before.
+    local first, behind = math.max(full - half, (head - head % 8) / 8, 0), math.min(blocks - half, grown)
+    local start = first % size
+    if start < half then first = first + half - start end
+    behind = math.min(behind, first - first % size + size)
+    if size > 1 and first < behind then
+      local length = (behind - first) * 88
+      local moved = read(key, 198 + first % size * 88, length, true)
+      write(key, 198 + first % half * 88, moved)
+    end
+    if grown > 0 and full <= grown then return half, 0 end
+    return size, grown
+  end
+
   -- Finds the first record from `low` to `high` that is later than `at` and has reached `target`; callers use one of
   -- the two conditions. The newest record `high` fulfils it. The search starts at `guess`. Returns the record's number,
   -- stamp and cumulative cost, and the cumulative cost `before` it. At first that is the cumulative cost before `low`.
@@ -270,7 +289,7 @@ if used % 2 >= 1 then ring = function()
 
   shared.ring = {
     place = place, write = write, move_block = move_block, read_block = read_block, read_group = read_group,
-    complete_block = complete_block, seek = seek, judge = judge,
+    complete_block = complete_block, seek = seek, judge = judge, shrink = shrink,
   }
   return shared.ring
 end end

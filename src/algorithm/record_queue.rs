@@ -95,6 +95,14 @@ impl RecordQueue {
         }
     }
 
+    /// Keeps the first `count` records.
+    pub(super) fn truncate(&mut self, count: usize) {
+        match self {
+            Self::Near(words) => words.truncate(count),
+            Self::Far(records) => records.truncate(count),
+        }
+    }
+
     /// Drops the first `count` records. The queue has at least as many.
     #[inline(always)]
     pub(super) fn drop_first(&mut self, count: usize) {

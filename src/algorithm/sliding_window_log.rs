@@ -203,7 +203,7 @@ impl Counter for SlidingWindowLog {
         self.leave_excess();
     }
 
-    /// The oldest units leave: the total that has left moves forward, into a record if only a part of it leaves.
+    /// The youngest units leave: the records behind the total that is left, and a part of the one that reaches it.
     fn credit(&mut self, expired: usize, _: &Policy, _: u64, units: u64) -> u64 {
         let mut spent = self.newest.total - self.total_after(expired);
         if spent == 0 {
@@ -213,9 +213,15 @@ impl Counter for SlidingWindowLog {
         let credited = take(&mut spent, units);
         if spent == 0 {
             *self = Self::default();
-        } else {
-            self.leave(self.newest.total - spent);
+            return credited;
         }
+        let total = self.newest.total - credited;
+        let left = self.earlier.count(self.newest, |record| record.total < total);
+        if let Some(last) = self.earlier.get(left, self.newest) {
+            self.earlier.truncate(left);
+            self.newest.at = last.at;
+        }
+        self.newest.total = total;
         credited
     }
 

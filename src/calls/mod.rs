@@ -5,6 +5,7 @@
 //! the store may lack what instances have admitted during an outage, `share` keeps a check to the instance's share, and
 //! `debit` charges the store. `held_counts` has the counts of which the store holds units for this process.
 
+mod by_hand;
 mod call;
 mod debit;
 mod held_counts;

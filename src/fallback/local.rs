@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     observe::{Observer, with_reports_after},
     policy::Policy,
-    store::{Answer, MemoryStore, Store, failure_domain_of},
+    store::{Answer, CountChange, MemoryStore, Store, failure_domain_of},
     verdict::{Source, Verdict},
 };
 
@@ -176,6 +176,11 @@ impl Fallback {
         if charge.cost > 0 {
             self.add_debts(iter::once(charge));
         }
+    }
+
+    /// Gives units back that the store has given back.
+    pub(crate) fn credit(&self, Charge { key, policy, cost, .. }: &Charge) {
+        drop(self.memory.change_count(key, &self.shares.of(policy).mirror, CountChange::Credit(*cost)));
     }
 
     /// Notes that the store may lack units that were admitted here, and that are not sent again.

@@ -1,11 +1,11 @@
-//! Changes of a count by hand: bans, and units that no check has charged.
+//! Changes of a count by hand: bans, and what changes of units have in common.
 
 use std::time::{Duration, Instant};
 
 use crate::{
     error::Error,
     key::Key,
-    limiter::{handle::Limiter, lease, sharded},
+    limiter::{handle::Limiter, lease, sharded, units},
     observe::{CountChangeEvent, Event, Other},
     policy::Policy,
     store::CountChange,
@@ -86,87 +86,26 @@ impl Limiter {
         self.change_by_hand(key.into(), policy, CountChange::Unban).await.map(|ended| ended > 0)
     }
 
-    /// Charges `units` to `key` under `policy`, whether or not they fit: for work that was done already, or as a
-    /// penalty.
-    ///
-    /// Units beyond the limit stay charged: later checks wait until enough has left the window. A key that is banned is
-    /// charged too.
-    ///
-    /// # Errors
-    ///
-    /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `units` is 0, under a policy with
-    /// [shards](Policy::with_shards), and under a [concurrency limit](Policy::concurrent), whose units only a hold
-    /// takes. An [`Error`] if the store does not answer within its deadline; [`Error::may_have_charged`] says whether
-    /// the units may have been charged.
-    ///
-    /// # Cancel safety
-    ///
-    /// Once the future has been polled, the units may be charged although the future is dropped. They are never sent
-    /// twice.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, MemoryStore, Policy};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?;
-    /// limiter.record("tenant:3", &tokens, 1_200).await?;
-    /// assert!(!limiter.check("tenant:3", &tokens, 1).await?.is_allowed());
-    /// assert_eq!(limiter.credit("tenant:3", &tokens, 300).await?, 300);
-    /// assert_eq!(limiter.peek("tenant:3", &tokens).await?.available(), Some(100));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "penalty")]
-    pub async fn record(&self, key: impl Into<Key>, policy: &Policy, units: u64) -> Result<(), Error> {
-        self.change_by_hand(key.into(), policy, CountChange::Record(units)).await.map(|_| ())
-    }
-
-    /// Gives up to `units` units back to `key` under `policy`. Returns how many were given back: never more than the
-    /// key has spent, so that not more than the capacity becomes available.
-    ///
-    /// Which units leave depends on the [algorithm](crate::Algorithm):
-    ///
-    /// | algorithm | units |
-    /// | --- | --- |
-    /// | sliding window log | the oldest in the window, which would have left first |
-    /// | sliding window counter | those of the current window, then those of the previous one, which count for less the older they are |
-    /// | fixed window | those of the current window |
-    /// | token bucket | the bucket is full again earlier, and not before now |
-    ///
-    /// Units that are [held](Self::hold) are not given back: release the hold instead. A ban stays.
-    ///
-    /// # Errors
-    ///
-    /// As [`record`](Self::record).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`record`](Self::record).
-    ///
-    /// # Examples
-    ///
-    /// See [`record`](Self::record).
-    #[doc(alias = "refund")]
-    pub async fn credit(&self, key: impl Into<Key>, policy: &Policy, units: u64) -> Result<u64, Error> {
-        self.change_by_hand(key.into(), policy, CountChange::Credit(units)).await
-    }
-
-    async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u64, Error> {
+    pub(super) async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u64, Error> {
         self.core.mistake.found()?;
         policy.validate()?;
         change.validate(policy)?;
         let core = &self.core;
         let observed = core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
-        if let (CountChange::Ban(_), Some(_)) = (change, policy.lease()) {
+        // What this process has spent of its blocks is charged first, so that it can be given back.
+        if let (CountChange::Ban(_) | CountChange::Credit(_), Some(_)) = (change, policy.lease()) {
             lease::give_back(core, &key, policy).await;
         }
-        let change_one = |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
-        let changed = sharded::of_each(&key, policy, change_one).await;
-        let result = changed.map(|changed| changed.into_iter().max().unwrap_or(0));
+        let result = match change {
+            CountChange::Record(units) => units::record(&core.calls, &key, policy, units).await,
+            CountChange::Credit(units) => units::credit(&core.calls, &key, policy, units).await,
+            CountChange::Ban(_) | CountChange::Unban => {
+                let change_one =
+                    |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
+                let changed = sharded::of_each(&key, policy, change_one).await;
+                changed.map(|changed| changed.into_iter().max().unwrap_or(0))
+            }
+        };
         core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {
             let changed = CountChangeEvent::new(&key, policy, change, &result, started.elapsed());

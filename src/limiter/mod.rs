@@ -71,6 +71,7 @@ mod route;
 mod setup;
 mod sharded;
 mod try_check;
+mod units;
 mod unusual;
 mod waiting;
 

@@ -33,10 +33,6 @@ impl CountChange {
             Self::Record(_) | Self::Credit(_) if policy.is_concurrent() => {
                 Err(ConfigError::concurrency_needs_hold(policy.name()))
             }
-            Self::Record(_) | Self::Credit(_) if policy.is_sharded() => error(
-                "its shards have units of their own, so none can be charged or given back by hand; reset or ban the \
-                 key instead",
-            ),
             _ => Ok(()),
         }
     }

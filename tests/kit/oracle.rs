@@ -97,7 +97,7 @@ impl Oracle {
         self.charges.push(Charge { at_us, leaves_us, cost, kind, policy: policy.clone(), highest });
     }
 
-    /// Gives up to `units` back: the oldest in the window of a log, those of the current and then of the previous
+    /// Gives up to `units` back: the youngest in the window of a log, those of the current and then of the previous
     /// window of a counter. A bucket refills by them. Returns how many were given back.
     pub fn credit(&mut self, policy: &Policy, at_us: u64, units: u64) -> u64 {
         let start_us = self.start_us(policy, at_us);
@@ -105,21 +105,23 @@ impl Oracle {
         let in_window = |charge: &Charge, windows: u64| {
             charge.at_us + windows * window_us >= start_us && (windows == 0 || charge.at_us < start_us)
         };
-        // The oldest of more units in a log than the largest limit affect no decision, and leave first.
-        let excess = match policy.algorithm() {
-            Algorithm::SlidingWindowLog => self.sum(|charge| charge.leaves_us > at_us).saturating_sub(MOST),
-            _ => 0,
-        };
-        let mut left = units + u64::try_from(excess).expect("a test charges less than 2^64 units");
+        if policy.algorithm() == Algorithm::SlidingWindowLog {
+            self.forget_excess(at_us);
+        }
+        let mut left = units;
         let mut take = |charge: &mut Charge| {
             let taken = left.min(charge.cost);
             (left, charge.cost) = (left - taken, charge.cost - taken);
         };
         match policy.algorithm() {
             Algorithm::SlidingWindowLog => {
-                self.charges.iter_mut().filter(|charge| charge.leaves_us > at_us).for_each(&mut take);
-                // An empty log remembers no limit.
+                // The log still remembers the highest limit that has charged it, unless it is empty.
+                let highest = self.charges.last().map_or(0, |charge| charge.highest);
+                self.charges.iter_mut().rev().filter(|charge| charge.leaves_us > at_us).for_each(&mut take);
                 self.charges.retain(|charge| charge.cost > 0);
+                if let Some(last) = self.charges.last_mut() {
+                    last.highest = highest;
+                }
             }
             Algorithm::FixedWindow => {
                 self.charges.iter_mut().filter(|charge| in_window(charge, 0)).for_each(&mut take);
@@ -137,6 +139,16 @@ impl Oracle {
             }
         }
         units - left
+    }
+
+    /// The oldest of more units in a log than the largest limit affect no decision, and leave first.
+    fn forget_excess(&mut self, at_us: u64) {
+        let excess = self.sum(|charge| charge.leaves_us > at_us).saturating_sub(MOST);
+        let mut excess = u64::try_from(excess).expect("a test charges less than 2^64 units");
+        for charge in self.charges.iter_mut().filter(|charge| charge.leaves_us > at_us) {
+            let taken = excess.min(charge.cost);
+            (excess, charge.cost) = (excess - taken, charge.cost - taken);
+        }
     }
 
     /// Whether `cost` fits at that time.

@@ -41,11 +41,6 @@ async fn invalid_changes_by_hand_are_errors_that_say_what_to_write() {
     refused(&limiter.record("k", &policy, 0).await.unwrap_err(), zero);
     refused(&limiter.credit("k", &policy, 0).await.unwrap_err(), zero);
 
-    let sharded = Policy::per_minute("p", 10).unwrap().with_shards(2);
-    let shards = r#"policy "p": its shards have units of their own, so none can be charged or given back by hand; "#;
-    refused(&limiter.record("k", &sharded, 1).await.unwrap_err(), shards);
-    refused(&limiter.credit("k", &sharded, 1).await.unwrap_err(), shards);
-
     let slots = Policy::concurrent("p", 2).unwrap();
     let needs_hold = r#"policy "p" limits how much runs at once, and a plain check would never give its units back; "#;
     refused(&limiter.record("k", &slots, 1).await.unwrap_err(), needs_hold);

@@ -21,3 +21,4 @@ mod shadow;
 mod shards;
 mod try_check;
 mod two_domain_store;
+mod units;

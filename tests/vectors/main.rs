@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
+mod by_hand;
 mod calendar;
 mod client_ip;
 mod config;
@@ -41,6 +42,11 @@ async fn main() -> ExitCode {
                 let clock = ManualClock::default();
                 let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
                 algorithms::run(&file, &clock, &limiter).await
+            }
+            "by_hand.json" => {
+                // `tests/server` runs the same cases on Redis.
+                let clock = ManualClock::default();
+                by_hand::run(&file, &clock, &MemoryStore::new().with_clock(clock.clone())).await
             }
             "calendar.json" => {
                 // `tests/server` runs the same cases on Redis.

@@ -11,7 +11,7 @@ pub(super) mod turn;
 
 use std::{sync::Arc, time::Duration};
 
-pub(super) use self::peek::{all_shards, merge_costs, of_each};
+pub(super) use self::peek::{all_shards, join, merge_costs, of_each};
 use self::{
     attempt::{Attempt, milder},
     turn::Turns,

@@ -2,6 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
+    pin::Pin,
     task::Poll,
 };
 
@@ -76,21 +77,29 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let charge = Charge::new(key.clone(), policy.clone(), 0);
-    let mut calls: Vec<_> =
-        charge.of_all_shards().map(|Charge { key, policy, .. }| Box::pin(call(key, policy))).collect();
-    let mut answers = Ok(Vec::with_capacity(calls.len()));
+    join(charge.of_all_shards().map(|Charge { key, policy, .. }| Box::pin(call(key, policy)))).await
+}
+
+/// Waits for calls at the same time. Returns their answers in the order of the calls.
+///
+/// # Errors
+///
+/// The error of any call, after all have been answered.
+pub(in crate::limiter) async fn join<T, F>(calls: impl IntoIterator<Item = Pin<Box<F>>>) -> Result<Vec<T>, Error>
+where
+    F: Future<Output = Result<T, Error>> + ?Sized,
+{
+    let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
     poll_fn(|cx| {
-        calls.retain_mut(|call| {
-            let Poll::Ready(result) = call.as_mut().poll(cx) else { return true };
-            match (&mut answers, result) {
-                (Ok(answers), Ok(answer)) => answers.push(answer),
-                (Ok(_), Err(error)) => answers = Err(error),
-                (Err(_), _) => {}
+        let mut is_pending = false;
+        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
+            match call.as_mut().poll(cx) {
+                Poll::Ready(result) => *answer = Some(result),
+                Poll::Pending => is_pending = true,
             }
-            false
-        });
-        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        }
+        if is_pending { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    answers
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }

@@ -15,6 +15,7 @@ use tollgate::{
 use crate::{
     failure::{NotPassed, Tested, ensure, ensure_eq},
     feature::Feature,
+    random::Random,
     tested_store::TestedStore,
 };
 
@@ -232,6 +233,57 @@ pub(super) async fn open_holds_stay_during_a_ban_and_are_settled(store: TestedSt
         ensure_eq!(store.peek(&*key, &policy).await?.policies()[0].ban, Some(BAN), "{key}: the ban stays");
         store.change_count(&key, &policy, Unban).await?;
         ensure_eq!(store.peek(&*key, &policy).await?.available(), Some(3), "{key}: 5 were charged and 2 are held");
+    }
+    Ok(())
+}
+
+pub(super) async fn credited_units_of_a_log_are_the_youngest(store: TestedStore) -> Tested {
+    store.requires(Feature::CountChanges)?;
+    let logs = store.algorithms_of(&[Feature::SlidingWindowLog])?;
+    for policy in policies(&store, 10)?.into_iter().filter(|policy| logs.contains(&policy.algorithm())) {
+        let (key, second) = ("youngest", Duration::from_secs(1));
+        for units in [4, 3, 2] {
+            let _ = store.check(key, &policy, units).await?;
+            store.clock.advance(second);
+        }
+        // The two of a second ago, and one of the three before.
+        ensure_eq!(store.change_count(key, &policy, Credit(3)).await?, 3, "credited");
+        let peek = store.peek(key, &policy).await?;
+        let reset = Duration::from_secs(60) - 2 * second;
+        ensure_eq!((peek.available(), peek.policies()[0].reset), (Some(4), reset), "available, reset after the credit");
+        store.clock.advance(Duration::from_secs(57));
+        ensure_eq!(store.peek(key, &policy).await?.available(), Some(8), "when the first charge has left");
+        store.clock.advance(second);
+        ensure_eq!(store.peek(key, &policy).await?.available(), Some(10), "when the second charge has left");
+    }
+    Ok(())
+}
+
+/// A law 1 of credits: what was given back in a window is the most that exceeds the limit in it.
+pub(super) async fn law_1_a_window_admits_no_more_than_the_limit_and_what_was_given_back_in_it(
+    store: TestedStore,
+) -> Tested {
+    store.requires(Feature::CountChanges)?;
+    let logs = store.algorithms_of(&[Feature::SlidingWindowLog])?;
+    for policy in policies(&store, 20)?.into_iter().filter(|policy| logs.contains(&policy.algorithm())) {
+        let window_us = 60_000_000;
+        let mut random = Random(7);
+        // The time, the admitted and the credited units of each step.
+        let mut steps: Vec<(u64, u64, u64)> = Vec::new();
+        for _ in 0..400 {
+            store.clock.advance(Duration::from_micros(random.below(9_000_000)));
+            let (now_us, units) = (store.clock.now_us(), random.cost(12));
+            let (mut admitted, mut credited) = (0, 0);
+            if random.below(3) == 0 {
+                credited = store.change_count("law", &policy, Credit(units)).await?;
+            } else if store.check("law", &policy, units).await?.is_allowed() {
+                admitted = units;
+            }
+            steps.push((now_us, admitted, credited));
+            let recent = steps.iter().filter(|(at_us, ..)| at_us + window_us > now_us);
+            let (all, back) = recent.fold((0, 0), |(all, back), step| (all + step.1, back + step.2));
+            ensure!(all <= 20 + back, "{all} units were admitted in a window in which {back} were given back");
+        }
     }
     Ok(())
 }

@@ -122,6 +122,8 @@ pub(super) const ALL: &[StoreTest] = tests! {
         an_unban_ends_a_ban_by_denials,
         recorded_units_are_charged_whether_or_not_they_fit,
         credited_units_come_back_up_to_what_was_charged,
+        credited_units_of_a_log_are_the_youngest,
+        law_1_a_window_admits_no_more_than_the_limit_and_what_was_given_back_in_it,
         open_holds_stay_during_a_ban_and_are_settled;
     parts:
         a_peek_at_costs_says_when_they_pass_and_charges_nothing,

@@ -10,6 +10,7 @@ mod clear;
 mod cluster;
 mod cluster_life;
 mod config_errors;
+mod credit;
 mod denials;
 mod error_text;
 mod errors;

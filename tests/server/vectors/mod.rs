@@ -1,8 +1,10 @@
-//! Runs the test vectors of the algorithms, of calendars and of holds on Redis. `tests/vectors` runs them in memory,
-//! with all other vectors.
+//! Runs the test vectors of the algorithms, of calendars, of changes by hand and of holds on Redis. `tests/vectors` runs
+//! them in memory, with all other vectors.
 
 #[path = "../../vectors/algorithms.rs"]
 mod algorithms;
+#[path = "../../vectors/by_hand.rs"]
+mod by_hand;
 #[path = "../../vectors/calendar.rs"]
 mod calendar;
 #[path = "../../vectors/holds.rs"]
@@ -29,6 +31,12 @@ async fn algorithms_on_redis() {
 async fn calendars_on_redis() {
     let (server, clock) = (RedisServer::start(), ManualClock::default());
     judge("calendar.json", &calendar::run(&vectors("calendar.json"), &clock, &store(&server, &clock)).await);
+}
+
+#[tokio::test]
+async fn changes_by_hand_on_redis() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    judge("by_hand.json", &by_hand::run(&vectors("by_hand.json"), &clock, &store(&server, &clock)).await);
 }
 
 #[tokio::test]

@@ -1,0 +1,108 @@
+//! Units that are charged and given back by hand, around the store.
+
+use std::time::Duration;
+
+use tollgate::{Check, ErrorKind, Limiter, ManualClock, MemoryStore, Policy, decision::Source, store::FailingStore};
+
+use crate::support::recorder::Recorder;
+
+fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    (Limiter::new(MemoryStore::new().with_clock(clock.clone())), clock)
+}
+
+fn policy() -> Policy {
+    Policy::per_minute("p", 10).unwrap()
+}
+
+#[tokio::test]
+async fn an_order_of_several_policies_is_charged_and_given_back_with_one_check() {
+    let (limiter, _) = limiter();
+    let recorder = Recorder::default();
+    let limiter = limiter.with_observer(recorder.clone());
+    let (minute, day) = (policy(), Policy::per_day("day", 100).unwrap());
+    let order = Check::new("k", &minute, 20).and("k", &day, 30).and("other", &day, 1);
+    limiter.record_all(order.clone()).await.unwrap();
+    assert_eq!(limiter.peek("k", &minute).await.unwrap().available(), Some(0));
+    assert_eq!(limiter.peek("k", &day).await.unwrap().available(), Some(70));
+    assert_eq!(limiter.credit("k", &day, 5).await.unwrap(), 5);
+    assert_eq!(limiter.credit_all(order).await.unwrap(), [20, 25, 1]);
+    for (key, policy, units) in [("k", &minute, 10), ("k", &day, 100), ("other", &day, 100)] {
+        assert_eq!(limiter.peek(key, policy).await.unwrap().available(), Some(units), "{key}");
+    }
+    let zero = limiter.record_all(Check::new("k", &minute, 1).and("k", &day, 0)).await.unwrap_err();
+    assert_eq!((zero.kind(), zero.policy_name()), (ErrorKind::InvalidCall, Some("day")));
+    assert_eq!(limiter.peek("k", &minute).await.unwrap().available(), Some(10), "nothing was charged");
+    assert_eq!(recorder.take().by_hand.len(), 3 + 1 + 3, "each charge is reported");
+}
+
+#[tokio::test]
+async fn shards_are_charged_and_give_back_the_whole_of_the_units() {
+    let (limiter, _) = limiter();
+    for shards in [2, 3, 7] {
+        let policy = Policy::per_minute("p", 20).unwrap().with_shards(shards);
+        limiter.record("k", &policy, 17).await.unwrap();
+        let mut passed = 0;
+        while limiter.check("k", &policy, 1).await.unwrap().is_allowed() {
+            passed += 1;
+        }
+        assert!(passed <= 3, "{shards} shards: {passed} beside 17");
+        assert_eq!(limiter.credit("k", &policy, 12).await.unwrap(), 12, "{shards} shards");
+        assert_eq!(limiter.credit("k", &policy, 100).await.unwrap(), 5 + passed, "{shards} shards: what is left");
+        assert_eq!(limiter.credit("k", &policy, 1).await.unwrap(), 0, "{shards} shards");
+        let mut free = 0;
+        for _ in 0..200 {
+            free += u64::from(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+        }
+        assert_eq!(free, 20, "{shards} shards");
+        limiter.reset("k", &policy).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn units_that_a_block_of_a_lease_has_spent_can_be_given_back() {
+    let limiter = Limiter::new(MemoryStore::new());
+    let policy = Policy::per_hour("p", 100_000).unwrap().with_lease(1_000);
+    for _ in 0..5_000 {
+        assert!(limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(limiter.credit("k", &policy, 100_000).await.unwrap(), 5_000);
+    assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(100_000));
+    limiter.record("k", &policy, 100_000).await.unwrap();
+    assert!(!limiter.check("k", &policy, 1).await.unwrap().is_allowed());
+}
+
+fn with_fallback(instances: u32) -> (Limiter, FailingStore) {
+    let clock = ManualClock::default();
+    let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
+    let fallback = MemoryStore::new().with_clock(clock);
+    (Limiter::new(store.clone()).with_local(fallback, instances).without_notices(), store)
+}
+
+#[tokio::test]
+async fn units_that_are_recorded_during_an_outage_count_in_the_share_and_then_in_the_store() {
+    let (limiter, store) = with_fallback(1);
+    limiter.record("k", &policy(), 7).await.unwrap();
+    let decision = limiter.check("k", &policy(), 4).fail_local().await.unwrap();
+    assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Local));
+    assert!(limiter.credit("k", &policy(), 1).await.is_err(), "no store gives units back");
+    store.recover();
+    for _ in 0..100 {
+        if limiter.peek("k", &policy()).await.unwrap().available() == Some(3) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the store was not charged: {:?}", limiter.peek("k", &policy()).await);
+}
+
+#[tokio::test]
+async fn an_outage_gives_nobody_a_fresh_budget_after_units_were_recorded_and_given_back() {
+    let (limiter, store) = with_fallback(1);
+    store.recover();
+    limiter.record("k", &policy(), 9).await.unwrap();
+    assert_eq!(limiter.credit("k", &policy(), 4).await.unwrap(), 4);
+    store.fail(ErrorKind::Unavailable);
+    assert!(!limiter.check("k", &policy(), 6).fail_local().await.unwrap().is_allowed());
+    assert!(limiter.check("k", &policy(), 5).fail_local().await.unwrap().is_allowed());
+}
