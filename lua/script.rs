@@ -8,7 +8,6 @@ concat!(
     include_str!("fixed_window.lua"),
     include_str!("token_bucket.lua"),
     include_str!("refund.lua"),
-    include_str!("up_to.lua"),
     include_str!("by_hand.lua"),
     include_str!("holds.lua"),
     include_str!("check_together.lua"),
