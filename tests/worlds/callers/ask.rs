@@ -30,7 +30,8 @@ impl Ask {
             Ok(decision) if decision.is_allowed() => {
                 self.decided(&decision);
                 self.change(|call| call.charged_by = now());
-                Outcome::Admitted { charged: self.cost() }
+                let charged = decision.policies().first().map(|policy| policy.cost);
+                Outcome::Admitted { charged: charged.unwrap_or_else(|| self.cost()) }
             }
             Ok(decision) => return self.deny(&decision),
             Err(error) => return self.fail(&error),
@@ -40,6 +41,8 @@ impl Ask {
 
     pub(super) fn deny(mut self, decision: &Decision) {
         self.decided(decision);
+        // Not one unit has fitted.
+        self.change(|call| call.cost = if call.mode == Mode::Parts { 1 } else { call.cost });
         let retry_after = decision.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self.end(Outcome::Denied { retry_after });
     }

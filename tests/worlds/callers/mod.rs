@@ -105,6 +105,7 @@ impl Caller {
                         let check = Check::new(name, &policy, cost).and(second, &second_policy, cost);
                         limiter.check_all(check)
                     }
+                    None if mode == Mode::Parts => limiter.check_up_to(name, &policy, cost),
                     None => limiter.check(name, &policy, cost),
                 };
                 drop(limiter);

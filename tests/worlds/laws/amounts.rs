@@ -71,6 +71,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::Lease
         | Mode::LeaseBesideHolds
         | Mode::Acquire
+        | Mode::Parts
         | Mode::Holds
         | Mode::Pair
         | Mode::Ban

@@ -24,7 +24,7 @@ const RECOVERY: u64 = 1_500;
 /// A denied cost did not fit beside all units that may have been spent or held at that time.
 pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let (limit, reach) = match mode {
-        Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair => (LIMIT, WINDOW + SLACK),
+        Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair | Mode::Parts => (LIMIT, WINDOW + SLACK),
         Mode::WebOpen | Mode::WebClosed | Mode::WebLive | Mode::Memory => (LIMIT, WINDOW + SLACK),
         // The window before has a part as well.
         Mode::Counter => (LIMIT, 2 * WINDOW + SLACK),

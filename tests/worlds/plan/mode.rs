@@ -37,6 +37,8 @@ pub(crate) enum Mode {
     /// The same with a policy that always has holds.
     LeaseBesideHolds,
     Acquire,
+    /// Charges of as much as fits.
+    Parts,
     Holds,
     Slots,
     /// Two keys, the second of which has room for all.
@@ -71,7 +73,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -82,6 +84,7 @@ impl Mode {
         Self::LeaseOnOff,
         Self::LeaseBesideHolds,
         Self::Acquire,
+        Self::Parts,
         Self::Holds,
         Self::Slots,
         Self::Pair,
@@ -117,6 +120,7 @@ impl Mode {
             Self::LeaseOnOff => "lease-on-off",
             Self::LeaseBesideHolds => "lease-beside-holds",
             Self::Acquire => "acquire",
+            Self::Parts => "parts",
             Self::Holds => "holds",
             Self::Slots => "slots",
             Self::Pair => "pair",
