@@ -18,7 +18,8 @@
 //!    units that this process holds. [`Limiter::close`] gives such blocks back.
 //! 8. [`Limiter::ban`] and [`Limiter::unban`], [`Limiter::record`] and [`Limiter::credit`] change a count by hand;
 //!    [`Limiter::reset`] forgets it.
-//! 9. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
+//! 9. [`Limiter::check_up_to`] charges as many units as fit, and [`Limiter::peek_all`] says whether costs would pass.
+//! 10. Code that cannot await calls [`Limiter::try_check`], on a store that answers at once.
 //!
 //! # The default
 //!
