@@ -94,8 +94,8 @@ impl Fallback {
         Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
     }
 
-    /// The verdict on a check by the shares of its policies, as `judge` returns it. The error if the number of instances
-    /// is unknown.
+    /// The verdict on a check by the shares of its policies, as `judge` returns it. The error if the number of
+    /// instances is unknown.
     fn judge_by(
         &self,
         check: &Check,

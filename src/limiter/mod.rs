@@ -68,6 +68,7 @@ mod handle;
 mod hold;
 mod hold_future;
 mod lease;
+mod partial;
 mod route;
 mod setup;
 mod sharded;

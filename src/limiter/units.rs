@@ -55,9 +55,9 @@ impl Limiter {
         self.change_by_hand(key.into(), policy, CountChange::Record(units)).await.map(|_| ())
     }
 
-    /// Gives up to `units` units back to `key` under `policy`: an order that did not happen. Returns how many were given
-    /// back: never more than the key has spent, so that not more than the capacity becomes available. In no window are
-    /// more units admitted than the limit and what was given back in it.
+    /// Gives up to `units` units back to `key` under `policy`: an order that did not happen. Returns how many were
+    /// given back: never more than the key has spent, so that not more than the capacity becomes available. In no
+    /// window are more units admitted than the limit and what was given back in it.
     ///
     /// Which units leave depends on the [algorithm](crate::Algorithm):
     ///

@@ -9,8 +9,8 @@ impl Policy {
     /// `9500/day` or `3/500ms`.
     ///
     /// The words of other libraries mean the same: `5/m`, `10/minute`, `10 per minute`, `100/30d`, `2 per 5 minutes`. A
-    /// unit is `ms`, or one of `s`, `sec`, `second`; `m`, `min`, `minute`; `h`, `hour`; `d`, `day`, with or without an s
-    /// at the end of a word. A number may precede it. Blanks do not matter, and letters are small.
+    /// unit is `ms`, or one of `s`, `sec`, `second`; `m`, `min`, `minute`; `h`, `hour`; `d`, `day`, with or without an
+    /// s at the end of a word. A number may precede it. Blanks do not matter, and letters are small.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! by_hand.json: traces of one key under one policy with credits, records, bans, peeks at costs and charges of as much as
-//! fits, on any store.
+//! by_hand.json: traces of one key under one policy with credits, records, bans, peeks at costs and charges of as much
+//! as fits, on any store.
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use tollgate::{Limiter, Policy, RedisStore, policy::HoldSettings, redis};
 
 use crate::support::{
     cluster::Cluster,
+    connect,
     redis_server::{RedisServer, calls},
 };
 
@@ -98,6 +99,6 @@ async fn a_server_that_refuses_to_scan_is_an_error_that_says_so() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     redis::cmd("ACL").arg(&["SETUSER", "default", "-scan"]).exec(&mut connection).unwrap();
-    let error = RedisStore::open(&server.url()).unwrap().clear().await.unwrap_err();
+    let error = connect(&server.url()).clear().await.unwrap_err();
     assert!(error.to_string().contains("scan"), "{error}");
 }
