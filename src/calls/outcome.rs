@@ -62,7 +62,10 @@ impl Calls {
         if let Some(failure) = failure {
             result = Ok(failure.resolve(result));
         }
-        if let Some(span) = span {
+        if let Some(mut span) = span {
+            if let (true, Ok(decision)) = (purpose.is_up_to(), &result) {
+                span.set_cost(decision.policies().first().map_or(1, |policy| policy.cost.max(1)));
+            }
             span.end(result.as_ref().ok());
         }
         result

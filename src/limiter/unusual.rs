@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     calls::{CheckCall, Purpose},
-    check::Check,
+    check::{Charge, Check},
     decision::Decision,
     error::{ConfigError, Error},
     limiter::{core::Core, lease, sharded},
@@ -32,7 +32,10 @@ pub(super) fn ask(
 }
 
 async fn peek(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
-    let span = core.calls.start_span(&check);
+    // Observers see failures of a peek and no decision, as of a check without costs.
+    let without_cost = |charge: &Charge| Charge { cost: 0, ..charge.clone() };
+    let free = || Check::of_distinct(check.charges().iter().map(without_cost));
+    let span = core.calls.observer.is_some().then(free).and_then(|free| core.calls.start_span(&free));
     let beside = core.calls.held.check_beside(&check);
     let whole = beside.as_ref().unwrap_or(&check);
     let sent = if whole.is_sharded() { &sharded::all_shards(whole) } else { whole };
@@ -52,7 +55,9 @@ async fn peek(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Dec
 }
 
 async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
-    let span = core.calls.start_span(&check);
+    let mut span = core.calls.start_span(&check);
+    // If the caller leaves before the answer, units may be charged.
+    span.iter_mut().for_each(|span| span.waits());
     if let [charge] = check.charges()
         && charge.policy.lease().is_some()
     {
@@ -63,6 +68,7 @@ async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<De
     match charged {
         Ok((verdict, units)) => {
             check.set_cost(units.max(1));
+            span.iter_mut().for_each(|span| span.set_cost(units.max(1)));
             let decision = core.on_verdict(&mut check, &verdict, purpose, span);
             // What the store has charged for a check that is denied here pays for what this instance owes.
             Ok(if units == 0 || !decision.is_allowed() { decision.without_cost() } else { decision })

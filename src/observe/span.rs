@@ -52,6 +52,11 @@ impl CheckSpan {
         self.waits = true;
     }
 
+    /// Sets what the only charge costs: a charge of as much as fits knows it with its decision.
+    pub(crate) fn set_cost(&mut self, cost: u64) {
+        self.check.set_cost(cost);
+    }
+
     /// Reports the decision, if there is one.
     #[cold]
     #[inline(never)]

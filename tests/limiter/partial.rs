@@ -70,7 +70,11 @@ async fn a_decision_names_what_was_charged_and_a_denial_nothing() {
     assert!(shadow.is_allowed() && shadow.would_deny() && shadow.policies()[0].cost == 0);
     let peek = limiter.peek_all(Check::new("k", &policy(), 4)).await.unwrap();
     assert!(!peek.is_allowed());
-    assert_eq!(recorder.take().decisions.len(), 4, "peeks are not reported");
+    let seen = recorder.take();
+    let costs: Vec<(u64, bool)> =
+        seen.decisions.iter().map(|decision| (decision.charges[0].1, decision.charges[0].2)).collect();
+    assert_eq!(costs, [(7, false), (3, false), (1, true), (1, false)], "what was charged, and no peek");
+    assert_eq!(seen.abandoned.len(), 0);
 }
 
 #[tokio::test]
