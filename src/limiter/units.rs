@@ -20,8 +20,8 @@ impl Limiter {
     /// charged too. Under [shards](Policy::with_shards), each shard is charged its part. For several policies, call
     /// [`record_all`](Self::record_all).
     ///
-    /// If the limiter has a [local fallback](Self::with_local) and the store is away, the units count in the share of
-    /// this instance, and the store is charged later, as far as they fit. That is no error.
+    /// If the limiter has a [local fallback](Self::with_local_fallback) and the store is away, the units count in the
+    /// share of this instance, and the store is charged later, as far as they fit. That is no error.
     ///
     /// # Errors
     ///
@@ -70,8 +70,8 @@ impl Limiter {
     ///
     /// Units that are [held](Self::hold) are not given back: release the hold instead. A ban stays. Under a
     /// [lease](Policy::with_lease), this process gives its blocks back first. Under [shards](Policy::with_shards), each
-    /// shard gives its part, and then what others lack. The [local fallback](Self::with_local) gives back what the
-    /// store does. For several policies, call [`credit_all`](Self::credit_all).
+    /// shard gives its part, and then what others lack. The [local fallback](Self::with_local_fallback) gives back what
+    /// the store does. For several policies, call [`credit_all`](Self::credit_all).
     ///
     /// # Errors
     ///

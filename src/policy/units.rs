@@ -56,6 +56,7 @@ const RATE_UNITS: [(&str, u64); 6] =
 
 /// Reads `500ms`, `90s`, `5m`, `2h` or `1d`. A duration that is too long for the milliseconds of a `u64` is read as the
 /// longest one.
+#[cfg(any(test, feature = "serde"))]
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_digits(text);
     let (_, millis) = DURATION_UNITS.into_iter().find(|(name, _)| *name == unit)?;

@@ -115,7 +115,7 @@ async fn the_share_of_an_instance_answers_while_the_store_gives_no_verdict() {
     let clock = ManualClock::default();
     let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
     let fallback = MemoryStore::new().with_clock(clock.clone());
-    let limiter = Limiter::new(store.clone()).with_local(fallback, 2).without_notices();
+    let limiter = Limiter::new(store.clone()).with_local_fallback(fallback, 2).without_notices();
     assert!(limiter.check_up_to("k", &policy(), 7).await.is_err());
     assert!(limiter.peek_all(Check::new("k", &policy(), 1)).await.is_err());
     for (peek, charged) in [(true, 3), (true, 2), (false, 0)] {

@@ -77,7 +77,7 @@ fn with_fallback(instances: u32) -> (Limiter, FailingStore) {
     let clock = ManualClock::default();
     let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
     let fallback = MemoryStore::new().with_clock(clock);
-    (Limiter::new(store.clone()).with_local(fallback, instances).without_notices(), store)
+    (Limiter::new(store.clone()).with_local_fallback(fallback, instances).without_notices(), store)
 }
 
 #[tokio::test]
