@@ -1,16 +1,20 @@
 //! Checks: the charges of one request.
 
+pub(crate) mod first_of;
+mod place;
+
 use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
+use self::place::Place;
 #[cfg(feature = "plans")]
 use crate::policy::Policies;
 use crate::{
     error::{ConfigError, FirstMistake},
     hold::{OpenHold, random_id},
     key::Key,
-    policy::Policy,
+    policy::{Policy, validate_beside_alternatives},
 };
 
 /// All charges of one request: charged together or not at all.
@@ -55,6 +59,8 @@ pub struct Charge {
     pub cost: u64,
     /// The [name of the hold](OpenHold::id) if the units are held until they are settled; `None` for a plain charge.
     pub hold: Option<NonZeroU64>,
+    /// Whether the charge is one of several alternatives.
+    pub(crate) place: Place,
 }
 
 impl Check {
@@ -151,9 +157,9 @@ impl Check {
         self.charges.drain(..)
     }
 
-    /// The holds of the check, in its order, with the numbers of their charges and their units.
+    /// The holds of the check, in its order, with the numbers of their entries in a decision and their units.
     pub(crate) fn holds(&self) -> impl Iterator<Item = (usize, OpenHold, u64)> {
-        let charges = self.charges.iter().enumerate();
+        let charges = self.groups().enumerate().flat_map(|(number, group)| group.iter().map(move |one| (number, one)));
         charges.filter_map(|(number, charge)| Some((number, charge.open_hold()?, charge.cost)))
     }
 
@@ -182,7 +188,7 @@ impl Check {
     /// A check that names a hold and charges nothing, to change the hold.
     #[cfg(feature = "redis")]
     pub(crate) fn of_open_hold(OpenHold { key, policy, id }: OpenHold) -> Self {
-        Self::of_distinct([Charge { key, policy, cost: 0, hold: Some(id) }])
+        Self::of_distinct([Charge { hold: Some(id), ..Charge::new(key, policy, 0) }])
     }
 
     /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
@@ -204,8 +210,14 @@ impl Check {
     /// the plans.
     #[cfg(feature = "plans")]
     pub(crate) fn of_plan(key: &Key, plan: Policies, cost: u64, mistake: &FirstMistake) -> Self {
-        let charges = plan.0.into_iter().map(|policy| Charge::new(key.clone(), policy, cost));
-        Self { mistake: mistake.clone(), ..Self::of_distinct(charges) }
+        let are_alternatives = plan.are_alternatives;
+        let charges = plan.list.into_iter().map(|policy| Charge::new(key.clone(), policy, cost));
+        let mut check = Self { mistake: mistake.clone(), ..Self::of_distinct(charges) };
+        if are_alternatives {
+            let joined = check.join_alternatives(0);
+            check.mistake.keep(joined);
+        }
+        check
     }
 
     /// A check of charges that cannot share a count.
@@ -228,7 +240,15 @@ impl Check {
         let full = self.charges.len() == Self::MAX_CHARGES;
         match self.namesake(&added.key, &added.policy) {
             None if full => return Err(ConfigError::too_many_charges(Self::MAX_CHARGES)),
-            None => self.charges.push(added),
+            None => {
+                if self.has_alternatives() {
+                    validate_beside_alternatives(&added.policy)?;
+                }
+                self.charges.push(added);
+            }
+            Some(charge) if charge.is_alternative() => {
+                return Err(ConfigError::duplicate_policy(added.policy.name()));
+            }
             Some(charge) if charge.policy != added.policy => {
                 return Err(ConfigError::duplicate_policy(added.policy.name()));
             }
@@ -270,7 +290,7 @@ impl Charge {
     /// A plain charge.
     #[inline]
     pub(crate) fn new(key: Key, policy: Policy, cost: u64) -> Self {
-        Self { key, policy, cost, hold: None }
+        Self { key, policy, cost, hold: None, place: Place::Alone }
     }
 
     /// A hold with a new name.
@@ -282,7 +302,7 @@ impl Charge {
             let message = "a hold of 0 units would hold nothing; use 1 or more, the least that the work can cost";
             return Err(ConfigError::of_policy(policy.name(), message));
         }
-        Ok(Self { key, policy, cost, hold: Some(random_id()) })
+        Ok(Self { hold: Some(random_id()), ..Self::new(key, policy, cost) })
     }
 
     /// The error of a hold, or of a charge under a concurrency limit, where no handle is returned.

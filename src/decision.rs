@@ -117,6 +117,7 @@
 //! # fn main() {}
 //! ```
 
+mod entries;
 mod policy_decision;
 mod purpose;
 #[cfg(feature = "serde")]
@@ -129,12 +130,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use self::entries::of_several;
 pub use self::policy_decision::PolicyDecision;
 pub use crate::verdict::Source;
-use crate::{
-    check::Check,
-    verdict::{Outcome, Verdict},
-};
+use crate::{check::Check, verdict::Verdict};
 
 /// The outcome of a check: allowed or denied, and where every policy stands.
 ///
@@ -189,16 +188,6 @@ enum PolicyDecisions {
     None,
     One(PolicyDecision),
     Several(Arc<[PolicyDecision]>),
-}
-
-/// The policies of a decision on several charges. Takes the charges out of `check`.
-#[inline(never)]
-fn of_several(check: &mut Check, outcomes: &[Outcome]) -> Arc<[PolicyDecision]> {
-    let judged = check.take().zip(outcomes).map(|(charge, outcome)| {
-        let partition_key = charge.policy.partition_key(&charge.key);
-        PolicyDecision::new(charge, partition_key, outcome)
-    });
-    judged.collect()
 }
 
 impl Decision {
@@ -256,7 +245,8 @@ impl Decision {
         self.source
     }
 
-    /// Every policy of the check, in order. Empty without a verdict.
+    /// Every policy of the check, in order; of the policies of [`Check::first_of`], the one that was charged, or on a
+    /// denial the one with the shortest wait. Empty without a verdict.
     pub fn policies(&self) -> &[PolicyDecision] {
         match &self.policies {
             PolicyDecisions::None => &[],

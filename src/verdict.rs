@@ -8,7 +8,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    check::{Charge, Check},
+    check::{Charge, Check, first_of},
     policy::Policy,
 };
 
@@ -17,7 +17,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Whether the check passed: each charge fits, except for charges under [shadow](crate::Policy::with_shadow)
-    /// policies. Each charge that fits was then charged. If the check did not pass, nothing was charged.
+    /// policies, and of [alternatives](crate::store::Charge::has_alternative) one fits. Each charge that fits was then
+    /// charged; of alternatives, the first one. If the check did not pass, nothing was charged.
     pub allowed: bool,
     /// Where the verdict comes from: [`Source::Store`], or [`Source::DenyCache`] for a remembered denial.
     pub source: Source,
@@ -41,7 +42,10 @@ impl Verdict {
 
     /// The charges of `check` that were charged.
     pub(crate) fn charged<'a>(&'a self, check: &'a Check) -> impl Iterator<Item = &'a Charge> {
-        let is_charged = |(charge, outcome): &(&Charge, &Outcome)| self.allowed && outcome.fits && charge.cost > 0;
+        let mut charged = first_of::charged();
+        let is_charged = move |(charge, outcome): &(&Charge, &Outcome)| {
+            charged(charge, outcome.fits) && self.allowed && charge.cost > 0
+        };
         check.charges().iter().zip(&self.outcomes).filter(is_charged).map(|(charge, _)| charge)
     }
 }

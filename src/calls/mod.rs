@@ -181,7 +181,7 @@ impl Calls {
     /// the whole of it shows what it has reached.
     pub(crate) fn report_near_limits(&self, check: Option<&Check>, decision: &Decision) {
         if let (Some(observer), Some(check)) = (&self.observer, check) {
-            let keys = check.charges().iter().map(|charge| &charge.key);
+            let keys = check.groups().map(|group| &group[0].key);
             self.near_limits.report(&**observer, keys, decision);
         }
     }

@@ -52,7 +52,7 @@ pub struct PolicyDecision {
 impl PolicyDecision {
     #[inline(always)]
     pub(super) fn new(charge: Charge, partition_key: Option<PartitionKey>, outcome: &Outcome) -> Self {
-        let Charge { policy, cost, key: _, hold: _ } = charge;
+        let Charge { policy, cost, .. } = charge;
         let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         let would_deny = !fits && policy.is_shadow();
         Self {

@@ -108,6 +108,13 @@ impl ConfigError {
         )
     }
 
+    pub(crate) fn store_without_alternatives() -> Self {
+        Self::new(
+            "the store cannot charge the first of several policies; use a `MemoryStore` or a `RedisStore`, or implement \
+             `Store::has_alternatives`",
+        )
+    }
+
     pub(crate) fn store_must_be_awaited() -> Self {
         Self::new(
             "try_check needs a store that answers at once, and this one has to wait; write `.check(..).await`, or use \

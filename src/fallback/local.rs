@@ -58,7 +58,7 @@ impl Fallback {
     /// bucket that keys share while the memory is full: the bucket would show for each key what the other keys have
     /// spent.
     fn count<'a>(&self, charged: impl Iterator<Item = &'a Charge>, policy_of: impl Fn(&Share) -> &Policy) {
-        for Charge { key, policy, cost, hold } in charged {
+        for Charge { key, policy, cost, hold, .. } in charged {
             let share = self.shares.of(policy);
             if let Some(id) = hold {
                 let units = *cost.min(&share.mirror.capacity());
@@ -105,21 +105,22 @@ impl Fallback {
         if !self.can_judge() {
             return Err(error.clone());
         }
-        let mut shares = Check::empty();
+        let mut shares: SmallVec<[Charge; 2]> = SmallVec::new();
         // What checks on their way to the store may take of each share.
         let mut taken: SmallVec<[u64; 2]> = SmallVec::new();
-        for Charge { key, policy, cost, hold } in check.charges() {
+        for charge @ Charge { policy, cost, .. } in check.charges() {
             // A cost that fits no shard never passes, although it may fit the share, which is one of the whole policy.
-            let mut share = Charge { hold: *hold, ..Charge::new(key.clone(), self.shares.of(policy).judging, *cost) };
+            let mut share = Charge { policy: self.shares.of(policy).judging, ..charge.clone() };
             let reserved = self.reserved.of(&share);
             taken.push(reserved);
             let is_taken = reserved > 0 && !self.fits(&share, cost.saturating_add(reserved));
             if *cost > policy.capacity() || is_taken {
                 share.cost = u64::MAX;
             }
-            // `push` cannot fail: `check` has passed the same tests.
-            shares.push_another(share)?;
+            shares.push(share);
         }
+        // The charges of `check` have distinct counts, and so have their shares.
+        let shares = Check::of_distinct(shares);
         let mut verdict = judge(&shares).ok_or_else(|| error.clone())?;
         verdict.source = Source::Local;
         for ((charge, outcome), taken) in check.charges().iter().zip(&mut verdict.outcomes).zip(taken) {
@@ -233,14 +234,29 @@ impl Fallback {
     }
 
     fn reserve_of(&self, check: &Check, least: u64, of: impl Fn(&Share) -> Option<Policy>) -> Option<Reservation> {
-        let enforced = check.charges().iter().filter(|charge| !charge.policy.is_shadow());
-        let counts: SmallVec<[Charge; 1]> = enforced
-            .filter_map(|Charge { key, policy, cost, .. }| {
-                let share = self.shares.of(policy);
-                of(&share).map(|policy| Charge::new(key.clone(), policy, *cost))
-            })
-            .collect();
-        with_reports_after(|| self.reserved.reserve(counts.iter(), |count, units| self.fits(count, units.max(least))))
+        let mut counts: SmallVec<[Charge; 1]> = SmallVec::new();
+        let fits = |count: &Charge, units: u64| self.fits(count, units.max(least));
+        with_reports_after(|| {
+            for group in check.groups() {
+                let from = counts.len();
+                counts.extend(group.iter().filter(|charge| !charge.policy.is_shadow()).filter_map(|charge| {
+                    let Charge { key, policy, cost, .. } = charge;
+                    of(&self.shares.of(policy)).map(|policy| Charge::new(key.clone(), policy, *cost))
+                }));
+                if group.len() > 1 && counts.len() > from {
+                    // Room in all alternatives that have some, because the store may charge any of them.
+                    let mut number = 0;
+                    counts.retain(|count| {
+                        number += 1;
+                        number <= from || fits(count, count.cost.saturating_add(self.reserved.of(count)))
+                    });
+                    if counts.len() == from {
+                        return None;
+                    }
+                }
+            }
+            self.reserved.reserve(counts.iter(), fits)
+        })
     }
 
     /// Whether a charge that the store has made fits this instance's counts as well: its share while it owes units of

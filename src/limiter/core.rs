@@ -45,6 +45,9 @@ impl Core {
     #[inline]
     pub(super) fn validate(&self, check: &Check) -> Result<(), ConfigError> {
         self.mistake.found()?;
+        if check.has_alternatives() && !self.calls.store.has_alternatives() {
+            return Err(ConfigError::store_without_alternatives());
+        }
         check.validate()
     }
 

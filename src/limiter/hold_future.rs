@@ -127,6 +127,10 @@ impl Limiter {
     pub(crate) fn has_holds(&self) -> bool {
         self.core.calls.store.has_holds()
     }
+
+    pub(crate) fn has_alternatives(&self) -> bool {
+        self.core.calls.store.has_alternatives()
+    }
 }
 
 impl Core {

@@ -89,16 +89,56 @@ impl<'a> Charges<'a> {
     fn add_one(&mut self, key: Key, policy: &Policy) -> Result<(), Refusal> {
         let policy = if self.shadow { policy.shadow() } else { policy };
         let cost = self.cost.under(policy);
-        if cost.units > policy.capacity() && !policy.is_shadow() {
-            let (policy, limit) = (policy.name().to_owned(), policy.capacity());
-            return Err(RefusalReason::CostAboveLimit { policy, cost: cost.units, limit }.into());
+        if is_above_limit(policy, cost) {
+            return Err(above_limit(policy, cost));
         }
+        self.push(key, policy, cost)
+    }
+
+    /// Adds charges of which the first that fits is charged.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the request is refused, such as a cost above all of the limits.
+    #[cold]
+    pub(super) fn add_first_of(&mut self, key: &Key, policies: &[Policy]) -> Result<(), Refusal> {
+        if !self.holding.limiter.has_alternatives() {
+            return Err(misconfigured(ConfigError::store_without_alternatives()));
+        }
+        let from = self.check.charges().len();
+        let (mut fits, mut refusal) = (false, None);
+        for policy in policies {
+            let policy = if self.shadow { policy.shadow() } else { policy };
+            let cost = self.cost.under(policy);
+            match is_above_limit(policy, cost) {
+                true => refusal = Some(above_limit(policy, cost)),
+                false => fits = true,
+            }
+            self.push(key.clone(), policy, cost)?;
+        }
+        match refusal.filter(|_| !fits) {
+            Some(refusal) => Err(refusal),
+            None => self.check.join_alternatives(from).map_err(misconfigured),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, key: Key, policy: &Policy, cost: Units) -> Result<(), Refusal> {
         let held = match policy.holds() {
             Some(_) => self.holding.units(policy, cost).map_err(misconfigured)?,
             None => None,
         };
         self.check.push_distinct(key, policy.clone(), held.unwrap_or(cost.units), held.is_some()).map_err(misconfigured)
     }
+}
+
+fn is_above_limit(policy: &Policy, cost: Units) -> bool {
+    cost.units > policy.capacity() && !policy.is_shadow()
+}
+
+fn above_limit(policy: &Policy, cost: Units) -> Refusal {
+    let (policy, limit) = (policy.name().to_owned(), policy.capacity());
+    RefusalReason::CostAboveLimit { policy, cost: cost.units, limit }.into()
 }
 
 pub(super) fn misconfigured(error: ConfigError) -> Refusal {

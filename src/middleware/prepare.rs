@@ -176,8 +176,11 @@ impl<K: KeyExtractor, R> Config<K, R> {
             None => {
                 let policies = policies.policies(parts, &key);
                 // Those of every request have been judged with the layer.
-                policies.0.iter().try_for_each(Policy::validate).map_err(misconfigured)?;
-                charges.add(key, &policies.0)
+                policies.iter().try_for_each(Policy::validate).map_err(misconfigured)?;
+                match policies.are_alternatives {
+                    true => charges.add_first_of(&key, &policies),
+                    false => charges.add(key, &policies),
+                }
             }
         }
         .map(|()| None)

@@ -198,8 +198,13 @@ impl<'a> ObservedCheck<'a> {
 
     /// The charges, with where their policies stand after the check; `standings` is empty without a verdict.
     fn charges(self, standings: &'a [PolicyDecision]) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
-        let charges = self.0.charges().iter().enumerate();
-        charges.map(move |(index, charge)| ObservedCharge::new(charge, standings.get(index)))
+        self.0.groups().enumerate().map(move |(index, group)| {
+            let standing = standings.get(index);
+            let is_named = |charge: &&Charge| standing.is_some_and(|named| named.policy.name() == charge.policy.name());
+            // Of alternatives, the one that the decision names; without a verdict, the first one.
+            let charge = group.iter().find(is_named).unwrap_or(&group[0]);
+            ObservedCharge::new(charge, standing)
+        })
     }
 }
 

@@ -73,7 +73,7 @@ impl CheckSpan {
     #[cold]
     #[inline(never)]
     pub(crate) fn end_with_verdict(self, decision: &Decision, near_limits: &NearLimits) {
-        let keys = self.check.charges().iter().map(|charge| &charge.key);
+        let keys = self.check.groups().map(|group| &group[0].key);
         near_limits.report(&*self.observer, keys, decision);
         self.end(Some(decision));
     }

@@ -1,7 +1,12 @@
 //! How a look-up ended, and whether its plan can be used.
 
 use super::{plan::Form, source::Found};
-use crate::{check::Check, error::ConfigError, observe::PlanOutcome, policy::Policies};
+use crate::{
+    check::Check,
+    error::ConfigError,
+    observe::PlanOutcome,
+    policy::{Policies, validate_alternatives},
+};
 
 /// How a look-up ended.
 pub(super) enum Answer {
@@ -49,17 +54,20 @@ pub(super) fn without_limits() -> ConfigError {
 ///
 /// No policy, a policy with a mistake, two policies of one name, or more policies than a check has charges.
 pub(super) fn usable(plan: Policies) -> Result<Policies, ConfigError> {
-    if plan.0.is_empty() {
+    if plan.is_empty() {
         return Err(ConfigError::no_policy());
     }
-    if plan.0.len() > Check::MAX_CHARGES {
+    if plan.len() > Check::MAX_CHARGES {
         return Err(ConfigError::too_many_charges(Check::MAX_CHARGES));
     }
-    for (index, policy) in plan.0.iter().enumerate() {
+    for (index, policy) in plan.iter().enumerate() {
         policy.validate()?;
-        if plan.0[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
+        if plan[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
             return Err(ConfigError::duplicate_policy(policy.name()));
         }
+    }
+    if plan.are_alternatives {
+        validate_alternatives(plan.iter())?;
     }
     Ok(plan)
 }

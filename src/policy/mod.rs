@@ -65,6 +65,7 @@ mod calendar;
 mod concurrent;
 mod constructors;
 mod definition;
+mod first_of;
 mod holding;
 mod holds;
 mod lease;
@@ -85,8 +86,13 @@ pub(crate) use self::source::IntoPolicies;
 pub use self::{
     algorithm::Algorithm,
     calendar::{Calendar, Weekday},
+    first_of::FirstOf,
     holds::HoldSettings,
     limit::Policy,
     source::{Policies, PolicySource, from_fn},
 };
-pub(crate) use self::{micros::micros_up, source::SharedSource};
+pub(crate) use self::{
+    first_of::{validate_alternatives, validate_beside_alternatives},
+    micros::micros_up,
+    source::SharedSource,
+};

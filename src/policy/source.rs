@@ -3,7 +3,7 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use http::request::Parts;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 
@@ -128,7 +128,17 @@ impl fmt::Debug for SharedSource {
 
 /// The policies of one request. Made from a policy, or from an array, a `Vec` or a slice of policies.
 #[derive(Clone, Debug)]
-pub struct Policies(pub(crate) SmallVec<[Policy; 1]>);
+pub struct Policies {
+    pub(crate) list: SmallVec<[Policy; 1]>,
+    /// Whether the first policy that has room is charged alone, see [`FirstOf`](crate::policy::FirstOf).
+    pub(crate) are_alternatives: bool,
+}
+
+impl Policies {
+    fn of(list: SmallVec<[Policy; 1]>) -> Self {
+        Self { list, are_alternatives: false }
+    }
+}
 
 /// The return type of a closure that is a [`PolicySource`]: a [`Policy`], or an array, `Vec` or slice of policies. Not
 /// exported, because only this crate implements it.
@@ -166,7 +176,7 @@ impl Deref for Policies {
     type Target = [Policy];
 
     fn deref(&self) -> &[Policy] {
-        &self.0
+        &self.list
     }
 }
 
@@ -178,7 +188,7 @@ impl IntoPolicies for Policies {
 
 impl IntoPolicies for Policy {
     fn into_policies(self) -> Policies {
-        Policies(smallvec![self])
+        Policies::of(SmallVec::from_buf([self]))
     }
 }
 
@@ -208,19 +218,19 @@ impl From<&[Policy]> for Policies {
 
 impl<const N: usize> IntoPolicies for [Policy; N] {
     fn into_policies(self) -> Policies {
-        Policies(self.into_iter().collect())
+        Policies::of(self.into_iter().collect())
     }
 }
 
 impl IntoPolicies for Vec<Policy> {
     fn into_policies(self) -> Policies {
-        Policies(self.into())
+        Policies::of(self.into())
     }
 }
 
 impl IntoPolicies for &[Policy] {
     fn into_policies(self) -> Policies {
-        Policies(self.into())
+        Policies::of(self.into())
     }
 }
 

@@ -128,6 +128,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.inner().is_some_and(|inner| inner.has_holds())
     }
 
+    /// Whether the store judges alternatives: of charges that follow one another with
+    /// [`Charge::has_alternative`](crate::store::Charge::has_alternative), the last one without, it charges the first
+    /// that fits, whole, and the others nothing. It denies the check only if none of them fits; only then does it count
+    /// rejections of theirs.
+    ///
+    /// Defaults to `false`. [`Check::first_of`] is then an error, and the store gets no alternatives.
+    fn has_alternatives(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.has_alternatives())
+    }
+
     /// Changes a hold: settles it, or moves its end. The answer says whether the hold was still open; a hold that has
     /// ended is not changed. A change may be sent again if its fate is unknown, so it must not be made twice.
     ///

@@ -15,7 +15,8 @@ use crate::{
     key::Key,
     policy::Policy,
     runtime::random::RandomState,
-    verdict::{Outcome, Source, Verdict},
+    store::certain_wait::certain_wait,
+    verdict::{Source, Verdict},
 };
 
 /// Remembers denials for as long as they are certain to hold.
@@ -367,34 +368,8 @@ fn is_of(slot: &Option<Box<Entry>>, hash: u64, check: &Check) -> bool {
 fn have_same_charges(one: &Check, other: &Check) -> bool {
     let (one, other) = (one.charges(), other.charges());
     one.len() == other.len()
-        && one.iter().zip(other).all(|(a, b)| a.cost == b.cost && a.key == b.key && a.policy == b.policy)
-}
-
-/// The time for which a denial is certain, in microseconds: until the first unit of a frozen policy is free, a ban
-/// ends, or another policy is no longer violated. `None` if no violated policy that decides is frozen, because other
-/// checks may then change the verdict at any time. In an allowed check that charged nothing, shadow policies decide.
-fn certain_wait(check: &Check, verdict: &Verdict) -> Option<u64> {
-    let (mut is_frozen, mut certain_us) = (false, u64::MAX);
-    for (charge, outcome) in check.charges().iter().zip(&verdict.outcomes) {
-        // The store has to count this denial too.
-        if outcome.ban_us == 0 && (charge.policy.denials_counted() || charge.policy.ban().is_some()) {
-            return None;
-        }
-        match outcome {
-            Outcome { fits: false, available: 0, retry_after_us: Some(_), .. } => {
-                // After a ban the store counts denials again, so the check has to be sent.
-                let change_us = if outcome.ban_us > 0 { outcome.ban_us } else { outcome.next_us };
-                certain_us = certain_us.min(change_us);
-                is_frozen |= verdict.allowed || !charge.policy.is_shadow();
-            }
-            Outcome { fits: false, retry_after_us, .. } => {
-                certain_us = certain_us.min(retry_after_us.unwrap_or(u64::MAX));
-            }
-            // A charge that fits and is not committed leaves room. If there is no room, the charge's slot has not
-            // answered.
-            Outcome { fits: true, available: 0, .. } if charge.cost > 0 => return None,
-            Outcome { fits: true, .. } => {}
-        }
-    }
-    (is_frozen && verdict.charged(check).next().is_none()).then_some(certain_us)
+        && one
+            .iter()
+            .zip(other)
+            .all(|(a, b)| a.cost == b.cost && a.place == b.place && a.key == b.key && a.policy == b.policy)
 }

@@ -119,6 +119,10 @@ impl Store for FailingStore {
         true
     }
 
+    fn has_alternatives(&self) -> bool {
+        true
+    }
+
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),

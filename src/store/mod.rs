@@ -18,6 +18,7 @@
 //!    [settled](Store::change_hold) or its time-to-live has passed, and counts as spent until then. A hold ends once,
 //!    however often its settlement is sent.
 //! 7. If it [changes counts by hand](Store::change_count), a ban refuses and forgets nothing that was charged.
+//! 8. If it [judges alternatives](Store::has_alternatives), it charges the first that fits and nothing of the others.
 //!
 //! # The default
 //!
@@ -168,6 +169,8 @@
 //! ```
 
 mod ban;
+#[cfg(feature = "redis")]
+mod certain_wait;
 mod contract;
 mod count_change;
 #[cfg(feature = "redis")]

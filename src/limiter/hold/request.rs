@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     check::Check,
-    decision::Decision,
+    decision::{Decision, PolicyDecision},
     hold::OpenHold,
     limiter::hold::{
         age::{Charged, Claim, OnLongest, Origin, Owner},
@@ -92,8 +92,13 @@ impl RequestHolds {
     /// A shadow charge that did not fit is not held, and neither is anything without a verdict: what the store may have
     /// made all the same is being released.
     fn retain_held(&mut self, decision: &Decision) {
-        let is_held = |number: usize| decision.policies().get(number).is_some_and(|standing| !standing.would_deny);
-        self.units.retain(|units| is_held(units.number));
+        // Of alternatives, the decision names the one that is held.
+        let is_held = |units: &mut HeldUnits| {
+            let is_named = |standing: &PolicyDecision| standing.policy.name() == units.hold.policy.name();
+            let standing = decision.policies().get(units.number);
+            standing.is_some_and(|standing| !standing.would_deny && is_named(standing))
+        };
+        self.units.retain(is_held);
     }
 
     /// Keeps the holds that an allowed check has made, and renews them until they end. `request` returns the

@@ -25,6 +25,10 @@ pub(super) struct Counted<'a> {
     pub(super) fits: bool,
     /// Whether the key is banned by hand under the policy.
     pub(super) is_banned: bool,
+    /// Whether the next charge of the check is an alternative to that of this count.
+    pub(super) has_alternative: bool,
+    /// Whether an alternative to the charge of this count is charged.
+    pub(super) is_left_out: bool,
 }
 
 /// Where a count of a check is kept.

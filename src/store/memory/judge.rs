@@ -221,12 +221,17 @@ impl Table {
             Judging::UpTo => Self::fit_cost(&mut counts, &order, &mut guards, now),
             Judging::Check | Judging::Peek => 0,
         };
-        let mut meets_ban = false;
+        let (mut meets_ban, mut has_alternatives) = (false, false);
         for counted in &mut counts {
-            guards[position(&order, counted)].evaluate(counted, now, meets_ban);
+            has_alternatives |= counted.has_alternative;
+            // A ban of one alternative does not freeze the others, whose holds may have ended.
+            guards[position(&order, counted)].evaluate(counted, now, meets_ban && !has_alternatives);
             meets_ban |= counted.is_banned;
         }
-        let allowed = counts.iter().all(|counted| counted.fits || counted.charged.policy.is_shadow());
+        let allowed = match has_alternatives {
+            true => choose(&mut counts),
+            false => counts.iter().all(|counted| counted.fits || counted.charged.policy.is_shadow()),
+        };
         let mut outcomes: SmallVec<[Outcome; 1]> = SmallVec::new();
         for number in 0..counts.len() {
             let (before, rest) = counts.split_at_mut(number);
@@ -239,7 +244,8 @@ impl Table {
                         && !own.fits
                         && !meets_ban
                         && own.has_own_place()
-                        && counted.has_own_place();
+                        && counted.has_own_place()
+                        && !counted.is_left_out;
                     *outcome = ban::merge(*outcome, shard.commit_denial(counted, now, denied));
                 }
                 _ => {
@@ -247,7 +253,7 @@ impl Table {
                     // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets
                     // a ban by hand is not counted as rejected by any policy.
                     let admission = match allowed && counted.fits {
-                        _ if banned || judging == Judging::Peek => Admission::Banned,
+                        _ if banned || counted.is_left_out || judging == Judging::Peek => Admission::Banned,
                         false if meets_ban => Admission::Banned,
                         is_admitted => Admission::of(is_admitted),
                     };
@@ -348,9 +354,40 @@ impl Table {
         ban::policy_costs(charge).map(|charged| {
             let (key, place) = (&charge.key, self.place(&charge.key, charged.policy));
             let hold = charge.hold.filter(|_| !charged.policy.is_ban());
-            Counted { key, charged, hold, place, room: Room::Own, index: None, fits: false, is_banned: false }
+            Counted {
+                key,
+                charged,
+                hold,
+                place,
+                room: Room::Own,
+                index: None,
+                fits: false,
+                is_banned: false,
+                has_alternative: charge.has_alternative(),
+                is_left_out: false,
+            }
         })
     }
+}
+
+/// Chooses between alternatives: the first whose counts have room is charged, and the others are left out. Returns
+/// whether the check is allowed.
+fn choose(counts: &mut [Counted<'_>]) -> bool {
+    let mut allowed = true;
+    // A charge and the count of its denials belong together.
+    for group in counts.chunk_by_mut(|counted, next| counted.has_alternative || next.charged.policy.is_ban()) {
+        let is_shadow = group[0].charged.policy.is_shadow();
+        let mut charges: SmallVec<[&mut [Counted<'_>]; 2]> =
+            group.chunk_by_mut(|_, next| next.charged.policy.is_ban()).collect();
+        let fits = |charge: &&mut [Counted<'_>]| charge.iter().all(|counted| counted.fits);
+        let Some(chosen) = charges.iter().position(fits) else {
+            allowed &= is_shadow;
+            continue;
+        };
+        let others = charges.iter_mut().enumerate().filter(|(number, _)| *number != chosen);
+        others.flat_map(|(_, charge)| charge.iter_mut()).for_each(|counted| counted.is_left_out = true);
+    }
+    allowed
 }
 
 /// The position of a count's shard among the locked ones.

@@ -236,6 +236,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn has_alternatives(&self) -> bool {
+        true
+    }
+
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
     }
