@@ -26,7 +26,7 @@ while charge <= #keys do
     mode = false
     if usage == REFUND then
       run, extra, width = refunds[algorithm], struct.unpack('<d', runs, position + 37), 42
-    elseif usage >= BY_HAND then
+    elseif usage >= BY_HAND and size == 1 then
       run, extra, width = changes(usage, algorithm), struct.unpack('<d', runs, position + 37), 42
     end
   end
@@ -102,7 +102,9 @@ while charge <= #keys do
           end
           local plain_charge_at, commits = charge_at, false
           charge_at = function(...)
-            local run, cost, limit, window, parameter, _, commit, is_ban, is_shadow = plain_charge_at(...)
+            local run, cost, limit, window, parameter, _, commit, is_ban, is_shadow, has_alternative =
+              plain_charge_at(...)
+            functions.has_alternatives = functions.has_alternatives or has_alternative
             local function beside_ban(now, times, number, to, cost, mode, limit, window, parameter, extra)
               local key = keys[number]
               local fits = run(now, times, number, to, cost, mode, limit, window, parameter, extra)
@@ -110,7 +112,7 @@ while charge <= #keys do
               -- Once charges are committed, only the count of denials is still evaluated.
               return fits and not commits and (cost == 0 or not ends[key])
             end
-            return beside_ban, cost, limit, window, parameter, false, commit, is_ban, is_shadow
+            return beside_ban, cost, limit, window, parameter, false, commit, is_ban, is_shadow, has_alternative
           end
           local judged, why = pcall(check_together, first, size, position + 3, width)
           charge_at = plain_charge_at
@@ -119,7 +121,7 @@ while charge <= #keys do
 
         local is_change = usage == REFUND or size == 2 and algorithm > HOLDS and second > 0
         succeeded, failure = pcall(is_change and change_count or judge_again)
-        functions.met = nil
+        functions.met, functions.has_alternatives = nil, nil
         if succeeded and is_change then
           charge = last_of_check + 1
         elseif succeeded then

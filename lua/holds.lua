@@ -245,8 +245,9 @@ if used >= 128 then
             -- A value that is not a count is an error before anything has changed.
             run(now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
           end
-          -- Nothing is charged to a count while a check meets a ban by hand.
-          if expires and ends_expired and not rare().met then
+          -- Nothing is charged to a count while a check meets a ban by hand, except behind one alternative that is
+          -- banned: the others may have room.
+          if expires and ends_expired and (not rare().met or rare().has_alternatives) then
             local makes, ended, is_gone = usage == CHECK and id ~= NO_HOLD, nil, nil
             held, ended, is_gone = end_expired(number, algorithm, card, held, time, offset, head, makes, is_released,
               limit, window, parameter)
@@ -330,10 +331,13 @@ if used >= 128 then
 
     -- Does the same as `charge_at` in `lua/check_together.lua`, for charges beside holds and for the holds themselves.
     return function(algorithm, usage, limit, window, parameter, cost, record)
-      local HOLDS, EVALUATE, REFUND, SHADOW = 8, 2, 4, 16
+      local HOLDS, EVALUATE, REFUND, SHADOW, HAS_ALTERNATIVE = 8, 2, 4, 16, 64
       if algorithm == HOLDS then return nothing, 0, 0, 0, 0, false, false, false, false end
-      local is_shadow, UP_TO = usage >= SHADOW, 38
-      if usage >= UP_TO then
+      local is_shadow, has_alternative, UP_TO = usage >= SHADOW, usage >= HAS_ALTERNATIVE, 38
+      if has_alternative then
+        usage = usage - HAS_ALTERNATIVE
+        is_shadow = usage >= SHADOW
+      elseif usage >= UP_TO then
         made[record] = made[record] or beside(algorithm - HOLDS, record)
         return up_to(made[record], false, true), cost, limit, window, parameter, false, true, false, false
       end
@@ -342,7 +346,7 @@ if used >= 128 then
       local commits = usage < EVALUATE or usage == REFUND
       local run = made[record] or beside(algorithm - HOLDS, record)
       made[record] = run
-      return run, cost, limit, window, parameter, false, commits, false, is_shadow
+      return run, cost, limit, window, parameter, false, commits, false, is_shadow, has_alternative
     end
   end
 

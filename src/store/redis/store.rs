@@ -317,6 +317,10 @@ impl Store for RedisStore {
         true
     }
 
+    fn has_alternatives(&self) -> bool {
+        true
+    }
+
     /// Changes the hold in one call, which checks may share.
     fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
         let Inner { client, key_hash, .. } = &*self.inner;

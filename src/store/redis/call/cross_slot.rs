@@ -31,7 +31,7 @@ use tokio::{
 
 use super::{
     super::net::error,
-    by_key,
+    alternatives, by_key,
     client::Client,
     domain_permit::ask,
     findings::{Findings, given_up, no_charge},
@@ -89,6 +89,10 @@ async fn run(client: Arc<Client>, outgoing: Arc<Outgoing>, step: Step) -> Result
     };
     match verdict {
         // A slot moves. Nothing is charged, or what was is refunded. Boxed, because that is rare.
+        Err(error) if error::is_about_several_keys(&error) && check.check.has_alternatives() => {
+            let plain = |client, outgoing, parts| send_parts(client, outgoing, parts, true);
+            Box::pin(alternatives::send(moving, check, &slots, plain)).await
+        }
         Err(error) if error::is_about_several_keys(&error) => {
             let parts = one_by_one(&check.check, &slots);
             Box::pin(send_parts(moving, check, parts, step, true)).await

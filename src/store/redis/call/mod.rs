@@ -1,6 +1,7 @@
 //! What is sent to Redis: checks, the script and its protocol, batches, and checks across slots.
 
 mod alone;
+mod alternatives;
 mod bans;
 pub(crate) mod batch;
 mod by_key;

@@ -13,7 +13,7 @@ use super::{
     step::Step,
 };
 use crate::{
-    check::{Charge, Check},
+    check::{Charge, Check, first_of},
     key::Key,
     verdict::{Outcome, Verdict},
 };
@@ -110,9 +110,10 @@ impl Request {
         }
     }
 
-    /// Whether these outcomes of the charges allow the check: all fit that are not under shadow policies.
+    /// Whether these outcomes of the charges allow the check: all fit that are not under shadow policies, and of
+    /// alternatives one.
     pub(super) fn is_allowed_by(&self, outcomes: &[Outcome]) -> bool {
-        !self.charges().zip(outcomes).any(|((charge, _), outcome)| !outcome.fits && !charge.policy.is_shadow())
+        first_of::pass(self.charges().zip(outcomes).map(|((charge, _), outcome)| (charge, outcome.fits)))
     }
 
     /// The denial of the check, if one was remembered since the check was made. `None` for a part of a check.

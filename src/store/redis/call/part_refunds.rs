@@ -15,7 +15,11 @@ use super::{
     step::{Alone, AloneHold, Committed, Step},
 };
 use crate::{
-    check::Charge, error::Error, runtime::deadline::within, store::pending::DeadlineHandler, verdict::Verdict,
+    check::{Charge, first_of},
+    error::Error,
+    runtime::deadline::within,
+    store::pending::DeadlineHandler,
+    verdict::Verdict,
 };
 
 /// Refunds the commits of a check.
@@ -33,11 +37,15 @@ impl PartRefunds {
     pub(super) fn add(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
         // A ban by hand denies the check, and then no rejection is counted.
         let counts_rejection = |charge: &Charge| charge.policy.denials_counted() && !self.outgoing.is_banned_by_hand();
-        // A shadow charge that did not fit was not committed.
-        let fits = |number: usize| verdict.is_none_or(|verdict| verdict.outcomes[number].fits);
+        // A shadow charge that did not fit was not committed, and of alternatives only the first that did.
+        let mut charged = first_of::charged();
+        let mut is_committed = |number: usize, charge: &Charge| {
+            verdict.is_none_or(|verdict| charged(charge, verdict.outcomes[number].fits))
+        };
         let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();
-        let refunded =
-            refunded.filter(|(number, ((_, charge), _))| charge.cost > 0 && fits(*number) && !counts_rejection(charge));
+        let refunded = refunded.filter(|(number, ((_, charge), _))| {
+            is_committed(*number, charge) && charge.cost > 0 && !counts_rejection(charge)
+        });
         let charges: Indices = refunded.map(|(_, (_, index))| *index).collect();
         if charges.is_empty() {
             return;

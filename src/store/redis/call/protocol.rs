@@ -38,7 +38,8 @@ pub(super) fn write<'a>(
                 encoded.clear();
                 keys.encode(&mut encoded, key, count.policy);
                 command.arg(&encoded);
-                runs.add(count, request.step, holds.is_some());
+                let has_alternative = charge.has_alternative() && !count.policy.is_ban();
+                runs.add(count, request.step, holds.is_some(), has_alternative);
             }
             if let Some(holds) = holds {
                 encoded.clear();
@@ -114,7 +115,7 @@ mod tests {
         let mut runs = Runs::new();
         runs.begin(charges.len());
         for &(policy, cost) in charges {
-            runs.add(PolicyCost { policy, cost }, Step::Commit, false);
+            runs.add(PolicyCost { policy, cost }, Step::Commit, false, false);
         }
         runs.end();
         runs.packed
@@ -152,6 +153,17 @@ mod tests {
         let mut texts = arguments.into_iter().map(|key| String::from_utf8(key).unwrap());
         assert_eq!(texts.next().unwrap(), texts.len().to_string(), "the number of keys");
         (texts.collect(), runs)
+    }
+
+    #[test]
+    fn only_charges_with_an_alternative_have_the_flag() {
+        let [p, q] = ["p", "q"].map(|name| Policy::per_minute(name, 10).unwrap());
+        let head = [33, 1, 0, 3];
+        let check = Check::first_of("a", [&p, &q], 3).and("b", &p, 1);
+        let (_, runs) = written(check.clone(), Step::Commit);
+        assert_eq!(runs, [&head[..], &log(64, 3), &log(0, 3), &log(0, 1)].concat());
+        let (_, evaluated) = written(check, Step::Evaluate);
+        assert_eq!(evaluated, [&head[..], &log(66, 3), &log(2, 3), &log(2, 1)].concat());
     }
 
     #[test]
@@ -208,7 +220,7 @@ mod tests {
             .map(|count| {
                 let mut runs = Runs::new();
                 runs.begin(2);
-                runs.add(count, Step::Commit, false);
+                runs.add(count, Step::Commit, false, false);
                 runs.packed[5]
             })
             .collect();

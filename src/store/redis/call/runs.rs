@@ -45,6 +45,8 @@ pub(super) mod usage {
     pub(crate) const SHADOW: u8 = 16;
     /// Charges units, whether or not they fit.
     pub(crate) const RECORD: u8 = 32;
+    /// Flag: the next charge is an alternative to this one. Of alternatives, the first that fits is committed.
+    pub(crate) const HAS_ALTERNATIVE: u8 = 64;
     /// Gives units back.
     pub(crate) const CREDIT: u8 = 33;
     /// Bans the key by hand.
@@ -104,14 +106,21 @@ impl Runs {
     }
 
     /// Adds a charge to the check. Its holds follow if it is beside holds.
-    pub(super) fn add(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>, step: Step, is_beside_holds: bool) {
+    pub(super) fn add(
+        &mut self,
+        PolicyCost { policy, cost }: PolicyCost<'_>,
+        step: Step,
+        is_beside_holds: bool,
+        has_alternative: bool,
+    ) {
         // A lone charge is committed exactly if it fits, under a shadow policy too, so it needs no flag.
-        let shadow = if policy.is_shadow() && self.has_several { shadow_flag(step) } else { 0 };
+        let shadow = if policy.is_shadow() && self.has_several { decision_flag(step, usage::SHADOW) } else { 0 };
+        let alternative = if has_alternative { decision_flag(step, usage::HAS_ALTERNATIVE) } else { 0 };
         let units = match step {
             Step::ByHand(CountChange::Record(units) | CountChange::Credit(units)) => units.min(Policy::MAX_LIMIT),
             _ => cost,
         };
-        self.add_record(policy, usage_of(policy, step) | shadow, units, is_beside_holds);
+        self.add_record(policy, usage_of(policy, step) | shadow | alternative, units, is_beside_holds);
         self.add_extra(step);
     }
 
@@ -226,11 +235,11 @@ fn usage_of(policy: &Policy, step: Step) -> u8 {
     }
 }
 
-/// The flag of a shadow policy in one step. A refund and a change by hand decide nothing.
-fn shadow_flag(step: Step) -> u8 {
+/// A flag that decides, in one step. A refund and a change by hand decide nothing.
+fn decision_flag(step: Step, flag: u8) -> u8 {
     match step {
         Step::ByHand(_) | Step::UpTo | Step::Refund(_) | Step::Alone(_) => 0,
-        _ => usage::SHADOW,
+        _ => flag,
     }
 }
 
@@ -273,7 +282,7 @@ mod tests {
         let algorithms = numbers!(algorithm: SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET,
             HOLDS, BESIDE_HOLDS, RECEIPT);
         let usages = numbers!(usage: COMMIT, COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, RECORD, CREDIT, BAN_BY_HAND,
-            UNBAN, FORGET_DENIALS, UP_TO);
+            UNBAN, FORGET_DENIALS, UP_TO, HAS_ALTERNATIVE);
         let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE);
         let mut flags = numbers!(uses: RECEIPTS, SEVERAL_CHARGES, BY_HAND, HOLDS);
         let counts = algorithms.iter().filter(|(_, number)| **number < algorithm::HOLDS);
