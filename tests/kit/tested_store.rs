@@ -55,6 +55,14 @@ impl TestedStore {
         Ok(())
     }
 
+    /// Skips the test if `Store::has_alternatives` is false.
+    pub(super) fn requires_alternatives(&self) -> Tested {
+        match self.fixture.store.has_alternatives() {
+            true => Ok(()),
+            false => Err(NotPassed::Skipped("it needs Store::has_alternatives".to_owned())),
+        }
+    }
+
     /// The algorithms that the store has, the default first. Skips the test if there is none.
     pub(super) fn algorithms(&self) -> Result<Vec<Algorithm>, NotPassed> {
         self.algorithms_of(&Feature::ALGORITHMS.map(|(feature, _)| feature))
@@ -216,7 +224,12 @@ fn part<'a, T>(part: &'a Part<T>, with: &str, without: &str) -> Result<&'a T, No
 fn ensure_form(check: &Check, verdict: &Verdict) -> Tested {
     let (charges, outcomes) = (check.charges(), &verdict.outcomes);
     ensure!(charges.len() == outcomes.len(), "{} outcomes for {} charges", outcomes.len(), charges.len());
-    let all_fit = charges.iter().zip(outcomes).all(|(charge, outcome)| outcome.fits || charge.policy.is_shadow());
+    // Of alternatives, one has to fit.
+    let mut passes = false;
+    let all_fit = charges.iter().zip(outcomes).all(|(charge, outcome)| {
+        passes |= outcome.fits || charge.policy.is_shadow();
+        charge.has_alternative() || std::mem::take(&mut passes)
+    });
     ensure!(
         verdict.allowed == all_fit,
         "`allowed` must be true if every charge of an enforced policy fits, and only then: {verdict:?}"

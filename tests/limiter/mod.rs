@@ -7,6 +7,7 @@ mod breaker_schedules;
 mod by_hand;
 mod calendar;
 mod deadline;
+mod first_of;
 mod handler_checks;
 mod holds;
 mod lease;

@@ -8,6 +8,7 @@ mod decision;
 mod errors;
 mod extensions;
 mod failure;
+mod first_of;
 mod holds;
 mod mistakes;
 mod nesting;

@@ -1,6 +1,7 @@
 //! Stores, services and helpers that several test areas share.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
+pub mod alternatives;
 pub mod app;
 pub mod breaking;
 pub mod counting;

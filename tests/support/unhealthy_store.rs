@@ -93,6 +93,10 @@ impl Store for UnhealthyStore {
         self.memory.reset(key, policy)
     }
 
+    fn has_alternatives(&self) -> bool {
+        true
+    }
+
     fn breaker(&self) -> Option<BreakerSettings> {
         self.breaker
     }

@@ -7,6 +7,7 @@ mod calendar;
 mod changes;
 mod concurrency;
 mod counts;
+mod first_of;
 mod holds;
 mod input;
 mod largest;
@@ -114,6 +115,8 @@ pub(super) const ALL: &[StoreTest] = tests! {
         law_3_a_denied_check_holds_nothing,
         slots_are_held_at_once_and_never_charged,
         a_reset_ends_open_holds;
+    first_of:
+        law_3_of_alternatives_the_first_with_room_is_charged_whole;
     by_hand:
         a_ban_by_hand_refuses_until_its_end_and_changes_no_count,
         a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was,

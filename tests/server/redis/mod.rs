@@ -16,6 +16,7 @@ mod error_text;
 mod errors;
 mod extremes;
 mod fake_server;
+mod first_of;
 mod foreign_values;
 mod hash_tags;
 mod held_checks;

@@ -11,13 +11,28 @@ use tollgate::{
     store::{Answer, HoldChange, OpenHold, Store},
 };
 
-use self::oracle::Oracles;
+use self::oracle::{Oracles, charged};
 use super::{ALGORITHMS, random::Random};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
 /// Runs one trace of `steps` steps, and compares every verdict and every settlement with the oracle's.
 pub async fn random_trace(store: &dyn Store, clock: &ManualClock, seed: u64, steps: usize) {
+    trace(store, clock, seed, steps, check).await
+}
+
+/// The same with checks of which half have alternatives, plain ones and holds.
+pub async fn random_trace_with_alternatives(store: &dyn Store, clock: &ManualClock, seed: u64, steps: usize) {
+    trace(store, clock, seed, steps, check_with_alternatives).await
+}
+
+async fn trace(
+    store: &dyn Store,
+    clock: &ManualClock,
+    seed: u64,
+    steps: usize,
+    check: fn(&mut Random, &[Policy]) -> Check,
+) {
     let mut random = Random(seed);
     let policies = policies(&mut random, seed);
     let (mut oracles, mut made) = (Oracles::default(), Vec::new());
@@ -40,9 +55,9 @@ pub async fn random_trace(store: &dyn Store, clock: &ManualClock, seed: u64, ste
                 "seed {seed}, step {step}, {check:#?}\nheld: {:?}",
                 oracles.held_by(&check)
             );
-            let charges = check.charges().iter().zip(&verdict.outcomes);
-            let held = charges.filter(|(_, outcome)| verdict.allowed && outcome.fits);
-            made.extend(held.filter_map(|(charge, _)| Some((charge.open_hold()?, charge.cost))));
+            let fitted: Vec<bool> = verdict.outcomes.iter().map(|outcome| outcome.fits).collect();
+            let held = charged(&check, &fitted).unwrap_or_default().into_iter().map(|number| &check.charges()[number]);
+            made.extend(held.filter_map(|charge| Some((charge.open_hold()?, charge.cost))));
         }
     }
 }
@@ -92,6 +107,34 @@ fn check(random: &mut Random, policies: &[Policy]) -> Check {
         });
     }
     check.unwrap()
+}
+
+/// A check of up to two charges, of which one has up to three alternatives.
+fn check_with_alternatives(random: &mut Random, policies: &[Policy]) -> Check {
+    if random.one_in(3) {
+        return check(random, policies);
+    }
+    let key = random.pick(&KEYS);
+    let (shadow, held) = (random.one_in(8), random.one_in(2));
+    let mut left: Vec<&Policy> = policies.iter().filter(|policy| !held || policy.holds().is_some()).collect();
+    let mut take = |random: &mut Random| left.swap_remove(random.index(left.len()));
+    let (beside, alternatives) = (take(random), [(); 3].map(|()| take(random).clone().with_shadow(shadow)));
+    let alternatives = &alternatives[..1 + random.index(3)];
+    let largest = alternatives.iter().map(Policy::capacity).max().unwrap();
+    let most = random.pick(&[1, 4, largest.min(20), largest, largest + 1]);
+    let cost = if held || !random.one_in(8) { random.cost(most) } else { 0 };
+    let is_first = random.one_in(2);
+    let first = match (is_first, held) {
+        (true, _) => Check::new(key, beside, random.cost(2)),
+        (false, true) => Check::hold_first_of(key, alternatives, cost),
+        (false, false) => Check::first_of(key, alternatives, cost),
+    };
+    match (is_first, held) {
+        (true, false) => first.and_first_of(key, alternatives, cost),
+        (true, true) => first.and_hold_first_of(key, alternatives, cost),
+        (false, _) if random.one_in(2) => first.and(key, beside, random.cost(2)),
+        (false, _) => first,
+    }
 }
 
 /// A change of a hold that was made, which may have ended.

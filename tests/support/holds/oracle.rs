@@ -30,10 +30,12 @@ impl Oracles {
     pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>) {
         let fits = |charge: &Charge| self.of(&charge.key, &charge.policy, now_us).fits(charge, now_us);
         let fitted: Vec<bool> = check.charges().iter().map(fits).collect();
-        let allowed = check.charges().iter().zip(&fitted).all(|(charge, fits)| *fits || charge.policy.is_shadow());
-        let outcomes = check.charges().iter().zip(fitted).map(|(charge, fits)| {
+        let charged = charged(check, &fitted);
+        let allowed = charged.is_some();
+        let charged = charged.unwrap_or_default();
+        let outcomes = check.charges().iter().zip(fitted).enumerate().map(|(number, (charge, fits))| {
             let oracle = self.of(&charge.key, &charge.policy, now_us);
-            if allowed && fits && charge.cost > 0 {
+            if charged.contains(&number) && charge.cost > 0 {
                 oracle.commit(charge, now_us);
             }
             oracle.outcome(charge, fits, now_us)
@@ -73,6 +75,23 @@ impl Oracles {
         }
         oracle
     }
+}
+
+/// The numbers of the charges that are charged, of alternatives the first that fits; `None` if the check is denied.
+pub(super) fn charged(check: &Check, fitted: &[bool]) -> Option<Vec<usize>> {
+    let (mut charged, mut from) = (Vec::new(), 0);
+    for (last, charge) in check.charges().iter().enumerate() {
+        if charge.has_alternative() {
+            continue;
+        }
+        match (from..=last).find(|number| fitted[*number]) {
+            Some(first) => charged.push(first),
+            None if charge.policy.is_shadow() => {}
+            None => return None,
+        }
+        from = last + 1;
+    }
+    Some(charged)
 }
 
 impl HoldOracle {
