@@ -9,5 +9,6 @@ mod moved_time;
 mod outbound;
 mod plans;
 mod shared_by_address;
+mod shares;
 mod tokens;
 mod two_limits;
