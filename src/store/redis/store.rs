@@ -122,7 +122,8 @@ use crate::{
 /// whose first refused count is a [warning](crate::observe::Warning);
 /// `+zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds), concurrency
 /// limits and leases; `+scan` for [`clear`](Self::clear); `+select` for a database other than 0, `+role` behind
-/// sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels needs `-@all +sentinel|get-master-addr-by-name`.
+/// sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels needs
+/// `-@all +sentinel|get-master-addr-by-name`.
 ///
 /// Passwords and certificates can be replaced while the process runs:
 /// [`login_from`](crate::store::RedisStoreBuilder::login_from), `root_certificates`, `client_certificate`.
