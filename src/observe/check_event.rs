@@ -143,6 +143,7 @@ impl<'a> AbandonmentEvent<'a> {
     }
 
     /// The charges of the check. Whether they were charged is unknown.
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(super) fn charges(&self) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.check.charges(&[])
     }
@@ -165,11 +166,16 @@ pub(super) struct ObservedCharge<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: ObservedKey<'a>,
     /// The cost in units.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only `Tracing` writes it"))]
     pub(super) cost: u64,
     /// Whether the check was denied because of this policy.
     pub(super) violated: bool,
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
     /// enforced.
+    #[cfg_attr(
+        not(any(feature = "metrics", feature = "tracing")),
+        expect(dead_code, reason = "only `Metrics` and `Tracing` report it")
+    )]
     pub(super) would_deny: bool,
 }
 
