@@ -90,8 +90,8 @@ async fn run(client: Arc<Client>, outgoing: Arc<Outgoing>, step: Step) -> Result
     match verdict {
         // A slot moves. Nothing is charged, or what was is refunded. Boxed, because that is rare.
         Err(error) if error::is_about_several_keys(&error) && check.check.has_alternatives() => {
-            let plain = |client, outgoing, parts| send_parts(client, outgoing, parts, true);
-            Box::pin(alternatives::send(moving, check, &slots, plain)).await
+            let plain = |client, outgoing, parts| send_parts(client, outgoing, parts, Step::Commit, true);
+            Box::pin(alternatives::send(moving, check, &slots, step, plain)).await
         }
         Err(error) if error::is_about_several_keys(&error) => {
             let parts = one_by_one(&check.check, &slots);
