@@ -1,6 +1,6 @@
 //! A quota shared by eight jobs, without HTTP.
 //!
-//! Run it with `cargo run --release --example ingest [-- --redis URL [--reset]]`.
+//! Run it with `cargo run --release -p examples --example ingest [-- --redis URL [--reset]]`.
 //!
 //! An upstream API grants 9 500 units a day. Eight regional jobs spend these units concurrently, through clones of one
 //! `Limiter`. With Redis, jobs on several machines can share the quota. A list call costs 1 unit; its failure policy is

@@ -1,6 +1,6 @@
 //! A budget of tokens for a model. The cost of an answer is known only when the model has answered.
 //!
-//! Run it with `cargo run --release --example tokens [-- --redis URL]`.
+//! Run it with `cargo run --release -p examples --example tokens [-- --redis URL]`.
 //!
 //! A tenant may use 1 000 tokens a minute. Each job holds an estimate before it calls the model, and settles with the
 //! usage that the model reports: what was held beyond it is free at once, and an excess is charged too, so that later

@@ -1,6 +1,6 @@
 //! The fixed window and the sliding window log at a window boundary.
 //!
-//! Run it with `cargo run --release --example boundary [-- --redis URL] [--svg FILE]`.
+//! Run it with `cargo run --release -p examples --example boundary [-- --redis URL] [--svg FILE]`.
 //!
 //! A client sends a full burst just before a boundary of the fixed window and a second burst just after the boundary.
 //! The fixed window allows both bursts, twice the limit within two seconds. The sliding window log allows only the

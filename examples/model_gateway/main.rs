@@ -1,8 +1,8 @@
 //! A gateway in front of a language model: accounts are limited by requests, tokens in, tokens out, and streams at
 //! once.
 //!
-//! Run it with `cargo run --release --example model_gateway`. `docs/model-gateway.md` explains it and shows what to
-//! try.
+//! Run it with `cargo run --release -p examples --example model_gateway`. `docs/model-gateway.md` explains it and shows
+//! what to try.
 
 use std::{convert::Infallible, env, error::Error, time::Duration};
 

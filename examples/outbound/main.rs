@@ -3,7 +3,8 @@
 //! Run it in several terminals at once:
 //!
 //! ```text
-//! cargo run --release --example outbound -- --redis redis://127.0.0.1:6379 --workers 8 --rate 50/s --seconds 10
+//! cargo run --release -p examples --example outbound -- --redis redis://127.0.0.1:6379 --workers 8 --rate 50/s \
+//!   --seconds 10
 //! ```
 //!
 //! Each worker waits for its turn with `Limiter::acquire` and then calls the upstream. The first process starts the

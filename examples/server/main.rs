@@ -1,4 +1,5 @@
-//! A server with limited routes: `cargo run --release --example server`, then `curl -i localhost:3000/watch`.
+//! A server with limited routes: `cargo run --release -p examples --example server`, then
+//! `curl -i localhost:3000/watch`.
 
 mod holds;
 mod limits;
