@@ -3,13 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    future::{Future, poll_fn},
-    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Poll,
     thread,
     time::{Duration, Instant},
 };
@@ -21,7 +18,7 @@ use tollgate::{
     store::{Answer, Store, Verdict},
 };
 
-use super::{cluster::connected, holds::answer};
+use super::{cluster::connected, holds::answer, refunds::polled};
 use crate::support::{
     cluster::{Cluster, plain_key},
     print_line,
@@ -70,20 +67,6 @@ fn policy(kind: &'static str, scale: u64) -> Policy {
         }
         _ => policy(60 * scale),
     }
-}
-
-/// Polls a future this number of times, and drops it unless it has ended by then.
-async fn polled<F: Future>(future: F, times: u64) -> Option<F::Output> {
-    let (mut future, mut left) = (pin!(future), times);
-    poll_fn(move |cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left <= 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 /// One check of a kind, by a caller that leaves after some polls, or never.

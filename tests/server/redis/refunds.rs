@@ -52,7 +52,7 @@ async fn assert_charged(limiter: &Limiter, policy: &Policy, admitted: u64, what:
 }
 
 /// Polls a future this number of times, and drops it unless it has ended by then.
-async fn polled<F: Future>(future: F, times: u64) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(future: F, times: u64) -> Option<F::Output> {
     let (mut future, mut left) = (pin!(future), times);
     poll_fn(move |cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -9,11 +9,7 @@ use super::{
     policy,
     tls_server::{Authority, Identity, TlsServer, node_arguments},
 };
-use crate::support::{
-    ports::free_port,
-    redis_server::{Directory, RedisServer},
-    until,
-};
+use crate::support::ports::free_port;
 
 /// A server that shows a certificate for this machine's addresses, and requires one of its clients.
 fn server(arguments: &[&str]) -> TlsServer {
@@ -58,20 +54,9 @@ async fn mutual_tls_works_on_a_cluster() {
 
 #[tokio::test]
 async fn mutual_tls_works_with_sentinels_and_their_master() {
-    let (master, directory, port) = (server(&[]), Directory::new(), free_port());
-    let Identity { certificate, key } = master.authority.issue("127.0.0.1");
-    let configuration = format!(
-        "tls-port {port}\ntls-replication yes\ntls-auth-clients yes\ntls-cert-file {}\ntls-key-file {}\n\
-         tls-ca-cert-file {}\nsentinel monitor mymaster 127.0.0.1 {} 1\n",
-        directory.write("sentinel.crt", certificate),
-        directory.write("sentinel.key", key),
-        directory.write("ca.crt", master.authority.pem()),
-        master.port,
-    );
-    let sentinel = RedisServer::start_sentinel(&directory.write("sentinel.conf", configuration), free_port());
-    until("the sentinel knows the master", || sentinel.command("SENTINEL MASTERS").contains("mymaster"));
-    let url = format!("rediss://127.0.0.1:{port}");
-    is_judged(builder(&master).open_sentinel([url], "rediss://mymaster").unwrap()).await;
+    let master = server(&[]);
+    let sentinel = master.start_sentinel(master.port, "yes");
+    is_judged(builder(&master).open_sentinel([&sentinel.url], "rediss://mymaster").unwrap()).await;
 }
 
 /// The text of a key between its lines of PEM.

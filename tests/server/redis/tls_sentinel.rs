@@ -7,7 +7,7 @@ use tollgate::{Limiter, RedisStore, store::RedisStoreBuilder};
 
 use super::{
     policy,
-    tls_server::{Authority, Identity, TlsServer, node_arguments},
+    tls_server::{Authority, TlsServer, node_arguments},
 };
 use crate::support::{
     ports::free_port,
@@ -62,21 +62,11 @@ async fn a_failover_from_a_master_with_tls_that_hangs_is_followed_at_once() {
 /// The sentinel has another way through the network than the master. Waits for real servers.
 #[tokio::test]
 async fn a_handshake_with_a_master_that_is_lost_begins_again_at_once_although_its_sentinel_answers() {
-    let (master, directory, port) = (TlsServer::start("no"), Directory::new(), free_port());
+    let master = TlsServer::start("no");
     let proxy = Proxy::to(master.port);
-    let Identity { certificate, key } = master.authority.issue("127.0.0.1");
-    let configuration = format!(
-        "tls-port {port}\ntls-replication yes\ntls-auth-clients no\ntls-cert-file {}\ntls-key-file {}\n\
-         tls-ca-cert-file {}\nsentinel monitor mymaster 127.0.0.1 {} 1\n",
-        directory.write("sentinel.crt", certificate),
-        directory.write("sentinel.key", key),
-        directory.write("ca.crt", master.authority.pem()),
-        proxy.port(),
-    );
-    let sentinel = RedisServer::start_sentinel(&directory.write("sentinel.conf", configuration), free_port());
-    until("the sentinel knows the master", || sentinel.command("SENTINEL MASTERS").contains("mymaster"));
-    let url = format!("rediss://127.0.0.1:{port}");
-    let limiter = Limiter::new(builder(master.authority.pem()).open_sentinel([url], "rediss://mymaster").unwrap());
+    let sentinel = master.start_sentinel(proxy.port(), "no");
+    let limiter =
+        Limiter::new(builder(master.authority.pem()).open_sentinel([&sentinel.url], "rediss://mymaster").unwrap());
     assert!(limiter.check("k", &policy(), 1).await.unwrap().is_allowed());
 
     proxy.set(Fault::BlackHole);

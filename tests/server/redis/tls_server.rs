@@ -19,6 +19,13 @@ pub(super) struct TlsServer {
     _directory: Directory,
 }
 
+/// A sentinel with an additional TLS port.
+pub(super) struct TlsSentinel {
+    pub(super) url: String,
+    _server: RedisServer,
+    _directory: Directory,
+}
+
 /// Arguments of a node of a cluster, which announces its port with TLS.
 pub(super) fn node_arguments(bus_port: &str) -> [&str; 6] {
     ["--cluster-node-timeout", "1000", "--cluster-port", bus_port, "--tls-cluster", "yes"]
@@ -60,6 +67,22 @@ impl TlsServer {
         }
         self.server.command("CONFIG SET cluster-announce-ip 127.0.0.1");
         until("the cluster is up", || self.server.command("CLUSTER INFO").contains("cluster_state:ok"));
+    }
+
+    /// Starts a sentinel whose certificate is of the same authority. It monitors `port` as `mymaster`.
+    pub(super) fn start_sentinel(&self, port: u16, clients_need_certificates: &str) -> TlsSentinel {
+        let (directory, own_port) = (Directory::new(), free_port());
+        let Identity { certificate, key } = self.authority.issue("127.0.0.1");
+        let configuration = format!(
+            "tls-port {own_port}\ntls-replication yes\ntls-auth-clients {clients_need_certificates}\n\
+             tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\nsentinel monitor mymaster 127.0.0.1 {port} 1\n",
+            directory.write("sentinel.crt", certificate),
+            directory.write("sentinel.key", key),
+            directory.write("ca.crt", self.authority.pem()),
+        );
+        let server = RedisServer::start_sentinel(&directory.write("sentinel.conf", configuration), free_port());
+        until("the sentinel knows the master", || server.command("SENTINEL MASTERS").contains("mymaster"));
+        TlsSentinel { url: format!("rediss://127.0.0.1:{own_port}"), _server: server, _directory: directory }
     }
 
     pub(super) fn url(&self) -> String {
