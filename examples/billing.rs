@@ -1,6 +1,6 @@
 //! A monthly quota that is billed: what a customer has left, and when its month ends.
 //!
-//! Run it with `cargo run --release --example billing`.
+//! Run it with `cargo run --release -p examples --features zones --example billing`.
 //!
 //! The plan includes 1 000 units a month, from the 15th at nine in Berlin. A customer with a subscription has months of
 //! its own, from the day and the time at which it has subscribed.
