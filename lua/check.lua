@@ -26,8 +26,11 @@ while charge <= #keys do
     mode = false
     if usage == REFUND then
       run, extra, width = refunds[algorithm], struct.unpack('<d', runs, position + 37), 42
-    elseif usage >= BY_HAND and size == 1 then
-      run, extra, width = changes(usage, algorithm), struct.unpack('<d', runs, position + 37), 42
+    elseif usage >= BY_HAND then
+      local HAS_ALTERNATIVE = 64
+      if usage < HAS_ALTERNATIVE then
+        run, extra, width = changes(usage, algorithm), struct.unpack('<d', runs, position + 37), 42
+      end
     end
   end
   local together, BESIDE_HOLDS = check_together, 8
