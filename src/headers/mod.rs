@@ -57,7 +57,6 @@
 mod duration;
 mod fields;
 mod ietf;
-mod jitter;
 pub(crate) mod names;
 mod number;
 mod openai;

@@ -1,4 +1,5 @@
-//! The writer: turns a decision into response fields.
+//! The writer: turns a decision into response fields. Waits get a random jitter, so that clients do not all return in
+//! the same second.
 
 use std::{
     slice,
@@ -10,8 +11,9 @@ use smallvec::SmallVec;
 
 use super::{
     fields::{self, AllowedFields, HeaderFields},
-    ietf, jitter,
+    ietf,
     names::{RATELIMIT, RATELIMIT_POLICY},
+    number::whole_seconds,
     openai,
     quota::QuotaReport,
     snapshot::Snapshot,
@@ -21,6 +23,7 @@ use super::{
 use crate::{
     clock::micros,
     decision::{Decision, PolicyDecision},
+    runtime::random,
 };
 
 /// Writes the fields of a response.
@@ -249,7 +252,7 @@ impl HeaderWriter {
     pub(crate) fn draw(&self, wait: Option<Duration>) -> Duration {
         match (self.jitter, wait) {
             (0, _) | (_, None) => Duration::ZERO,
-            (most, Some(wait)) => jitter::draw(wait, most),
+            (most, Some(wait)) => draw(wait, most),
         }
     }
 
@@ -324,4 +327,39 @@ fn longest_wait<'a>(quotas: impl Iterator<Item = QuotaReport<'a>>, allowed: bool
 fn policy_field(decision: &PolicyDecision, quotas: &[QuotaReport<'_>]) -> HeaderValue {
     let write = || ietf::draft_11_policies(quotas).expect("a policy's name is a Token, which headers can hold");
     decision.policy.derived(write)
+}
+
+/// Draws the jitter of a wait: a whole number of seconds, because fields contain whole seconds, at most `most` and at
+/// most the wait rounded up.
+pub(super) fn draw(wait: Duration, most: u32) -> Duration {
+    Duration::from_secs(scale(whole_seconds(wait).min(most.into()), random::number()))
+}
+
+/// Maps a random 64-bit number to 0..=`most`. All results are equally likely.
+fn scale(most: u64, random: u64) -> u64 {
+    let scaled = ((u128::from(most) + 1) * u128::from(random)) >> 64;
+    u64::try_from(scaled).unwrap_or(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scaling_covers_zero_to_the_maximum() {
+        for (most, random, expected) in
+            [(10, 0, 0), (10, 1 << 63, 5), (10, u64::MAX, 10), (0, u64::MAX, 0), (u64::MAX, u64::MAX, u64::MAX)]
+        {
+            assert_eq!(scale(most, random), expected);
+        }
+    }
+
+    #[test]
+    fn no_wait_is_more_than_doubled() {
+        for (wait, most, all) in [(400, 60, 0..=1), (1_000, 60, 0..=1), (3_001, 60, 0..=4), (9_000, 2, 0..=2)] {
+            let drawn: Vec<u64> = (0..1_000).map(|_| draw(Duration::from_millis(wait), most).as_secs()).collect();
+            assert!(drawn.iter().all(|drawn| all.contains(drawn)), "{wait} ms");
+            assert!(all.clone().all(|second| drawn.contains(&second)), "{wait} ms");
+        }
+    }
 }
