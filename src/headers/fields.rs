@@ -9,8 +9,8 @@ use http::{
 use smallvec::SmallVec;
 
 use super::{
+    RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS,
     duration::read_duration,
-    names::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS},
     number::{millis_up, number, read_number, whole_seconds},
     style::{HeaderStyle, Merge},
 };

@@ -3,8 +3,8 @@
 use http::HeaderValue;
 
 use super::{
+    RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
     fields::HeaderFields,
-    names::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET},
     number::number,
     quota::QuotaReport,
     snapshot::Snapshot,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{duration::duration, fields::HeaderFields, names, number::number, quota::QuotaReport, snapshot::Snapshot};
+use super::{duration::duration, fields::HeaderFields, number::number, quota::QuotaReport, snapshot::Snapshot};
+use crate::headers;
 
 /// The units of the fields; `None` is a request.
 const UNITS: [(Option<&str>, [HeaderName; 3]); 2] = [
-    (None, [names::LIMIT_REQUESTS, names::REMAINING_REQUESTS, names::RESET_REQUESTS]),
-    (Some("tokens"), [names::LIMIT_TOKENS, names::REMAINING_TOKENS, names::RESET_TOKENS]),
+    (None, [headers::LIMIT_REQUESTS, headers::REMAINING_REQUESTS, headers::RESET_REQUESTS]),
+    (Some("tokens"), [headers::LIMIT_TOKENS, headers::REMAINING_TOKENS, headers::RESET_TOKENS]),
 ];
 
 /// Adds the limit, the units left and, if known, the reset of each unit that a quota counts.

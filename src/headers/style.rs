@@ -5,8 +5,8 @@ use http::{
     header::{CACHE_CONTROL, RETRY_AFTER},
 };
 
-use super::names;
 use crate::error::in_words;
+use crate::headers;
 
 /// The form in which response fields state the limit.
 ///
@@ -133,9 +133,9 @@ impl HeaderStyle {
 
     /// How the field `name` is merged, if it is not one of a [single limit](Self::single_limits) that is left out.
     pub(super) fn merge(name: &HeaderName) -> Merge {
-        if name == RETRY_AFTER || name == names::RETRY_AFTER_MS || name == names::X_AFTER {
+        if name == RETRY_AFTER || name == headers::RETRY_AFTER_MS || name == headers::X_AFTER {
             Merge::Longest
-        } else if name == CACHE_CONTROL || name == names::X_ENVOY_RATELIMITED {
+        } else if name == CACHE_CONTROL || name == headers::X_ENVOY_RATELIMITED {
             Merge::IfAbsent
         } else {
             Merge::Append
@@ -154,36 +154,41 @@ pub(super) enum Merge {
 }
 
 static DRAFT_03: [HeaderName; 4] =
-    [RETRY_AFTER, names::RATELIMIT_LIMIT, names::RATELIMIT_REMAINING, names::RATELIMIT_RESET];
-static DRAFT_06: [HeaderName; 5] =
-    [RETRY_AFTER, names::RATELIMIT_LIMIT, names::RATELIMIT_REMAINING, names::RATELIMIT_RESET, names::RATELIMIT_POLICY];
-static DRAFT_07: [HeaderName; 3] = [RETRY_AFTER, names::RATELIMIT, names::RATELIMIT_POLICY];
+    [RETRY_AFTER, headers::RATELIMIT_LIMIT, headers::RATELIMIT_REMAINING, headers::RATELIMIT_RESET];
+static DRAFT_06: [HeaderName; 5] = [
+    RETRY_AFTER,
+    headers::RATELIMIT_LIMIT,
+    headers::RATELIMIT_REMAINING,
+    headers::RATELIMIT_RESET,
+    headers::RATELIMIT_POLICY,
+];
+static DRAFT_07: [HeaderName; 3] = [RETRY_AFTER, headers::RATELIMIT, headers::RATELIMIT_POLICY];
 static ENVOY: [HeaderName; 5] =
-    [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET, names::X_ENVOY_RATELIMITED];
+    [RETRY_AFTER, headers::X_LIMIT, headers::X_REMAINING, headers::X_RESET, headers::X_ENVOY_RATELIMITED];
 static NONE: [HeaderName; 1] = [RETRY_AFTER];
 static OPENAI: [HeaderName; 8] = [
     RETRY_AFTER,
-    names::RETRY_AFTER_MS,
-    names::LIMIT_REQUESTS,
-    names::REMAINING_REQUESTS,
-    names::RESET_REQUESTS,
-    names::LIMIT_TOKENS,
-    names::REMAINING_TOKENS,
-    names::RESET_TOKENS,
+    headers::RETRY_AFTER_MS,
+    headers::LIMIT_REQUESTS,
+    headers::REMAINING_REQUESTS,
+    headers::RESET_REQUESTS,
+    headers::LIMIT_TOKENS,
+    headers::REMAINING_TOKENS,
+    headers::RESET_TOKENS,
 ];
-static TOWER_GOVERNOR: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_AFTER];
-static X_RATE_LIMIT: [HeaderName; 4] = [RETRY_AFTER, names::X_LIMIT, names::X_REMAINING, names::X_RESET];
+static TOWER_GOVERNOR: [HeaderName; 4] = [RETRY_AFTER, headers::X_LIMIT, headers::X_REMAINING, headers::X_AFTER];
+static X_RATE_LIMIT: [HeaderName; 4] = [RETRY_AFTER, headers::X_LIMIT, headers::X_REMAINING, headers::X_RESET];
 
 /// The fields of one limit.
 type Limit = &'static [HeaderName];
 
 // Each list has a name, because a list of names without one cannot be borrowed in a static.
-static DRAFT: [HeaderName; 3] = [names::RATELIMIT_REMAINING, names::RATELIMIT_LIMIT, names::RATELIMIT_RESET];
-static DICTIONARY: [HeaderName; 1] = [names::RATELIMIT];
-static X: [HeaderName; 3] = [names::X_REMAINING, names::X_LIMIT, names::X_RESET];
-static X_WITHOUT_RESET: [HeaderName; 2] = [names::X_REMAINING, names::X_LIMIT];
-static REQUESTS: [HeaderName; 3] = [names::REMAINING_REQUESTS, names::LIMIT_REQUESTS, names::RESET_REQUESTS];
-static TOKENS: [HeaderName; 3] = [names::REMAINING_TOKENS, names::LIMIT_TOKENS, names::RESET_TOKENS];
+static DRAFT: [HeaderName; 3] = [headers::RATELIMIT_REMAINING, headers::RATELIMIT_LIMIT, headers::RATELIMIT_RESET];
+static DICTIONARY: [HeaderName; 1] = [headers::RATELIMIT];
+static X: [HeaderName; 3] = [headers::X_REMAINING, headers::X_LIMIT, headers::X_RESET];
+static X_WITHOUT_RESET: [HeaderName; 2] = [headers::X_REMAINING, headers::X_LIMIT];
+static REQUESTS: [HeaderName; 3] = [headers::REMAINING_REQUESTS, headers::LIMIT_REQUESTS, headers::RESET_REQUESTS];
+static TOKENS: [HeaderName; 3] = [headers::REMAINING_TOKENS, headers::LIMIT_TOKENS, headers::RESET_TOKENS];
 
 static SINGLE_DRAFT: [Limit; 1] = [&DRAFT];
 static SINGLE_DRAFT_07: [Limit; 1] = [&DICTIONARY];

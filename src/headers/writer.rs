@@ -10,9 +10,9 @@ use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 use super::{
+    RATELIMIT, RATELIMIT_POLICY,
     fields::{self, AllowedFields, HeaderFields},
     ietf,
-    names::{RATELIMIT, RATELIMIT_POLICY},
     number::whole_seconds,
     openai,
     quota::QuotaReport,

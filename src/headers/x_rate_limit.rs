@@ -3,8 +3,8 @@
 use http::HeaderValue;
 
 use super::{
+    X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET,
     fields::HeaderFields,
-    names::{X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET},
     number::number,
     quota::QuotaReport,
     snapshot::Snapshot,

@@ -5,9 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 
 use super::times::{Times, number};
-use crate::headers::names::{
-    RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_AFTER, X_REMAINING, X_RESET, X_RESET_AFTER,
-};
+use crate::headers::{RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_AFTER, X_REMAINING, X_RESET, X_RESET_AFTER};
 
 /// The longest time until a limit with nothing left is reset; `None` if each limit has something left or states no
 /// reset. All lines of a field count.

@@ -9,7 +9,7 @@ use super::{
     times::{Times, seconds},
 };
 use crate::{
-    headers::names::{RETRY_AFTER_MS, X_AFTER},
+    headers::{RETRY_AFTER_MS, X_AFTER},
     limiter::LONGEST_PAUSE,
 };
 
