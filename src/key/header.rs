@@ -1,9 +1,9 @@
-//! Extractors that read a header: a tenant's name, a caller's API key.
+//! Extractors that read a header: a tenant's name, a caller's API key; and how a client that is refused for a missing
+//! credential can authenticate.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
 use super::{
-    challenge,
     error::{KeyError, KeyFault},
     extractor::KeyExtractor,
     subject::Key,
@@ -122,7 +122,7 @@ impl ApiKey {
     /// assert_eq!(ApiKey::bearer().key_of("abc"), Key::hashed("abc"));
     /// ```
     pub fn bearer() -> Self {
-        Self::new(Location::Bearer, challenge::BEARER)
+        Self::new(Location::Bearer, BEARER)
     }
 
     /// Reads the header `name`, for example `x-api-key`.
@@ -130,7 +130,7 @@ impl ApiKey {
     /// # Errors
     ///
     /// [`ConfigError`] if `name` is not a valid header name, or if `name` is `authorization`. Use
-    /// [`bearer`](Self::bearer) for that header, because `Bearer a`, `bearer a` and `Bearer  a` are one token.
+    /// [`bearer`] for that header, because `Bearer a`, `bearer a` and `Bearer  a` are one token.
     ///
     /// # Examples
     ///
@@ -145,12 +145,12 @@ impl ApiKey {
     /// ```
     pub fn header(name: &str) -> Result<Self, ConfigError> {
         let header = key_header(name)?;
-        let challenge = challenge::of_header(&header);
+        let challenge = of_header(&header);
         Ok(Self::new(Location::Header(header), challenge))
     }
 
     /// Sets the `WWW-Authenticate` field of the response to a request without the key (RFC 9110, section 11.6.1): an
-    /// authentication scheme, then its parameters. Defaults to `Bearer` for [`bearer`](Self::bearer), and to
+    /// authentication scheme, then its parameters. Defaults to `Bearer` for [`bearer`], and to
     /// `ApiKey header="x-api-key"` for [`header`](Self::header), with the name of the header.
     ///
     /// The scheme `ApiKey` is not registered with IANA. Generic clients do not know it, and developers read it.
@@ -175,7 +175,7 @@ impl ApiKey {
     /// ```
     #[must_use]
     pub fn with_challenge<'a>(mut self, challenge: impl Into<Option<&'a str>>) -> Self {
-        self.challenge = challenge.into().and_then(|challenge| self.mistake.keep(challenge::parse(challenge)));
+        self.challenge = challenge.into().and_then(|challenge| self.mistake.keep(parse(challenge)));
         self
     }
 
@@ -196,7 +196,7 @@ impl ApiKey {
     /// Returns the key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
     /// [`Limiter::peek`](crate::Limiter::peek).
     ///
-    /// For an extractor made by [`bearer`](Self::bearer), pass the token without `Bearer`.
+    /// For an extractor made by [`bearer`], pass the token without `Bearer`.
     pub fn key_of(&self, token: impl AsRef<[u8]>) -> Key {
         Key::hashed(without_blanks(token.as_ref()))
     }
@@ -267,4 +267,27 @@ fn bearer(value: &[u8]) -> Result<&[u8], KeyError> {
         return Err(missing());
     }
     Ok(token)
+}
+
+/// The challenge of bearer tokens (RFC 6750, section 3), without a realm, because only the service knows its own.
+const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
+
+/// The challenge of an API key in a header.
+fn of_header(name: &HeaderName) -> HeaderValue {
+    HeaderValue::try_from(format!("ApiKey header=\"{name}\"")).expect("the name of a header is printable ASCII")
+}
+
+/// Parses a challenge as far as a mistake is likely: a scheme, then its parameters after a blank.
+pub(super) fn parse(challenge: &str) -> Result<HeaderValue, ConfigError> {
+    let scheme = challenge.split(' ').next().unwrap_or_default();
+    // The names of schemes and of headers are both tokens (RFC 9110, section 5.6.2).
+    let is_token = HeaderName::from_bytes(scheme.as_bytes()).is_ok();
+    let is_printable = challenge.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let value = HeaderValue::from_str(challenge).ok().filter(|_| is_token && is_printable);
+    value.ok_or_else(|| {
+        ConfigError::new(format!(
+            "{challenge:?} is no challenge; write the name of a scheme, then its parameters after a blank, such as \
+             Bearer realm=\"api\""
+        ))
+    })
 }

@@ -68,7 +68,6 @@
 //! # }
 //! ```
 
-mod challenge;
 mod combine;
 mod convert;
 mod encoded;
