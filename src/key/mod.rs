@@ -70,7 +70,6 @@
 
 mod combine;
 mod convert;
-mod encoded;
 mod error;
 mod extension;
 mod extractor;
