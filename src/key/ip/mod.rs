@@ -10,6 +10,5 @@ mod peer;
 mod prefixes;
 mod presets;
 mod resolver;
-mod x_forwarded_for;
 
 pub use self::{client::ClientIp, peer::PeerIp, prefixes::PrefixList};
