@@ -5,7 +5,6 @@ mod embedded_ipv4;
 mod forwarded;
 mod grouping;
 mod header_sources;
-mod node;
 mod peer;
 mod prefixes;
 mod presets;

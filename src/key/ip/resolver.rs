@@ -10,9 +10,8 @@ use http::{
 };
 
 use super::{
-    forwarded,
+    forwarded::{self, NodeError},
     grouping::{Address, Grouping},
-    node::{self, NodeError},
     peer::peer,
     prefixes::PrefixList,
 };
@@ -74,13 +73,13 @@ impl Resolver {
             AddressSource::Single(name) => self.read_single(name, &parts.headers, peer),
             AddressSource::XForwardedFor => {
                 let elements = Elements::new(&parts.headers, &X_FORWARDED_FOR);
-                self.walk(&X_FORWARDED_FOR, elements.map(|element| node::parse(element?, true)), peer)
+                self.walk(&X_FORWARDED_FOR, elements.map(|element| forwarded::parse(element?, true)), peer)
             }
             AddressSource::Forwarded => {
                 let elements = forwarded::last_elements(&parts.headers, Self::MAX_HOPS + 1)
                     .map_err(|_| KeyError(KeyFault::MalformedHeader(FORWARDED)))?;
                 let nodes = elements.iter().rev().map(|element| match element {
-                    Some(value) => node::parse(&value.unescaped(), false),
+                    Some(value) => forwarded::parse(&value.unescaped(), false),
                     None => Err(NodeError::Opaque),
                 });
                 self.walk(&FORWARDED, nodes, peer)
@@ -90,7 +89,7 @@ impl Resolver {
 
     fn read_single(&self, name: &HeaderName, headers: &HeaderMap, peer: Option<Address>) -> Result<Address, KeyError> {
         let Some(value) = single_line(headers, name)? else { return self.missing(name, peer) };
-        match node::parse(value.as_bytes().trim_ascii(), true) {
+        match forwarded::parse(value.as_bytes().trim_ascii(), true) {
             Ok(address) => Ok(self.grouping.read(address)),
             Err(_) => Err(KeyError(KeyFault::MalformedHeader(name.clone()))),
         }
