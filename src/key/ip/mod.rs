@@ -1,7 +1,6 @@
 //! Keys from addresses: the connection's peer, or the client behind trusted proxies.
 
 mod client;
-mod embedded_ipv4;
 mod forwarded;
 mod grouping;
 mod header_sources;

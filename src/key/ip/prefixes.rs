@@ -4,10 +4,7 @@ use std::{fmt::Display, net::IpAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{
-    embedded_ipv4::{WELL_KNOWN, last_bits},
-    grouping::Grouping,
-};
+use super::grouping::{Grouping, WELL_KNOWN, last_bits};
 use crate::error::{ConfigError, FirstMistake};
 
 /// A set of addresses, written as prefixes: `10.0.0.0/8`, `fd00::/8`, or single addresses.
