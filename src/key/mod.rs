@@ -78,7 +78,6 @@ mod ip;
 mod missing;
 pub(crate) mod partition;
 pub(crate) mod path;
-pub(crate) mod secret;
 mod subject;
 
 pub(crate) use self::error::KeyFault;

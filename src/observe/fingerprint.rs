@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
     error::ConfigError,
-    key::{Key, secret::Secret},
+    key::{Key, partition::Secret},
 };
 
 /// A short hash that distinguishes keys without disclosing them: 22 characters of base64.

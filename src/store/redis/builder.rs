@@ -10,7 +10,7 @@ use super::{
     net::{login::Logins, security::Security},
 };
 use crate::{
-    breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::secret::Secret,
+    breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::partition::Secret,
     store::contract::DEFAULT_DEADLINE,
 };
 

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{
     check::Check,
-    key::{Key, secret::Secret},
+    key::{Key, partition::Secret},
 };
 
 /// Hashes keys before they leave the process.
