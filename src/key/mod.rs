@@ -71,7 +71,6 @@
 mod combine;
 mod convert;
 mod error;
-mod extension;
 mod extractor;
 mod header;
 mod ip;
@@ -86,11 +85,10 @@ pub use self::extractor::KeyOrigin;
 pub use self::{
     combine::from_fn,
     error::KeyError,
-    extension::ExtensionKey,
     extractor::KeyExtractor,
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
     missing::MissingKey,
-    path::{GlobalKey, MatchedPathKey},
+    path::{ExtensionKey, GlobalKey, MatchedPathKey},
     subject::Key,
 };
