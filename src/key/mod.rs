@@ -74,7 +74,6 @@ mod error;
 mod extractor;
 mod header;
 mod ip;
-mod missing;
 pub(crate) mod partition;
 pub(crate) mod path;
 mod subject;
@@ -85,10 +84,9 @@ pub use self::extractor::KeyOrigin;
 pub use self::{
     combine::from_fn,
     error::KeyError,
-    extractor::KeyExtractor,
+    extractor::{KeyExtractor, MissingKey},
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
-    missing::MissingKey,
     path::{ExtensionKey, GlobalKey, MatchedPathKey},
     subject::Key,
 };
