@@ -75,7 +75,6 @@ mod sharded;
 mod try_check;
 mod units;
 mod unusual;
-mod waiting;
 
 pub(crate) use self::{
     acquire::LONGEST_PAUSE,
