@@ -13,7 +13,6 @@ mod future;
 mod handle;
 mod hold;
 mod key_pause;
-mod pause;
 mod paused_keys;
 mod place;
 mod queue;
