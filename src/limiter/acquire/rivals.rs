@@ -1,6 +1,9 @@
-//! Rivals: other processes, or other callers of this process, that spend from the same key.
+//! When the next check of a queue has a chance: as close as possible after the time at which units come back; and what
+//! decisions reveal about rivals, which are other processes or callers that spend from the same key.
 
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::runtime::random;
 
@@ -39,7 +42,7 @@ const LONGEST_SPACE: Duration = Duration::from_millis(10);
 const LONGEST_TURN: Duration = Duration::from_secs(1);
 
 impl Rivals {
-    pub(super) fn are_likely(&self) -> bool {
+    fn are_likely(&self) -> bool {
         self.alone_for < ALONE_AFTER
     }
 
@@ -84,6 +87,89 @@ fn random_up_to(most: Duration) -> Duration {
     most.mul_f64(random as f64 / f64::from(u32::MAX))
 }
 
+/// By how much checks are sent earlier or later than computed, learned from their results.
+///
+/// A check is late by the time in which the task wakes and prepares it. It is early if it travels faster than the last
+/// one. A check that is early is denied and costs a round trip, so the aim moves by little after a hit and far after a
+/// miss: in the long run one check in about [`ROUND_TRIP_PART`] round trips, counted in steps of a hit, is early.
+#[derive(Debug, Default)]
+pub(super) struct Aim {
+    /// Microseconds by which checks are sent earlier than computed. Negative: later.
+    lead_us: i64,
+    /// The usual difference between the store's clock when it judges a check and the local clock when the check was
+    /// sent, in microseconds: the way there, and the difference of the clocks.
+    offset: Option<Offset>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Offset {
+    /// The local time at which the store's clock showed `store_us`, as far as a check can tell.
+    local: Instant,
+    store_us: u64,
+}
+
+/// The step after a hit, in microseconds.
+const STEP_US: i64 = 4;
+/// The step after a miss is this part of the round trip.
+const ROUND_TRIP_PART: u32 = 16;
+/// The longest and the shortest step after a miss, in microseconds.
+const MISS_US: (i64, i64) = (30, 1_000);
+/// The largest adjustment, in microseconds.
+const MOST_US: i64 = 1_000;
+
+/// The part of a new difference that counts for the usual one.
+const NEW_PART: i64 = 8;
+/// By how much a difference may exceed the round trip before the store's clock was set, in microseconds.
+const CLOCK_STEP_US: i64 = 2_000;
+
+impl Aim {
+    /// The time at which a check is usually sent that the store judges at `store_us`.
+    ///
+    /// A check that was held up on its way is judged late. The next one is likely not to be held up, so its time is
+    /// computed from here and not from the time at which the last one was sent.
+    pub(super) fn usual_start(&mut self, sent: Instant, store_us: u64, round_trip: Duration) -> Instant {
+        let usual = self.offset.and_then(|Offset { local, store_us: then_us }| {
+            let store = i64::try_from(store_us).ok()?.checked_sub(i64::try_from(then_us).ok()?)?;
+            let passed = match sent.checked_duration_since(local) {
+                Some(passed) => i64::try_from(passed.as_micros()).ok()?,
+                None => -i64::try_from(local.duration_since(sent).as_micros()).ok()?,
+            };
+            let held_up = store.checked_sub(passed)?;
+            let most = i64::try_from(round_trip.as_micros()).ok()?.saturating_add(CLOCK_STEP_US);
+            (held_up.abs() <= most).then_some(held_up)
+        });
+        let Some(held_up) = usual else {
+            self.offset = Some(Offset { local: sent, store_us });
+            return sent;
+        };
+        let start = shift(sent, held_up);
+        self.offset = Some(Offset { local: shift(start, -held_up / NEW_PART), store_us });
+        start
+    }
+
+    pub(super) fn adjust(&self, at: Instant) -> Instant {
+        shift(at, -self.lead_us)
+    }
+
+    /// Records an admission.
+    pub(super) fn hit(&mut self) {
+        self.lead_us = (self.lead_us + STEP_US).min(MOST_US);
+    }
+
+    /// Records that a check was too early.
+    pub(super) fn missed(&mut self, round_trip: Duration) {
+        let step = i64::try_from((round_trip / ROUND_TRIP_PART).as_micros()).unwrap_or(i64::MAX);
+        self.lead_us = (self.lead_us - step.clamp(MISS_US.0, MISS_US.1)).max(-MOST_US);
+    }
+}
+
+/// The time `by_us` microseconds after `time`; before it if negative.
+fn shift(time: Instant, by_us: i64) -> Instant {
+    let by = Duration::from_micros(by_us.unsigned_abs());
+    let shifted = if by_us < 0 { time.checked_sub(by) } else { time.checked_add(by) };
+    shifted.unwrap_or(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +204,34 @@ mod tests {
         rivals.won(false);
         let hour = Duration::from_secs(3_600);
         assert!(rivals.delay(hour, hour).unwrap() <= LONGEST_TURN + LONGEST_SPREAD);
+    }
+
+    #[test]
+    fn checks_are_sent_earlier_after_hits_and_later_after_misses_within_a_millisecond() {
+        let (at, most) = (Instant::now() + Duration::from_secs(1), Duration::from_micros(1_000));
+        let mut aim = Aim::default();
+        assert_eq!(aim.adjust(at), at);
+        aim.hit();
+        assert!(aim.adjust(at) < at);
+        (0..10_000).for_each(|_| aim.hit());
+        assert_eq!(aim.adjust(at), at - most);
+        (0..100).for_each(|_| aim.missed(Duration::from_secs(1)));
+        assert_eq!(aim.adjust(at), at + most);
+    }
+
+    #[test]
+    fn a_check_that_was_held_up_does_not_delay_the_next() {
+        let (start, round_trip) = (Instant::now() + Duration::from_secs(1), Duration::from_millis(5));
+        let mut aim = Aim::default();
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        // The store's clock is 7 s behind, and the way takes 1 ms.
+        let judged = |millis: u64, held_up: u64| 5_000_000 + (millis + 1 + held_up) * 1_000;
+        assert_eq!(aim.usual_start(at(0), judged(0, 0), round_trip), at(0));
+        assert_eq!(aim.usual_start(at(20), judged(20, 4), round_trip), at(24));
+        let next = aim.usual_start(at(40), judged(40, 0), round_trip);
+        assert!(next <= at(40) && next >= at(39), "one sample counts little");
+        // The store's clock is set: what was learned is void.
+        assert_eq!(aim.usual_start(at(60), judged(60, 3_600_000), round_trip), at(60));
+        assert_eq!(aim.usual_start(at(80), judged(80, 3_600_000), round_trip), at(80));
     }
 }

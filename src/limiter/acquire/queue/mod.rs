@@ -23,11 +23,10 @@ use crate::{
     decision::{Decision, Source},
     error::Error,
     limiter::acquire::{
-        aim::Aim,
         forecast::{Forecast, after},
         further::{Further, Room},
         key_pause::KeyPause,
-        rivals::Rivals,
+        rivals::{Aim, Rivals},
         seat::{Dispatching, Seat},
         waiter::{Reply, Waiter},
     },
