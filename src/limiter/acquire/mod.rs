@@ -4,7 +4,6 @@
 //! queue is served by a dispatcher: a task of its own as soon as anybody waits. The future of a caller only has a place
 //! in the queue.
 
-mod denial;
 mod dispatcher;
 mod forecast;
 mod further;

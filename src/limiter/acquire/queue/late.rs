@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::Queue;
 use crate::{
     limiter::acquire::{
-        denial,
+        forecast,
         waiter::{Reply, Waiter},
     },
     verdict::Source,
@@ -97,7 +97,7 @@ impl Queue {
     fn deny_from(&self, source: Source, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
         let wait = self.certain(&waiter, ahead, now).saturating_duration_since(now);
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
-        let outcome = Ok(denial::by_queue(&waiter, source, forecast, wait, now));
+        let outcome = Ok(forecast::by_queue(&waiter, source, forecast, wait, now));
         Reply { waiter, outcome }
     }
 }
