@@ -10,7 +10,6 @@ mod further;
 mod future;
 mod handle;
 mod hold;
-mod key_pause;
 mod paused_keys;
 mod place;
 mod queue;
@@ -20,5 +19,5 @@ mod rivals;
 mod seat;
 mod waiter;
 
-pub(crate) use self::key_pause::LONGEST_PAUSE;
+pub(crate) use self::paused_keys::LONGEST_PAUSE;
 pub use self::{future::AcquireFuture, handle::Acquire};

@@ -25,7 +25,7 @@ use crate::{
     limiter::acquire::{
         forecast::{Forecast, after},
         further::{Further, Room},
-        key_pause::KeyPause,
+        paused_keys::KeyPause,
         rivals::{Aim, Rivals},
         seat::{Dispatching, Seat},
         waiter::{Reply, Waiter},
