@@ -28,7 +28,7 @@ use crate::{
         acquire::{
             handle::Acquire,
             queue::{Group, Step},
-            queue_id::QueueId,
+            seat::QueueId,
             waiter::{Delivery, Reply},
         },
         core::Core,

@@ -17,7 +17,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
     limiter::{
-        acquire::{forecast::after, handle::Acquire, place::Place, queue_id::QueueId, waiter::Delivery},
+        acquire::{forecast::after, handle::Acquire, place::Place, seat::QueueId, waiter::Delivery},
         check_future::CheckFuture,
         core::Core,
         route::Route,

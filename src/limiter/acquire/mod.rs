@@ -13,7 +13,6 @@ mod hold;
 mod paused_keys;
 mod place;
 mod queue;
-mod queue_id;
 pub(super) mod queues;
 mod rivals;
 mod seat;

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{forecast::after, queue_id::QueueId};
+use super::{forecast::after, seat::QueueId};
 
 /// The paused keys of a limiter, in a bounded number.
 #[derive(Debug)]

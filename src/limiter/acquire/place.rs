@@ -19,9 +19,8 @@ use crate::{
         acquire::{
             dispatcher::{dispatch, hand_on},
             further::Further,
-            queue_id::QueueId,
             queues::Joined,
-            seat::{Dispatching, Seat},
+            seat::{Dispatching, QueueId, Seat},
             waiter::{Delivery, Reply, Waiter},
         },
         core::Core,
