@@ -7,7 +7,7 @@ use crate::{
     decision::Decision,
     key::Key,
     limiter::{
-        acquire::{further::Further, queues::Queues},
+        acquire::{queues::Queues, waiter::Further},
         core::Core,
         handle::Limiter,
     },

@@ -6,7 +6,6 @@
 
 mod dispatcher;
 mod forecast;
-mod further;
 mod future;
 mod handle;
 mod hold;

@@ -18,10 +18,9 @@ use crate::{
     limiter::{
         acquire::{
             dispatcher::{dispatch, hand_on},
-            further::Further,
             queues::Joined,
             seat::{Dispatching, QueueId, Seat},
-            waiter::{Delivery, Reply, Waiter},
+            waiter::{Delivery, Further, Reply, Waiter},
         },
         core::Core,
     },

@@ -24,11 +24,10 @@ use crate::{
     error::Error,
     limiter::acquire::{
         forecast::{Forecast, after},
-        further::{Further, Room},
         paused_keys::KeyPause,
         rivals::{Aim, Rivals},
         seat::{Dispatching, Seat},
-        waiter::{Reply, Waiter},
+        waiter::{Further, Reply, Room, Waiter},
     },
     policy::Policy,
 };

@@ -10,8 +10,7 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::acquire::{
         forecast::{self, Forecast, after},
-        further::Room,
-        waiter::{Reply, Waiter},
+        waiter::{Reply, Room, Waiter},
     },
     verdict::Source,
 };

@@ -6,7 +6,10 @@ use tokio::time::Instant;
 
 use super::{Group, Queue, Step, interval, pace};
 use crate::{
-    limiter::acquire::{forecast::after, further::Further, waiter::Reply},
+    limiter::acquire::{
+        forecast::after,
+        waiter::{Further, Reply},
+    },
     policy::Policy,
 };
 
