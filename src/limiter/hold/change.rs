@@ -12,7 +12,7 @@ use crate::{
     check::Charge,
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
-    limiter::hold::{ending::Ending, shared::SharedHolds},
+    limiter::hold::{ending::Ending, ends::SharedHolds},
     observe::{EndedHold, Event, HoldEnd, ObservedKey},
     store::{Answer, Pending},
 };

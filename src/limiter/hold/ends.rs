@@ -1,11 +1,13 @@
-//! The ends of holds that are on their way to the store, in a queue for each failure domain.
+//! What the holds of a limiter share, and the ends of holds that are on their way to the store, in a queue for each
+//! failure domain.
 //!
 //! The end of a hold is idempotent, so it may be sent again although its fate is unknown. It is kept for one
 //! time-to-live of its hold: later, the store has ended the hold by itself.
 
 use std::{
+    fmt,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,11 +16,18 @@ use std::{
 use tokio::{runtime, sync::Notify, time::Instant};
 
 use crate::{
+    calls::Calls,
     clock::micros,
     error::Error,
     hold::SettleAnswer,
-    limiter::hold::domain::{BOUNDED, Domain, Kept, PAUSE, Sent},
+    key::Key,
+    limiter::hold::{
+        domain::{BOUNDED, Domain, Kept, PAUSE, Sent},
+        renewals::Renewals,
+    },
     observe::Throttle,
+    policy::Policy,
+    runtime::workers::Workers,
 };
 
 /// The ends of holds that the store has not answered.
@@ -248,5 +257,45 @@ impl Ends {
         let now = Instant::now();
         self.lock().domains.iter_mut().for_each(|domain| domain.hurry(now));
         self.look_soon();
+    }
+}
+
+/// The calls by which holds change, and the changes that are due.
+#[derive(Clone)]
+pub(in crate::limiter) struct SharedHolds {
+    pub(in crate::limiter) calls: Arc<Calls>,
+    /// The ends of holds that the store has not answered yet.
+    pub(super) ends: Arc<Ends>,
+    /// The holds that are renewed while they are held.
+    pub(super) renewals: Arc<Renewals>,
+    /// The tasks that look after both, one in each runtime.
+    pub(super) workers: Arc<Workers>,
+    /// Hears of what may let callers pass that wait for their units.
+    pub(super) waiters: Arc<dyn OnChangedCount>,
+}
+
+/// Hears of counts that holds have changed.
+pub(in crate::limiter) trait OnChangedCount: Send + Sync {
+    /// A hold of the count has ended.
+    fn hold_ended(&self, key: &Key, policy: &Policy);
+
+    /// A settlement that came too late was charged.
+    fn charged_late(&self, key: &Key, policy: &Policy);
+}
+
+impl SharedHolds {
+    pub(in crate::limiter) fn new(calls: Arc<Calls>, waiters: Arc<dyn OnChangedCount>) -> Self {
+        Self { calls, ends: Arc::default(), renewals: Arc::default(), workers: Arc::default(), waiters }
+    }
+
+    /// The same holds with other calls or other waiters.
+    pub(in crate::limiter) fn with(&self, calls: Arc<Calls>, waiters: Arc<dyn OnChangedCount>) -> Self {
+        Self { calls, waiters, ..self.clone() }
+    }
+}
+
+impl fmt::Debug for SharedHolds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedHolds").field("calls", &self.calls).finish_non_exhaustive()
     }
 }

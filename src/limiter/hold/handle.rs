@@ -12,9 +12,9 @@ use crate::{
     hold::{OpenHold, SettleAnswer},
     limiter::hold::{
         ending::Ending,
+        ends::SharedHolds,
         renewals::RenewedHold,
         settle::{SettleFuture, merged},
-        shared::SharedHolds,
     },
     observe::HoldEnd,
     policy::Policy,

@@ -18,9 +18,8 @@ mod renewing;
 mod request;
 mod sending;
 mod settle;
-mod shared;
 
-pub(super) use self::shared::{OnChangedCount, SharedHolds};
+pub(super) use self::ends::{OnChangedCount, SharedHolds};
 pub(crate) use self::{
     age::{Charged, OnLongest},
     request::{NameReport, RequestHolds},

@@ -15,9 +15,9 @@ use crate::{
     hold::OpenHold,
     limiter::hold::{
         age::{Age, AgedHold, Owner},
+        ends::SharedHolds,
         renewals::RenewedHold,
         request::HeldUnits,
-        shared::SharedHolds,
     },
     observe::{Event, Warning},
     policy::Policy,

@@ -12,9 +12,9 @@ use crate::{
     limiter::hold::{
         age::{Charged, Claim, OnLongest, Origin, Owner},
         ending::Ending,
+        ends::SharedHolds,
         handle::{OpenHolds, is_released},
         renewals::RenewedHold,
-        shared::SharedHolds,
     },
     observe::{Event, HoldEnd, Warning},
     policy::Policy,
