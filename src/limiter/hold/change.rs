@@ -12,7 +12,7 @@ use crate::{
     check::Charge,
     error::Error,
     hold::{HoldChange, OpenHold, SettleAnswer},
-    limiter::hold::{ending::Ending, ends::SharedHolds},
+    limiter::hold::{age::Ending, ends::SharedHolds},
     observe::{EndedHold, Event, HoldEnd, ObservedKey},
     store::{Answer, Pending},
 };

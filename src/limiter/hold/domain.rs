@@ -11,7 +11,7 @@ use tokio::{runtime, time::Instant};
 use crate::{
     error::Error,
     hold::SettleAnswer,
-    limiter::hold::ending::Ending,
+    limiter::hold::age::Ending,
     runtime::random::{self, RandomMap},
 };
 

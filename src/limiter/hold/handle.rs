@@ -11,7 +11,7 @@ use crate::{
     failure::FailurePolicy,
     hold::{OpenHold, SettleAnswer},
     limiter::hold::{
-        ending::Ending,
+        age::Ending,
         ends::SharedHolds,
         renewals::RenewedHold,
         settle::{SettleFuture, merged},

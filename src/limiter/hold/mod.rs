@@ -9,7 +9,6 @@
 mod age;
 mod change;
 mod domain;
-mod ending;
 mod ends;
 mod handle;
 mod late;

@@ -10,8 +10,7 @@ use crate::{
     decision::{Decision, PolicyDecision},
     hold::OpenHold,
     limiter::hold::{
-        age::{Charged, Claim, OnLongest, Origin, Owner},
-        ending::Ending,
+        age::{Charged, Claim, Ending, OnLongest, Origin, Owner},
         ends::SharedHolds,
         handle::{OpenHolds, is_released},
         renewals::RenewedHold,

@@ -16,9 +16,9 @@ use crate::{
     error::Error,
     hold::SettleAnswer,
     limiter::hold::{
+        age::Ending,
         change::Change,
         domain::{Kept, Sent},
-        ending::Ending,
         ends::SharedHolds,
         renewing::HoldJob,
     },

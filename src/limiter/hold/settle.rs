@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::{
     error::Error,
     hold::{OpenHold, SettleAnswer},
-    limiter::hold::{change::Change, ending::Ending, ends::SharedHolds},
+    limiter::hold::{age::Ending, change::Change, ends::SharedHolds},
 };
 
 /// The future of a [`SettleAnswer`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
