@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{block::Ended, settle::settle};
+use super::{blocks::Ended, settle::settle};
 use crate::{key::Key, limiter::core::Core, policy::Policy, runtime::deadline::within};
 
 /// The longest time that a close waits for a store that does not answer, in its deadlines: a block that is on its way

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    block::Ended,
+    blocks::Ended,
     settle::{settle, settle_later, sweep},
     state::{Act, Asked, Step},
     table::LeaseId,

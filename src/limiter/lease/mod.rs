@@ -5,7 +5,6 @@
 //! before the last one is used up, and settles what was spent. Checks that come meanwhile wait for the block. Every
 //! denial is the store's.
 
-mod block;
 mod blocks;
 mod close;
 mod demand;

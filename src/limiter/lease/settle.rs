@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
-use super::block::Ended;
+use super::blocks::Ended;
 use crate::{
     calls::Calls,
     error::Error,

@@ -8,8 +8,7 @@ use tokio::{
 };
 
 use super::{
-    block::{Block, Ended},
-    blocks::Blocks,
+    blocks::{Block, Blocks, Ended},
     size::{SHORTEST_HORIZON, Sizes},
     standing::Standing,
     waiter::{Delivery, Reply, Waiters},

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    block::{Ended, SHORTEST_TTL},
+    blocks::{Ended, SHORTEST_TTL},
     keeper,
     settle::{Given, settle, sweep},
     standing::Standing,

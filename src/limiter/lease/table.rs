@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    block::{Ended, policy_of_blocks},
+    blocks::{Ended, policy_of_blocks},
     demand::Demand,
     standing::Standing,
     state::{Asked, Lease, Spent, Step},
