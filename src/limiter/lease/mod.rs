@@ -8,7 +8,6 @@
 mod blocks;
 mod close;
 mod demand;
-mod keeper;
 mod settle;
 mod size;
 mod standing;
