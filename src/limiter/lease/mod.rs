@@ -6,7 +6,6 @@
 //! denial is the store's.
 
 mod blocks;
-mod close;
 mod demand;
 mod settle;
 mod size;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{
-    close::{close, give_back, release},
+    settle::{close, give_back, release},
     store::{add_left, judge},
 };
 use self::{state::Spent, waiter::Reply};
