@@ -9,7 +9,6 @@ mod blocks;
 mod demand;
 mod settle;
 mod size;
-mod standing;
 mod state;
 mod store;
 pub(super) mod table;

@@ -10,8 +10,7 @@ use tokio::{
 use super::{
     blocks::{Block, Blocks, Ended},
     size::{SHORTEST_HORIZON, Sizes},
-    standing::Standing,
-    waiter::{Delivery, Reply, Waiters},
+    waiter::{Delivery, Reply, Standing, Waiters},
 };
 use crate::{error::Error, hold::OpenHold, key::Key, policy::Policy, verdict::Verdict};
 

@@ -12,10 +12,9 @@ use tokio::{
 use super::{
     blocks::{Ended, SHORTEST_TTL},
     settle::{Given, settle, settle_later, sweep},
-    standing::Standing,
     state::{Act, Asked, Step},
     table::LeaseId,
-    waiter::Delivery,
+    waiter::{Delivery, Standing},
 };
 use crate::{
     calls::Purpose,

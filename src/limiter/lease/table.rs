@@ -15,9 +15,8 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     blocks::{Ended, policy_of_blocks},
     demand::Demand,
-    standing::Standing,
     state::{Asked, Lease, Spent, Step},
-    waiter::Delivery,
+    waiter::{Delivery, Standing},
 };
 use crate::{
     check::Charge, error::Error, key::Key, observe::with_reports_after, policy::Policy, runtime::random::FastState,
