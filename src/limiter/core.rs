@@ -12,7 +12,7 @@ use crate::{
         acquire::queues::Queues,
         hold::SharedHolds,
         lease::table::Leases,
-        sharded::{self, turn::Turns},
+        sharded::{self, Turns},
     },
     observe::{CheckSpan, Event, Warning},
     store::{Answer, Pending},

@@ -4,26 +4,36 @@
 //! asks one shard of each policy, which the checks of a limiter take in turn. If only shards deny it, a second attempt
 //! asks others, chosen at random, within what is left of the deadline. It follows a verdict, so nothing is sent twice.
 //! The decision, the observers and the local fallback get the check as its caller has made it.
+//!
+//! The checks of a limiter take the shards in turn, several in a row the same one. Checks of one slot share a call of
+//! Redis. A random shard for each check would leave calls with few checks, and a check that is alone in its call costs
+//! Redis more than twice the time. Turns also load the shards more evenly than chance does. Each round begins at a
+//! random shard, so instances and periodic traffic do not keep in step.
 
-mod attempt;
 mod peek;
-pub(super) mod turn;
 
-use std::{sync::Arc, time::Duration};
-
-pub(super) use self::peek::{all_shards, join, merge_costs, of_each};
-use self::{
-    attempt::{Attempt, milder},
-    turn::Turns,
+use std::{
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
+
+use smallvec::SmallVec;
+
 use crate::{
     calls::{Calls, CheckCall, Purpose},
-    check::Check,
+    check::{Charge, Check},
     error::Error,
-    runtime::stalls::Budget,
+    policy::Policy,
+    runtime::{random::RandomState, stalls::Budget},
     store::{Answer, Pending},
     verdict::Verdict,
 };
+
+pub(super) use self::peek::{all_shards, join, merge_costs, of_each};
 
 /// The state of a check after one attempt.
 enum Step {
@@ -116,6 +126,165 @@ fn ask_all(calls: &Arc<Calls>, check: &Check, purpose: Purpose, time: Duration) 
                 let verdict = CheckCall::new(pending).within(time).answer(&calls, &sent, &check, purpose).await?;
                 Ok(peek::merge(&check, verdict))
             }))
+        }
+    }
+}
+
+/// A check for which a shard is chosen wherever a policy has shards.
+struct Attempt {
+    /// What the store gets. The charges are in the order of the check's.
+    sent: Check,
+    /// The number of each charge's shard; 0 without shards.
+    numbers: SmallVec<[u32; 1]>,
+}
+
+impl Attempt {
+    /// Chooses the shard of each charge whose turn it is.
+    fn first(check: &Check, turns: &Turns) -> Self {
+        let turn = turns.next();
+        Self::of(check, |index, Charge { policy, cost, .. }| match *cost > policy.capacity() {
+            // No shard is smaller than the last one. So a cost above the capacity never passes, not even in a larger
+            // shard.
+            true => policy.shards() - 1,
+            false => turn.shard_of(index, policy),
+        })
+    }
+
+    /// Chooses another shard, at random, wherever the shard of this attempt was full.
+    ///
+    /// `None` if the first attempt has charged anything. `None` if no other shard could let the check pass, because a
+    /// policy without shards denies it too or a cost fits no shard. `None` also if a policy counts denials, because
+    /// it would count both attempts.
+    fn second(&self, check: &Check, denial: &Verdict) -> Option<Self> {
+        let is_full = |index: usize| denial.outcomes.get(index).is_some_and(|outcome| !outcome.fits);
+        let is_hopeful = |Charge { policy, cost, .. }: &Charge| policy.is_sharded() && *cost <= policy.capacity();
+        // Shadow policies decide nothing, except in an allowed check that has charged nothing.
+        let decides = |charge: &Charge| denial.allowed || !charge.policy.is_shadow();
+        let mut full =
+            check.charges().iter().enumerate().filter(|(index, charge)| is_full(*index) && decides(charge)).peekable();
+        if denial.charged(check).next().is_some()
+            || full.peek().is_none()
+            || !full.all(|(_, charge)| is_hopeful(charge))
+            || check.charges().iter().any(|charge| charge.policy.denials_counted())
+        {
+            return None;
+        }
+        let random = RandomState::default();
+        Some(Self::of(check, |index, Charge { policy, .. }| match is_full(index) {
+            true => other(self.numbers[index], policy.shards(), random.hash_one(index)),
+            false => self.numbers[index],
+        }))
+    }
+
+    fn of(check: &Check, shard_of: impl Fn(usize, &Charge) -> u32) -> Self {
+        let charges = check.charges().iter().enumerate();
+        let numbers: SmallVec<[u32; 1]> = charges.map(|(index, charge)| shard_of(index, charge)).collect();
+        let sent = check.charges().iter().zip(&numbers).map(|(charge, number)| charge.of_shard(*number));
+        Self { sent: Check::of_distinct(sent), numbers }
+    }
+}
+
+/// Of two denials of a check, the one with the shorter wait: its shard has room again first.
+fn milder(first: Verdict, second: Verdict) -> Verdict {
+    if second.allowed || wait_us(&second) < wait_us(&first) { second } else { first }
+}
+
+/// The time until a denied check passes; the longest time if it never does.
+fn wait_us(denial: &Verdict) -> u64 {
+    let violated = denial.outcomes.iter().filter(|outcome| !outcome.fits);
+    violated.map(|outcome| outcome.retry_after_us.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX)
+}
+
+/// Any other shard than `number`. There are few shards, so the results are equally likely.
+fn other(number: u32, shards: u32, random: u64) -> u32 {
+    let distance = 1 + random % u64::from(shards - 1).max(1);
+    u32::try_from((u64::from(number) + distance) % u64::from(shards)).unwrap_or(0)
+}
+
+/// Counts the checks under policies with shards. Clones of a limiter share it.
+#[derive(Debug, Default)]
+pub(in crate::limiter) struct Turns {
+    checks: AtomicU64,
+    random: RandomState,
+}
+
+/// The number of one check.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    number: u64,
+    random: &'a RandomState,
+}
+
+/// The most checks in a row that ask one shard. A call takes up to 128 checks, so half of a full call.
+const LONGEST_RUN: u64 = 64;
+/// The smallest part of a shard's capacity that a run is not to exceed, so that a run of checks hardly fills a shard.
+const RUNS_TO_FILL: u64 = 32;
+
+impl Turns {
+    /// The turn of the next check.
+    fn next(&self) -> Turn<'_> {
+        Turn { number: self.checks.fetch_add(1, Ordering::Relaxed), random: &self.random }
+    }
+}
+
+impl Turn<'_> {
+    /// The shard of the charge with this index.
+    fn shard_of(self, index: usize, policy: &Policy) -> u32 {
+        let shards = u64::from(policy.shards());
+        let run = self.number / (policy.capacity() / RUNS_TO_FILL).clamp(1, LONGEST_RUN);
+        let (round, place) = (run / shards, run % shards);
+        u32::try_from((place + self.random.hash_one((round, index)) % shards) % shards).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_shard_is_any_but_the_first() {
+        for shards in 2..=64 {
+            for number in 0..shards {
+                let mut others: Vec<_> =
+                    (0..u64::from(shards - 1)).map(|random| other(number, shards, random)).collect();
+                others.push(number);
+                others.sort_unstable();
+                assert_eq!(others, (0..shards).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    fn shards(policy: &Policy, turns: impl Iterator<Item = u64>) -> Vec<u32> {
+        let random = &RandomState::default();
+        turns.map(|number| Turn { number, random }.shard_of(0, policy)).collect()
+    }
+
+    #[test]
+    fn each_round_has_a_run_of_checks_for_each_shard() {
+        for (limit, count, run) in [(8, 8, 1), (1_000, 8, 3), (100_000, 5, 64), (Policy::MAX_LIMIT, 64, 64), (9, 1, 1)]
+        {
+            let policy = Policy::per_minute("p", limit).unwrap().with_shards(count);
+            let checks = u64::from(count) * run;
+            for round in 0..10 {
+                let round = shards(&policy, round * checks..(round + 1) * checks);
+                let runs: Vec<&[u32]> = round.chunk_by(|one, next| one == next).collect();
+                assert!(runs.iter().all(|checks| checks.len() as u64 == run), "{limit} in {count}: {round:?}");
+                let mut found: Vec<u32> = runs.iter().map(|run| run[0]).collect();
+                found.sort_unstable();
+                assert_eq!(found, (0..count).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Every eighth check, such as those of one key among eight, asks all shards.
+    #[test]
+    fn rounds_begin_at_random() {
+        let policy = Policy::per_minute("p", 8).unwrap().with_shards(8);
+        for phase in 0..8 {
+            let mut found = shards(&policy, (0..1_000).map(|round| 8 * round + phase));
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found, (0..8).collect::<Vec<_>>());
         }
     }
 }
