@@ -2,8 +2,7 @@
 
 use super::{
     fields::{self, Field},
-    mistake::Mistakes,
-    place::Place,
+    mistake::{Mistakes, Place},
     section::{Read, Section},
     tree::Tree,
     values::{self, shown},

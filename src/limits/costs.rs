@@ -3,8 +3,7 @@
 use super::{
     entry::{Entry, Named},
     fields,
-    mistake::Mistakes,
-    place::Place,
+    mistake::{Mistakes, Place},
     section::Read,
     suggest::advice,
 };

@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     cut::cut,
     fields::{self, Field, Table},
-    mistake::Mistakes,
-    place::Place,
+    mistake::{Mistakes, Place},
     section::{Read, Section, entries},
     suggest::nearest,
     tree::Tree,

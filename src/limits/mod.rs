@@ -103,7 +103,6 @@ mod file;
 mod holds;
 mod live;
 mod mistake;
-mod place;
 mod policy;
 mod section;
 mod suggest;

@@ -2,8 +2,7 @@
 
 use super::{
     fields::{Field, Table},
-    mistake::Mistakes,
-    place::Place,
+    mistake::{Mistakes, Place},
     suggest::advice,
     tree::Tree,
     values::shown,
