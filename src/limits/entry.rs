@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    cut::cut,
     fields::{self, Field, Table},
-    mistake::{Mistakes, Place},
+    mistake::{Mistakes, Place, cut},
     section::{Read, Section, entries},
     suggest::nearest,
     tree::Tree,

@@ -1,8 +1,8 @@
-//! Mistakes in a file, each with its place, as TOML writes it: `routes."/search".cost`.
+//! Mistakes in a file, each with its place, as TOML writes it: `routes."/search".cost`. Texts that quote a file are
+//! bounded, because it may have any size.
 
 use std::fmt::{self, Write};
 
-use super::cut::cut;
 use crate::error::OneLine;
 
 /// A mistake in a file of limits, in one line.
@@ -139,6 +139,14 @@ fn push_quoted(place: &mut String, key: &str) {
     place.push('"');
 }
 
+/// The first `most` characters, and dots if there are more.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +169,11 @@ mod tests {
             let value: toml::Table = toml::from_str(&format!("{place} = 1")).unwrap();
             assert_eq!(value["routes"][key]["cost"].as_integer(), Some(1), "TOML reads {place} as the same place");
         }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüx", 3), "äöü...");
     }
 }

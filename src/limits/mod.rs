@@ -96,13 +96,12 @@
 mod calendar;
 mod config;
 mod costs;
-pub(crate) mod cut;
 mod entry;
 mod fields;
 mod file;
 mod holds;
 mod live;
-mod mistake;
+pub(crate) mod mistake;
 mod policy;
 mod section;
 mod suggest;

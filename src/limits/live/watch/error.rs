@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
-use crate::limits::cut::cut;
+use crate::limits::mistake::cut;
 
 /// The error of [`LiveLimits::watch`](crate::LiveLimits::watch): the file cannot be read, the parser refuses its
 /// content, or the thread that watches it cannot start. The message says which, with the reason.
