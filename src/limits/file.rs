@@ -6,7 +6,6 @@ use serde::{Deserialize, Deserializer, de::Error};
 
 use super::{
     config::{Charges, LimitsConfig},
-    costs,
     entry::{Entry, Known},
     fields::{self, Field},
     mistake::{Mistakes, Place},
@@ -44,9 +43,9 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
     let default = default(&mut file, &known, mistakes);
     let routes = routes(&mut file, &known, mistakes);
     if let Some(default) = &default {
-        costs::check_default(default, mistakes);
+        uncharged::check_default(default, mistakes);
         for (_, route) in &routes {
-            costs::check_route(route, default, mistakes);
+            uncharged::check_route(route, default, mistakes);
         }
     }
     let default = default?;

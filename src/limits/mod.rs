@@ -95,7 +95,6 @@
 
 mod calendar;
 mod config;
-mod costs;
 mod entry;
 mod fields;
 mod file;
