@@ -98,7 +98,6 @@ mod config;
 mod entry;
 mod fields;
 mod file;
-mod holds;
 mod live;
 pub(crate) mod mistake;
 mod policy;
