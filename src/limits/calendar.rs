@@ -3,9 +3,8 @@
 use super::{
     fields::{self, Field},
     mistake::{Mistakes, Place},
-    section::{Read, Section},
+    section::{self, Read, Section, shown},
     tree::Tree,
-    values::{self, shown},
 };
 use crate::policy::{Calendar, Weekday};
 
@@ -45,12 +44,12 @@ pub(super) fn read(
             mistakes.add(section.place_of(field), message);
         }
     }
-    let limit = section.read(&fields::LIMIT, mistakes, values::whole);
+    let limit = section.read(&fields::LIMIT, mistakes, section::whole);
     if limit.is_absent() {
         mistakes.add(section.place_of(&fields::LIMIT), "a calendar needs a limit; write limit = 60 or the like");
     }
     let starts = section.take(&fields::STARTS);
-    let zone = section.read(&fields::ZONE, mistakes, values::text).value();
+    let zone = section.read(&fields::ZONE, mistakes, section::text).value();
     let period = *period.as_ref()?;
     let calendar = starts.map_or(Ok(plain(period)), |starts| calendar(period, &starts));
     let calendar = calendar.map_err(|message| mistakes.add(section.place_of(&fields::STARTS), message)).ok()?;
@@ -70,7 +69,7 @@ pub(super) fn refuse_others(section: &mut Section, mistakes: &mut Mistakes) {
 
 /// Reads the word of `calendar`.
 pub(super) fn period(_: &Field, value: Tree) -> Result<Period, String> {
-    values::word(&WORDS, &value)
+    section::word(&WORDS, &value)
 }
 
 fn plain(period: Period) -> Calendar {

@@ -5,10 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::{
     fields::{self, Field, Table},
     mistake::{Mistakes, Place, cut},
-    section::{Read, Section, entries},
+    section::{self, Read, Section, entries},
     suggest::nearest,
     tree::Tree,
-    values,
 };
 use crate::{check::Check, failure::FailurePolicy, policy::Policy};
 
@@ -65,21 +64,21 @@ impl<'a> Entry<'a> {
         mistakes: &mut Mistakes,
     ) -> Option<Self> {
         let mut section = Section::open(value, place, table, mistakes)?;
-        let exempt = section.read(&fields::EXEMPT, mistakes, values::flag).value();
+        let exempt = section.read(&fields::EXEMPT, mistakes, section::flag).value();
         if exempt == Some(true) {
             for field in table.fields.iter().filter(|field| section.has(field)) {
                 let message = format!("an exempt route charges nothing; leave out {} or exempt", field.name);
                 mistakes.add(section.place_of(field), message);
             }
         }
-        let names = section.read(&fields::CHARGED, mistakes, values::names);
+        let names = section.read(&fields::CHARGED, mistakes, section::names);
         let policies = match names {
             Read::Absent => Read::Absent,
             Read::Wrong => Read::Wrong,
             Read::Value(names) => resolve(&names, known, &section.place_of(&fields::CHARGED), mistakes),
         };
         let cost = section.read(&fields::COST, mistakes, cost);
-        let failure = |_: &Field, value| values::word(&FailurePolicy::WORDS, &value);
+        let failure = |_: &Field, value| section::word(&FailurePolicy::WORDS, &value);
         let failure = section.read(&fields::ON_STORE_FAILURE, mistakes, failure).value();
         let costs = section.take(&fields::COSTS).map(|value| costs(value, &section.place_of(&fields::COSTS), mistakes));
         Some(Self {
@@ -107,7 +106,7 @@ fn cost(field: &Field, value: Tree) -> Result<u64, String> {
                 .to_owned(),
         );
     }
-    values::whole(field, value)
+    section::whole(field, value)
 }
 
 /// The policies of these names in the list at `place`.
@@ -152,7 +151,7 @@ fn costs(value: Tree, place: &Place, mistakes: &mut Mistakes) -> Vec<(String, u6
             mistakes.add(place.at(&name), "this policy has a cost already (case is ignored); leave one of the two out");
             continue;
         }
-        match values::whole(&fields::COSTS, value) {
+        match section::whole(&fields::COSTS, value) {
             Ok(cost) => {
                 names.insert(name.to_ascii_lowercase());
                 costs.push((name, cost));

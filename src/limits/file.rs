@@ -10,10 +10,9 @@ use super::{
     fields::{self, Field},
     mistake::{Mistakes, Place},
     policy,
-    section::{Read, Section, entries},
+    section::{self, Read, Section, entries},
     tree::Tree,
     uncharged::{self, Warnings, exempts_everything},
-    values,
 };
 use crate::{
     headers::HeaderStyle,
@@ -34,10 +33,10 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
     // An empty YAML document is null.
     let file = if file == Tree::Null { Tree::Table(Vec::new()) } else { file };
     let mut file = Section::open(file, Place::default(), &fields::FILE, mistakes)?;
-    file.read(&fields::SCHEMA, mistakes, values::text);
-    let style = |_: &Field, value| values::word(&HeaderStyle::WORDS, &value);
+    file.read(&fields::SCHEMA, mistakes, section::text);
+    let style = |_: &Field, value| section::word(&HeaderStyle::WORDS, &value);
     let headers = file.read(&fields::HEADERS, mistakes, style).value().unwrap_or_default();
-    let shadow = file.read(&fields::SHADOW, mistakes, values::flag).value().unwrap_or_default();
+    let shadow = file.read(&fields::SHADOW, mistakes, section::flag).value().unwrap_or_default();
     let mut in_code = HashSet::new();
     let known = policies(&mut file, &mut in_code, mistakes);
     let default = default(&mut file, &known, mistakes);
@@ -68,7 +67,7 @@ fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mi
             continue;
         }
         let mut section = Section::open(value, at, &fields::POLICY, mistakes);
-        let flag = section.as_mut().map(|section| section.read(&fields::IN_CODE, mistakes, values::flag));
+        let flag = section.as_mut().map(|section| section.read(&fields::IN_CODE, mistakes, section::flag));
         if flag.and_then(Read::value) == Some(true) {
             in_code.insert(name.clone());
         }

@@ -105,7 +105,6 @@ mod section;
 mod suggest;
 mod tree;
 mod uncharged;
-mod values;
 
 #[cfg(feature = "watch")]
 pub use self::live::LimitsFileError;

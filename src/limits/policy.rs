@@ -6,9 +6,8 @@ use super::{
     calendar,
     fields::{self, Field},
     mistake::Mistakes,
-    section::{Read, Section},
+    section::{self, Read, Section, shown},
     tree::Tree,
-    values::{self, shown},
 };
 use crate::{
     error::ConfigError,
@@ -22,7 +21,7 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
         mistakes.add(section.place().clone(), error.to_string());
     }
     let before = mistakes.count();
-    let concurrent = section.read(&fields::CONCURRENT, mistakes, values::whole);
+    let concurrent = section.read(&fields::CONCURRENT, mistakes, section::whole);
     let base = match concurrent {
         Read::Absent => base(name, &mut section, mistakes),
         read => Some(concurrency_limit(name, read.value(), &mut section, mistakes)?),
@@ -69,9 +68,9 @@ fn base(name: &str, section: &mut Section, mistakes: &mut Mistakes) -> Option<Po
             return policy.map_err(|error| mistakes.add(place, message(error))).ok();
         }
     }
-    let rate = section.read(&fields::RATE, mistakes, values::rate);
-    let limit = section.read(&fields::LIMIT, mistakes, values::whole);
-    let window = section.read(&fields::WINDOW, mistakes, values::duration);
+    let rate = section.read(&fields::RATE, mistakes, section::rate);
+    let limit = section.read(&fields::LIMIT, mistakes, section::whole);
+    let window = section.read(&fields::WINDOW, mistakes, section::duration);
     if rate.is_absent() {
         let (no_limit, no_window) = (limit.is_absent(), window.is_absent());
         if no_limit && no_window {
@@ -114,10 +113,10 @@ struct Draft<'a> {
 
 impl Draft<'_> {
     fn set_algorithm(&mut self) {
-        let word = |_: &Field, value| values::word(&Algorithm::WORDS, &value);
+        let word = |_: &Field, value| section::word(&Algorithm::WORDS, &value);
         let algorithm = self.section.read(&fields::ALGORITHM, self.mistakes, word);
-        let resolution = self.section.read(&fields::RESOLUTION, self.mistakes, values::duration);
-        let burst = self.section.read(&fields::BURST, self.mistakes, values::whole);
+        let resolution = self.section.read(&fields::RESOLUTION, self.mistakes, section::duration);
+        let burst = self.section.read(&fields::BURST, self.mistakes, section::whole);
         match algorithm {
             // Which settings an unknown algorithm has cannot be known.
             Read::Wrong => return,
@@ -137,14 +136,14 @@ impl Draft<'_> {
     }
 
     fn set_shards(&mut self) {
-        let shards = self.section.read(&fields::SHARDS, self.mistakes, values::whole);
+        let shards = self.section.read(&fields::SHARDS, self.mistakes, section::whole);
         self.set(&fields::SHARDS, shards, |policy, shards| policy.with_shards(shards).validated());
     }
 
     fn set_counts(&mut self) {
-        let denials_counted = self.section.read(&fields::COUNT_REJECTED, self.mistakes, values::flag);
+        let denials_counted = self.section.read(&fields::COUNT_REJECTED, self.mistakes, section::flag);
         self.set(&fields::COUNT_REJECTED, denials_counted, |policy, value| Ok(policy.with_denials_counted(value)));
-        let unit = self.section.read(&fields::UNIT, self.mistakes, values::text);
+        let unit = self.section.read(&fields::UNIT, self.mistakes, section::text);
         self.set(&fields::UNIT, unit, |policy, unit| policy.with_unit(unit).validated());
     }
 
@@ -152,8 +151,8 @@ impl Draft<'_> {
         let Some(value) = self.section.take(&fields::BAN_AFTER) else { return };
         let place = self.section.place_of(&fields::BAN_AFTER);
         let Some(mut ban) = Section::open(value, place, &fields::BAN, self.mistakes) else { return };
-        let denials = ban.read(&fields::DENIALS, self.mistakes, values::whole);
-        let duration = ban.read(&fields::FOR, self.mistakes, values::duration);
+        let denials = ban.read(&fields::DENIALS, self.mistakes, section::whole);
+        let duration = ban.read(&fields::FOR, self.mistakes, section::duration);
         if denials.is_absent() {
             self.mistakes.add(ban.place_of(&fields::DENIALS), "a ban needs a number of denials; write denials = 20");
         }
@@ -174,9 +173,9 @@ impl Draft<'_> {
     }
 
     fn set_rollout(&mut self) {
-        let shadow = self.section.read(&fields::POLICY_SHADOW, self.mistakes, values::flag);
+        let shadow = self.section.read(&fields::POLICY_SHADOW, self.mistakes, section::flag);
         self.set(&fields::POLICY_SHADOW, shadow, |policy, value| Ok(policy.with_shadow(value)));
-        let near_limit = self.section.read(&fields::NEAR_LIMIT, self.mistakes, values::share_or_off);
+        let near_limit = self.section.read(&fields::NEAR_LIMIT, self.mistakes, section::share_or_off);
         self.set(&fields::NEAR_LIMIT, near_limit, |policy, share| policy.with_near_limit(share).validated());
     }
 
@@ -239,7 +238,7 @@ impl Draft<'_> {
             (&fields::TYPICAL, HoldSettings::with_typical_duration),
             (&fields::LONGEST, HoldSettings::with_longest),
         ] {
-            let Some(duration) = settings.read(field, self.mistakes, values::duration).value() else { continue };
+            let Some(duration) = settings.read(field, self.mistakes, section::duration).value() else { continue };
             // Compared alone, so that all durations are reported.
             let alone =
                 Policy::per_second("policy", 1).map(|plain| plain.with_holds(with(HoldSettings::new(), duration)));
@@ -250,7 +249,7 @@ impl Draft<'_> {
                 self.mistakes.add(settings.place_of(field), advice);
             }
         }
-        let word = |_: &Field, value| values::word(&fields::UNSETTLED_WORDS, &value);
+        let word = |_: &Field, value| section::word(&fields::UNSETTLED_WORDS, &value);
         match settings.read(&fields::WHEN_UNSETTLED, self.mistakes, word).value() {
             Some(false) if self.policy.is_concurrent() => {
                 let advice = "a slot of a concurrency limit is always released; leave unsettled out";
@@ -264,7 +263,7 @@ impl Draft<'_> {
 
     /// Reads the lease. The holds have been read before.
     fn set_lease(&mut self) {
-        let Some(units) = self.section.read(&fields::LEASE, self.mistakes, values::whole).value() else { return };
+        let Some(units) = self.section.read(&fields::LEASE, self.mistakes, section::whole).value() else { return };
         if self.is_excluded("a lease", &fields::LEASE) {
             return;
         }
