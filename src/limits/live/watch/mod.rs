@@ -3,7 +3,6 @@
 mod error;
 mod events;
 mod file;
-mod regular;
 mod thread;
 
 use std::{error::Error, path::PathBuf, sync::Arc};
