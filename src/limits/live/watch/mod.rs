@@ -1,6 +1,5 @@
 //! Limits that follow a file, and the thread that watches it.
 
-mod error;
 mod events;
 mod file;
 
@@ -13,8 +12,7 @@ use std::{
 };
 
 use self::{
-    error::{Fault, reason},
-    events::Events,
+    events::{Events, Fault, reason},
     file::{Content, WatchedFile},
 };
 use super::LiveLimits;
@@ -26,7 +24,7 @@ use crate::{
     observe::LimitsChange,
 };
 
-pub use self::error::LimitsFileError;
+pub use self::events::LimitsFileError;
 
 impl LiveLimits {
     /// Reads the limits of a file now, and again after each change of the file, with `parse`.
