@@ -1,27 +1,28 @@
-//! [`LiveLimits`]: limits that are replaced while layers and jobs use them.
+//! [`LiveLimits`]: limits that are replaced while layers and jobs use them, and the reports of it: to observers, and as
+//! lines for operators.
 
-#[cfg(feature = "plans")]
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::{
     fmt,
+    path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use arc_swap::ArcSwap;
 
-use super::report::{Report, change};
 use crate::{
     error::ConfigError,
     key::{GlobalKey, KeyExtractor},
     limiter::Limiter,
     limits::LimitsConfig,
     middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::{Event, LimitsChange, Observer, Other},
+    observe::{Event, LimitsChange, Observer, Other, Reporter},
     policy::Policy,
 };
+#[cfg(feature = "plans")]
+use std::sync::Weak;
 
 /// Limits that can be replaced while the service runs.
 ///
@@ -37,7 +38,7 @@ use crate::{
 /// 3. A count belongs to a policy's name, algorithm, window, resolution and number of shards. As long as these stay the
 ///    same, the count stays, whatever else changes.
 /// 4. What a setter of a layer changes stays in force. All other settings follow the limits.
-/// 5. A request that waits in [`Limiter::acquire`](crate::Limiter::acquire) keeps the policy that it was given.
+/// 5. A request that waits in [`Limiter::acquire`] keeps the policy that it was given.
 ///
 /// # What a change means
 ///
@@ -326,5 +327,41 @@ impl fmt::Debug for LiveLimits {
             .field("version", &self.version())
             .field("current", &*self.0.current.load())
             .finish_non_exhaustive()
+    }
+}
+
+/// The report of an attempt to replace the limits, which has returned the new version. `file` is the watched file.
+pub(super) fn change(file: Option<&Path>, result: &Result<u64, ConfigError>) -> LimitsChange {
+    let file = file.map(Path::to_owned);
+    match result {
+        Ok(version) => LimitsChange::Accepted { file, version: *version },
+        Err(error) => LimitsChange::Refused { file, reason: error.to_string() },
+    }
+}
+
+/// The receivers of reports.
+#[derive(Default)]
+pub(super) struct Report(Mutex<Reporter>);
+
+impl Report {
+    pub(super) fn add(&self, observer: impl Observer) {
+        self.lock().add(observer);
+    }
+
+    pub(super) fn silence(&self) {
+        self.lock().silence();
+    }
+
+    /// Sends a report. No lock is held, so an observer may replace the limits.
+    pub(super) fn send(&self, event: &Event<'_>) {
+        let reporter = self.lock().clone();
+        if let Some(listener) = reporter.listener() {
+            listener.on_event(event);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reporter> {
+        // A panic under the lock leaves receivers that are whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,6 @@
 //! Limits that are replaced while the service runs.
 
 mod limits;
-mod report;
 #[cfg(feature = "watch")]
 mod watch;
 

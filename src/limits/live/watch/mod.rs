@@ -19,7 +19,7 @@ use super::LiveLimits;
 use crate::{
     limits::{
         LimitsConfig,
-        live::{limits::Shared, report::change},
+        live::limits::{Shared, change},
     },
     observe::LimitsChange,
 };
