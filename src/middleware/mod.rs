@@ -59,7 +59,6 @@
 //! ```
 
 mod admitted;
-mod charges;
 mod config;
 mod countdown;
 #[cfg(feature = "axum")]
