@@ -71,7 +71,6 @@ mod layer_holds;
 mod layer_responses;
 mod open_tab;
 mod prepare;
-mod readied;
 mod route;
 mod rules;
 mod service;
