@@ -14,10 +14,9 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::{
-    admitted::Admitted,
+    admitted::{Admitted, discard},
     config::Config,
     holding::{Bill, CarryHolds, HeldTooLong, Tab},
-    open_tab::discard,
     rules::KeptRules,
 };
 use crate::{

@@ -69,7 +69,6 @@ mod layer;
 mod layer_charges;
 mod layer_holds;
 mod layer_responses;
-mod open_tab;
 mod prepare;
 mod route;
 mod rules;

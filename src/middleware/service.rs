@@ -13,10 +13,10 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::{
+    admitted::discard,
     config::Config,
     future::{CutOff, ResponseFuture},
     holding::CarryHolds,
-    open_tab::discard,
     prepare::Prepared,
 };
 use crate::{
