@@ -67,7 +67,6 @@ mod future;
 mod holding;
 mod layer;
 mod layer_charges;
-mod layer_holds;
 mod layer_responses;
 mod prepare;
 mod route;
