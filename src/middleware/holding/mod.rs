@@ -6,13 +6,16 @@
 
 mod bill;
 mod body;
-mod carry;
 mod guard;
 mod longest;
 mod settle;
 mod tab;
 
 pub use self::{
-    bill::Bill, body::HeldBody, carry::WrappedBody, guard::HoldGuard, longest::HeldTooLong, settle::Settlement,
+    bill::Bill,
+    body::{HeldBody, WrappedBody},
+    guard::HoldGuard,
+    longest::HeldTooLong,
+    settle::Settlement,
 };
-pub(super) use self::{carry::CarryHolds, settle::Settling, tab::Tab};
+pub(super) use self::{body::CarryHolds, settle::Settling, tab::Tab};
