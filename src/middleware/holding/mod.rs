@@ -8,14 +8,12 @@ mod bill;
 mod body;
 mod guard;
 mod longest;
-mod settle;
 mod tab;
 
 pub use self::{
     bill::Bill,
     body::{HeldBody, WrappedBody},
-    guard::HoldGuard,
+    guard::{HoldGuard, Settlement},
     longest::HeldTooLong,
-    settle::Settlement,
 };
-pub(super) use self::{body::CarryHolds, settle::Settling, tab::Tab};
+pub(super) use self::{body::CarryHolds, guard::Settling, tab::Tab};

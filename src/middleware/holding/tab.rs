@@ -6,8 +6,8 @@ use http::{Method, StatusCode, response::Parts};
 
 use super::{
     bill::Bill,
+    guard::Settling,
     longest::{HeldTooLong, Longest},
-    settle::Settling,
 };
 use crate::{
     decision::Decision,
