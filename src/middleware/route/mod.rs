@@ -3,7 +3,6 @@
 mod pattern;
 mod settings;
 mod table;
-mod tree;
 
 pub use self::settings::Route;
 pub(crate) use self::{settings::Settings, table::RouteTable};
