@@ -3,7 +3,6 @@
 
 #[cfg(feature = "serde")]
 mod follower;
-mod judged;
 mod source;
 mod value;
 

@@ -6,7 +6,7 @@ use std::{fmt, ops::Deref};
 
 #[cfg(feature = "serde")]
 use super::follower::Follower;
-use super::{judged::Judged, value::Rules};
+use super::value::{Judged, Rules};
 
 /// The rules of a layer, as the layer holds them.
 #[derive(Clone)]
