@@ -87,7 +87,6 @@
 //! ```
 
 mod answer;
-mod answers;
 mod core;
 mod entry;
 mod handle;
