@@ -16,8 +16,7 @@ use super::names::Names;
 use super::{
     answer::Answer,
     entry::{Entry, Standing},
-    in_flight::{Admission, InFlight, Mark},
-    lookup::{self, Ticket},
+    in_flight::{self, Admission, InFlight, Mark, Ticket},
     plan::Form,
     settings::Settings,
     source::AnySource,
@@ -108,7 +107,7 @@ impl Core {
                 let (core, settled) = (Arc::clone(self), key.clone());
                 let ticket = Ticket::new(move |answer| core.settle(&settled, id, now_us, answer));
                 let look_up = Arc::clone(&self.source).look_up(key.clone());
-                drop(runtime.spawn(lookup::run(look_up, self.settings.timeout, ticket, cancelled)));
+                drop(runtime.spawn(in_flight::run(look_up, self.settings.timeout, ticket, cancelled)));
                 standing
             }
         }

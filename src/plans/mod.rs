@@ -91,7 +91,6 @@ mod core;
 mod entry;
 mod handle;
 mod in_flight;
-mod lookup;
 #[cfg(feature = "serde")]
 mod named;
 #[cfg(feature = "serde")]
