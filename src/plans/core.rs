@@ -14,8 +14,7 @@ use tokio::runtime::Handle;
 #[cfg(feature = "serde")]
 use super::names::Names;
 use super::{
-    answer::Answer,
-    entry::{Entry, Standing},
+    entry::{Answer, Entry, Standing},
     in_flight::{self, Admission, InFlight, Mark, Ticket},
     plan::Form,
     settings::Settings,

@@ -5,14 +5,14 @@ use std::{fmt, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    answer::usable,
     core::{Core, Known},
+    entry::usable,
     plan::{Form, Plan},
     settings::Settings,
     source::PlanSource,
 };
 #[cfg(feature = "serde")]
-use super::{answer::without_limits, names::Names};
+use super::{entry::without_limits, names::Names};
 use crate::{
     check::Check,
     error::{ConfigError, FirstMistake},

@@ -13,7 +13,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::{answer::Answer, source::LookUp};
+use super::{entry::Answer, source::LookUp};
 use crate::{
     key::Key,
     runtime::{deadline::within, drivers::Driver},

@@ -86,7 +86,6 @@
 //! # }
 //! ```
 
-mod answer;
 mod core;
 mod entry;
 mod handle;
