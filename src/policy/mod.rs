@@ -62,7 +62,6 @@
 mod algorithm;
 mod ban;
 mod calendar;
-mod concurrent;
 mod constructors;
 mod definition;
 mod first_of;
