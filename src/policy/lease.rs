@@ -1,6 +1,7 @@
-//! Leases: blocks of units that a process spends by itself.
+//! For keys that are checked very often: leases, which are blocks of units that a process spends by itself, and shards,
+//! which are one budget in several counts, so that a cluster keeps it on several nodes.
 
-use crate::policy::{holds::HoldSettings, limit::Policy};
+use crate::policy::{holds::HoldSettings, limit::Policy, mistakes::MAX_SHARDS};
 
 impl Policy {
     /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
@@ -83,6 +84,106 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Divides the budget of each key into `shards` counts, 1 to 64, which a cluster keeps in slots of their own: for a
+    /// key that is too hot for one node.
+    ///
+    /// Each shard has `limit / shards` units; the first `limit % shards` have one unit more. The burst of a token
+    /// bucket is divided in the same way. So all shards together never admit more than the limit. Defaults to 1, no
+    /// division, because shards help only on a cluster, and only if one key keeps a node busy: one node decides more
+    /// than a hundred thousand checks of one key a second. On a single server, shards cost time and bring nothing.
+    ///
+    /// # The trade
+    ///
+    /// A check charges one shard. The checks of a limiter take the shards in turn. Up to 64 in a row ask one shard, so
+    /// that they share a call, but no more than a thirty-second part of its capacity. If the shard denies, the check
+    /// asks one other shard, chosen at random, within the same deadline. So a denial may come while other shards have
+    /// units left:
+    ///
+    /// * A check of cost `c` is denied only if both shards had less than `c` units left. The check sees neither of the
+    ///   other `shards - 2`, so up to `(shards - 2) / shards` of what is left may be out of its sight. With two shards,
+    ///   a check sees both. The chance of such a denial grows near the limit, with the number of shards, and if a shard
+    ///   has few units.
+    /// * At Retry-After there is room in the shard that has denied the check, but the same check may ask other shards
+    ///   then, and be denied again.
+    /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
+    ///   check that has no shards denies it too, or if a policy of the check
+    ///   [counts denials](Self::with_denials_counted), because it would count both attempts.
+    /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
+    /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
+    ///   [`ConfigError`](crate::ConfigError); a request with such a computed cost is answered with 400.
+    ///
+    /// Choose as few shards as the load needs, and a limit of at least a hundred units in each. A cluster places shards
+    /// by their hash: with fewer than three for each master, a master may have far more than its part. A check that
+    /// also charges other keys or other policies is in several slots of a cluster, and takes a round trip for each slot
+    /// and one before.
+    ///
+    /// # What decisions say
+    ///
+    /// The policy of a decision, and the limit in response fields, are those of the whole policy.
+    /// [`available`](crate::Decision::available), the units left in response fields, and all waits are those of the
+    /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left
+    /// in all. A client that stops when the field says `r=0` stops although other shards may have units. A
+    /// [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them. A
+    /// [reset](crate::Limiter::reset) resets all shards. The [local fallback](crate::Limiter::with_local_fallback)
+    /// judges by its share of the whole policy.
+    ///
+    /// # Changing the number
+    ///
+    /// The number is a part of each Redis key. Another number starts fresh counts, so for the length of one window a
+    /// client may spend its limit once with each number. A changed limit applies at once, as without shards.
+    ///
+    /// # Mistakes
+    ///
+    /// It is a [mistake](Self#mistakes) if `shards` is 0, above 64, or above the limit or the burst, if the policy has
+    /// a [ban](Self::ban_after) or [holds](Self::with_holds), or if the bucket of a shard takes longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW) to fill.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let everybody = Policy::per_second("everybody", 50_000)?.with_shards(10);
+    /// assert_eq!((everybody.limit(), everybody.capacity()), (50_000, 5_000));
+    ///
+    /// # let store = MemoryStore::new(); // a `RedisStore` on a cluster
+    /// let limiter = Limiter::new(store);
+    /// let decision = limiter.check("*", &everybody, 1).await?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.available(), Some(4_999), "in one shard");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_shards(self, shards: u32) -> Self {
+        let most = self.limit().min(MAX_SHARDS.into());
+        if !(1..=most).contains(&shards.into()) {
+            let mistake = self.definition().wrong_shards(shards, most);
+            return self.change(|d| d.mistake.add(mistake));
+        }
+        self.change(|d| d.shards = shards)
+    }
+
+    /// The number of shards; 1 unless [`with_shards`](Self::with_shards) sets another.
+    pub fn shards(&self) -> u32 {
+        self.definition().shards
+    }
+
+    /// Whether the policy has several shards.
+    #[inline]
+    pub(crate) fn is_sharded(&self) -> bool {
+        !self.shard_policies().is_empty()
+    }
+
+    /// The same policy without shards, for counts of the whole budget.
+    pub(crate) fn without_shards(&self) -> Self {
+        if self.is_sharded() { self.clone().change(|d| d.shards = 1) } else { self.clone() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -115,5 +216,117 @@ mod tests {
         let first = policy().with_holds(holds).with_lease(10);
         let last = policy().with_lease(10).with_holds(holds);
         assert_eq!((&first, first.lease(), first.holds()), (&last, Some(10), Some(&holds)));
+    }
+}
+
+#[cfg(test)]
+mod shards_tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{check::Charge, error::ConfigError, key::Key, policy::Algorithm};
+
+    fn policy(limit: u64) -> Policy {
+        Policy::per_minute("p", limit).unwrap()
+    }
+
+    fn bucket(limit: u64, burst: u64) -> Policy {
+        policy(limit).with_algorithm(Algorithm::TokenBucket).with_burst(burst)
+    }
+
+    #[test]
+    fn shards_divide_limit_and_burst_without_a_rest() {
+        for (limit, burst) in [(64, 64), (100, 100), (65, 1_000), (127, 64), (Policy::MAX_LIMIT, Policy::MAX_LIMIT)] {
+            for count in [2, 3, 7, 63, 64] {
+                let policy = bucket(limit, burst).with_shards(count);
+                let shards = policy.shard_policies();
+                assert_eq!((policy.shards() as usize, shards.len()), (count as usize, count as usize));
+                for (of, whole) in [(Policy::limit as fn(&Policy) -> u64, limit), (|p| p.burst().unwrap(), burst)] {
+                    let parts: Vec<u64> = shards.iter().map(of).collect();
+                    assert_eq!(parts.iter().sum::<u64>(), whole);
+                    assert!(parts.is_sorted_by(|one, next| one >= next) && parts[0] - parts[parts.len() - 1] <= 1);
+                }
+                assert_eq!(policy.capacity(), shards.iter().map(Policy::capacity).min().unwrap());
+                assert_eq!((policy.limit(), policy.burst()), (limit, Some(burst)));
+            }
+        }
+        let policy = policy(7).with_resolution(Duration::from_secs(1)).with_shards(3);
+        let limits: Vec<u64> = policy.shard_policies().iter().map(Policy::limit).collect();
+        assert_eq!((limits, policy.capacity()), (vec![3, 2, 2], 2));
+        assert!(policy.shard_policies().iter().all(|shard| shard.form() == policy.form()));
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_an_error_that_names_the_largest() {
+        for (policy, shards, most) in [
+            (policy(100), 0, 64),
+            (policy(100), 65, 64),
+            (policy(100), u32::MAX, 64),
+            (policy(3), 4, 3),
+            (bucket(100, 5), 6, 5),
+            (bucket(5, 100), 6, 5),
+        ] {
+            let error = policy.with_shards(shards).validated().unwrap_err().to_string();
+            let expected = format!("policy \"p\": {shards} shards are out of range; use 1 to {most}, ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        assert_eq!(policy(3).with_shards(1), policy(3));
+        assert_eq!(policy(9).with_shards(3).with_shards(1), policy(9));
+    }
+
+    #[test]
+    fn the_order_of_settings_does_not_matter() {
+        let both = |limit, burst, shards| {
+            let first = policy(limit).with_algorithm(Algorithm::TokenBucket);
+            [
+                first.clone().with_burst(burst).with_shards(shards),
+                first.with_shards(shards).with_burst(burst),
+                policy(limit).with_shards(shards).with_algorithm(Algorithm::TokenBucket).with_burst(burst),
+                policy(limit).with_burst(burst).with_shards(shards).with_algorithm(Algorithm::TokenBucket),
+            ]
+            .map(Policy::validated)
+        };
+        for (limit, burst, shards, is_ok) in [(9, 20, 9, true), (9, 3, 3, true), (9, 3, 4, false), (3, 9, 4, false)] {
+            let [one, two, three, four] = both(limit, burst, shards);
+            assert_eq!((one.is_ok(), [&one; 3]), (is_ok, [&two, &three, &four]));
+        }
+        let ban = Duration::from_secs(60);
+        assert!(policy(9).with_shards(1).ban_after(1, ban).validated().is_ok());
+        let counting = policy(9).with_denials_counted(true).with_shards(2);
+        assert_eq!(counting, policy(9).with_shards(2).with_denials_counted(true));
+        assert!(counting.shard_policies().iter().all(Policy::denials_counted));
+    }
+
+    /// The whole bucket takes 366 days to fill. Two of its three units a window are those of the first shard, so the
+    /// second shard with half of the burst takes longer.
+    #[test]
+    fn a_shard_that_fills_too_slowly_is_an_error() {
+        let half = Policy::new("p", 3, Policy::MAX_WINDOW / 2).unwrap().with_algorithm(Algorithm::TokenBucket);
+        let message = "a burst of 6 takes more than 366 days to refill; use a smaller one";
+        let error = ConfigError::of_policy("p", message);
+        assert_eq!(half.clone().with_burst(6).with_shards(2).validated().unwrap_err(), error);
+        assert_eq!(half.clone().with_shards(2).with_burst(6).validated().unwrap_err(), error);
+        assert!(half.with_burst(4).with_shards(2).validated().is_ok());
+    }
+
+    #[test]
+    fn no_other_policy_and_no_other_number_shares_a_count_with_a_shard() {
+        let key = Key::from("k");
+        let mut seen = Vec::new();
+        for shards in [1, 2, 3, 64] {
+            let policy = policy(64).with_shards(shards);
+            let charge = Charge::new(key.clone(), policy, 1);
+            for shard in charge.of_all_shards() {
+                assert!(!shard.policy.is_sharded());
+                assert!(
+                    shards == 1 || Policy::per_minute(shard.policy.name(), 1).is_err(),
+                    "no user can choose the name"
+                );
+                let id = (shard.key, shard.policy.name().to_owned());
+                assert!(!seen.contains(&id));
+                seen.push(id);
+            }
+        }
+        assert_eq!(seen.len(), 1 + 2 + 3 + 64);
     }
 }

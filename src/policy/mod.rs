@@ -74,7 +74,6 @@ mod mistakes;
 mod near_units;
 mod rollout;
 mod settings;
-mod shards;
 mod source;
 pub(crate) mod units;
 
