@@ -1,4 +1,6 @@
-//! The algorithms by which a policy can count.
+//! The algorithms by which a policy can count, and durations as whole microseconds, in which they count.
+
+use std::time::Duration;
 
 use crate::error::in_words;
 
@@ -67,3 +69,8 @@ impl Algorithm {
 }
 
 in_words!(Algorithm, "algorithm");
+
+/// Whole microseconds, rounded up.
+pub(crate) fn micros_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}

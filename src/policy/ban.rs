@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::{limit::Policy, micros::micros_up};
+use crate::policy::{algorithm::micros_up, limit::Policy};
 
 impl Policy {
     /// Bans a key that was denied `denials` times within `duration`, for `duration`. Until the ban ends the key is

@@ -69,7 +69,6 @@ mod holding;
 mod holds;
 mod lease;
 mod limit;
-mod micros;
 mod mistakes;
 mod near_units;
 mod rollout;
@@ -90,7 +89,7 @@ pub use self::{
     source::{Policies, PolicySource, from_fn},
 };
 pub(crate) use self::{
+    algorithm::micros_up,
     first_of::{validate_alternatives, validate_beside_alternatives},
-    micros::micros_up,
     source::SharedSource,
 };

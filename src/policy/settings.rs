@@ -5,10 +5,9 @@ use std::time::Duration;
 use crate::{
     key::partition::PartitionKeys,
     policy::{
-        algorithm::Algorithm,
+        algorithm::{Algorithm, micros_up},
         definition::{Special, is_token},
         limit::Policy,
-        micros::micros_up,
     },
 };
 
