@@ -1,4 +1,7 @@
 //! Rejections that gRPC clients understand.
+//!
+//! `google.rpc.Status` in the encoding of Protocol Buffers. A rejection needs few fields of this message, so this
+//! module encodes them without a code generator and its runtime.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -6,10 +9,10 @@ use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use http::{HeaderName, HeaderValue, Method, Response, Version, header::CONTENT_TYPE, request::Parts};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::status_details::{Status, Violation};
 use crate::{
     headers::whole_seconds,
     key::{KeyError, KeyFault},
+    policy::Policy,
     rejection::{
         denial::{Cause, Denial},
         empty::EmptyBody,
@@ -267,4 +270,111 @@ fn details(code: u16, message: &str, denial: &Denial) -> Option<Vec<u8>> {
 
 fn ascii(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("percent-encoding and base64 are printable ASCII")
+}
+
+/// The content of `grpc-status-details-bin`.
+pub(super) struct Status<'a> {
+    /// The gRPC status code. Must equal `grpc-status`.
+    pub(super) code: u16,
+    pub(super) message: &'a str,
+    pub(super) retry_after_ms: Option<u64>,
+    violations: Vec<Violation<'a>>,
+}
+
+/// A `google.rpc.QuotaFailure.Violation`.
+struct Violation<'a> {
+    pub(super) policy: &'a str,
+    pub(super) limit: u64,
+    pub(super) description: String,
+}
+
+impl<'a> Violation<'a> {
+    pub(super) fn new(policy: &'a Policy) -> Self {
+        let (limit, unit) = (policy.limit(), policy.unit().unwrap_or("requests"));
+        let description = match (policy.window(), policy.calendar_windows()) {
+            (Some(window), _) => format!("{limit} {unit} per {}s", window.as_secs_f64()),
+            (None, Some(calendar)) => format!("{limit} {unit} per {}", calendar.period()),
+            (None, None) => format!("{limit} {unit}"),
+        };
+        Self { policy: policy.name(), limit, description }
+    }
+
+    /// Encodes the violation. Its `subject` is the policy, never the client's key.
+    fn message(&self) -> Message {
+        Message::default()
+            .bytes(1, format!("policy:{}", self.policy))
+            .bytes(2, &self.description)
+            .bytes(5, self.policy)
+            .number(7, self.limit)
+    }
+}
+
+impl Status<'_> {
+    /// Encodes the status. `None` if it has neither a wait nor violations.
+    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+        if self.retry_after_ms.is_none() && self.violations.is_empty() {
+            return None;
+        }
+        let mut status = Message::default().number(1, self.code.into()).bytes(2, self.message);
+        if let Some(millis) = self.retry_after_ms {
+            status = status.any("RetryInfo", Message::default().bytes(1, duration(millis)));
+        }
+        if !self.violations.is_empty() {
+            let violations = self.violations.iter().map(Violation::message);
+            status = status.any("QuotaFailure", violations.fold(Message::default(), |all, one| all.bytes(1, one)));
+        }
+        Some(status.0)
+    }
+}
+
+/// A `google.protobuf.Duration`, at most as long as the largest `Retry-After`.
+fn duration(millis: u64) -> Message {
+    let millis = millis.min(2_147_483_647_000);
+    Message::default().number(1, millis / 1_000).number(2, millis % 1_000 * 1_000_000)
+}
+
+/// An encoded message: fields in sequence, each with its number and wire type.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    /// Adds an integer field. 0 is omitted, because readers read 0 for a missing field.
+    fn number(mut self, field: u8, value: u64) -> Self {
+        if value > 0 {
+            self.0.push(field << 3);
+            self.varint(value);
+        }
+        self
+    }
+
+    /// Adds a field of text, bytes or a message.
+    fn bytes(mut self, field: u8, value: impl AsRef<[u8]>) -> Self {
+        let value = value.as_ref();
+        self.0.push(field << 3 | 2);
+        self.varint(value.len() as u64);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    /// Adds a message to the details of a `google.rpc.Status`.
+    fn any(self, name: &str, message: Self) -> Self {
+        let url = format!("type.googleapis.com/google.rpc.{name}");
+        self.bytes(3, Self::default().bytes(1, url).bytes(2, message))
+    }
+
+    /// Writes an integer with seven bits per byte, the lowest bits first. All bytes but the last have the eighth bit
+    /// set.
+    fn varint(&mut self, mut value: u64) {
+        while value > 0x7f {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
