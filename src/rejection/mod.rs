@@ -52,7 +52,6 @@
 //! ```
 
 mod denial;
-mod empty;
 mod from_check;
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -64,8 +63,7 @@ pub(crate) mod respond;
 pub use self::grpc::GrpcStatus;
 pub use self::{
     denial::{Denial, Reason},
-    empty::EmptyBody,
-    plain::PlainText,
+    plain::{EmptyBody, PlainText},
     problem::ProblemJson,
     respond::{Rejection, from_fn},
 };

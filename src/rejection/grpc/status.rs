@@ -15,7 +15,7 @@ use crate::{
     policy::Policy,
     rejection::{
         denial::{Cause, Denial},
-        empty::EmptyBody,
+        plain::EmptyBody,
         respond::Rejection,
     },
 };
