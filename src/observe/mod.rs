@@ -89,7 +89,6 @@ mod event;
 mod event_kind;
 mod exempt;
 mod failure_message;
-mod fanout;
 mod fingerprint;
 mod hold_end;
 mod limits_change;
@@ -132,7 +131,6 @@ pub(crate) use self::{
     effects::FailureEffect,
     event_kind::{EndedHold, EventKind, NearLimit},
     exempt::ExemptCause,
-    fanout::fan_out,
     hold_end::HoldEnd,
     limits_change::LimitsChange,
     near_limits::NearLimits,
@@ -141,6 +139,7 @@ pub(crate) use self::{
     other::{Eviction, Other},
     plan::{PlanFallback, PlanLookup},
     refusal::{RefusalEvent, RefusalReason},
+    reporter::fan_out,
     request::ObservedRequest,
     span::CheckSpan,
     throttle::{Once, Throttle},
