@@ -99,7 +99,6 @@ mod most_refused;
 mod near_limits;
 mod notices;
 mod observer;
-mod observer_cell;
 mod other;
 mod outage;
 mod plan;
@@ -135,7 +134,7 @@ pub(crate) use self::{
     limits_change::LimitsChange,
     near_limits::NearLimits,
     notices::Notices,
-    observer_cell::ObserverCell,
+    observer::ObserverCell,
     other::{Eviction, Other},
     plan::{PlanFallback, PlanLookup},
     refusal::{RefusalEvent, RefusalReason},
