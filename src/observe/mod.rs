@@ -81,7 +81,6 @@
 
 mod breaker_state;
 mod by_hand;
-mod causes;
 mod check_event;
 mod deferred;
 mod effects;

@@ -7,10 +7,9 @@ use crate::{
     error::{Error, ErrorKind},
     observe::{
         Event, EventKind, FailureEffect, LimitsChange, Observer, Other, Throttle,
-        causes::Causes,
         failure_message::FailureMessage,
         log_line::{Topic, write_line},
-        outage::{Length, Outage},
+        outage::{Causes, Length, Outage},
     },
 };
 
