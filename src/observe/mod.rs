@@ -87,7 +87,6 @@ mod effects;
 mod event;
 mod event_kind;
 mod exempt;
-mod failure_message;
 mod fingerprint;
 mod hold_end;
 mod limits_change;

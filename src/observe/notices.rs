@@ -7,8 +7,7 @@ use crate::{
     error::{Error, ErrorKind},
     observe::{
         Event, EventKind, FailureEffect, LimitsChange, Observer, Other, Throttle,
-        failure_message::FailureMessage,
-        log_line::{Topic, write_line},
+        log_line::{FailureMessage, Topic, write_line},
         outage::{Causes, Length, Outage},
     },
 };

@@ -12,7 +12,7 @@ use crate::{
         LimitsChange, NearLimit, ObservedKey, ObservedRequest, Observer, Other, PlanFallback, PlanLookup, RefusalEvent,
         ResetEvent, StoreFailure, Throttle,
         effects::EffectCounts,
-        failure_message::FailureMessage,
+        log_line::FailureMessage,
         other::Batch,
         outage::{Causes, Length, Outage},
     },
