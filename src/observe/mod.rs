@@ -86,7 +86,6 @@ mod deferred;
 mod effects;
 mod event;
 mod event_kind;
-mod exempt;
 mod fingerprint;
 mod hold_end;
 mod limits_change;
@@ -100,7 +99,6 @@ mod observer;
 mod other;
 mod outage;
 mod plan;
-mod refusal;
 #[cfg(any(feature = "plans", feature = "serde"))]
 mod reporter;
 mod request;
@@ -127,7 +125,6 @@ pub(crate) use self::{
     deferred::{report_later, with_reports_after},
     effects::FailureEffect,
     event_kind::{EndedHold, EventKind, NearLimit},
-    exempt::ExemptCause,
     hold_end::HoldEnd,
     limits_change::LimitsChange,
     near_limits::NearLimits,
@@ -135,9 +132,8 @@ pub(crate) use self::{
     observer::ObserverCell,
     other::{Eviction, Other},
     plan::{PlanFallback, PlanLookup},
-    refusal::{RefusalEvent, RefusalReason},
     reporter::fan_out,
-    request::ObservedRequest,
+    request::{ExemptCause, ObservedRequest, RefusalEvent, RefusalReason},
     span::CheckSpan,
     throttle::{Once, Throttle},
 };
