@@ -82,7 +82,6 @@
 mod breaker_state;
 mod by_hand;
 mod check_event;
-mod deferred;
 mod effects;
 mod event;
 mod event_kind;
@@ -122,7 +121,6 @@ pub(crate) use self::{
     breaker_state::BreakerState,
     by_hand::{CountChangeEvent, ResetEvent},
     check_event::{AbandonmentEvent, DecisionEvent, StoreFailure},
-    deferred::{report_later, with_reports_after},
     effects::FailureEffect,
     event_kind::{EndedHold, EventKind, NearLimit},
     hold_end::HoldEnd,
@@ -135,7 +133,7 @@ pub(crate) use self::{
     reporter::fan_out,
     request::{ExemptCause, ObservedRequest, RefusalEvent, RefusalReason},
     span::CheckSpan,
-    throttle::{Once, Throttle},
+    throttle::{Once, Throttle, report_later, with_reports_after},
 };
 pub use self::{
     event::Event,
