@@ -79,7 +79,6 @@
 #![cfg_attr(not(feature = "metrics"), doc = "[`Metrics`]: crate#feature-flags")]
 #![cfg_attr(not(feature = "tracing"), doc = "[`Tracing`]: crate#feature-flags")]
 
-mod breaker_state;
 mod by_hand;
 mod check_event;
 mod effects;
@@ -118,7 +117,6 @@ pub(crate) use self::span::BatchSpan;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
 pub(crate) use self::{
-    breaker_state::BreakerState,
     by_hand::{CountChangeEvent, ResetEvent},
     check_event::{AbandonmentEvent, DecisionEvent, StoreFailure},
     effects::FailureEffect,
@@ -128,7 +126,7 @@ pub(crate) use self::{
     near_limits::NearLimits,
     notices::Notices,
     observer::ObserverCell,
-    other::{Eviction, Other},
+    other::{BreakerState, Eviction, Other},
     plan::{PlanFallback, PlanLookup},
     reporter::fan_out,
     request::{ExemptCause, ObservedRequest, RefusalEvent, RefusalReason},

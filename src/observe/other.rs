@@ -1,4 +1,4 @@
-//! The events that most observers only count or print.
+//! The events that most observers only count or print, and the states of the circuit breaker.
 
 use std::{fmt, time::Duration};
 
@@ -82,6 +82,32 @@ impl fmt::Display for Eviction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, spent } = self;
         write!(f, "A full store dropped a live count: policy={:?} spent={spent}", policy.name())
+    }
+}
+
+/// The states of a circuit breaker, or of all breakers of a store. Events have the [words](Self::as_str).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum BreakerState {
+    /// Checks go to the store.
+    Closed,
+    /// No checks go to the store: the failure policy decides at once.
+    Open,
+    /// One check tests whether the store is back.
+    Probing,
+}
+
+impl BreakerState {
+    /// The words of all states.
+    #[cfg(feature = "metrics")]
+    pub(super) const WORDS: [&'static str; 3] = [Self::Closed.as_str(), Self::Open.as_str(), Self::Probing.as_str()];
+
+    /// The state in lower case, for events, metrics and logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::Probing => "probing",
+        }
     }
 }
 
