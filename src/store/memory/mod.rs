@@ -6,13 +6,11 @@
 
 mod counted;
 mod entries;
-mod fullness;
 mod hold_counts;
 mod holds;
 mod judge;
 mod shard;
 mod store;
 mod table;
-mod when_full;
 
-pub use self::{store::MemoryStore, when_full::WhenFull};
+pub use self::{store::MemoryStore, table::WhenFull};

@@ -13,7 +13,11 @@ use crate::{
     store::{
         contract::{Answer, Store},
         count_change::CountChange,
-        memory::{judge::Judging, shard::lock, table::Table, when_full::WhenFull},
+        memory::{
+            judge::Judging,
+            shard::lock,
+            table::{Table, WhenFull},
+        },
     },
     verdict::Verdict,
 };
