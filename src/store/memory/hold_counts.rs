@@ -1,17 +1,21 @@
-//! A count with the open holds beside it, and with a ban by hand.
+//! A count with the open holds beside it, by name and in the order in which they end, and with a ban by hand.
 //!
 //! Most counts have neither, so they are kept as they are. The first hold moves a count into a box together with its
 //! holds, and the end of the last one moves it back. A ban moves the count into a box too, and nothing is charged to it
 //! by checks until the ban has ended.
 
-use std::mem;
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
 
 use crate::{
     algorithm::{Admission, CountState, Held},
     check::Charge,
     hold::{HoldChange, HoldId, SettleAnswer},
     policy::{Policy, micros_up},
-    store::{CountChange, ban, memory::holds::OpenHolds},
+    runtime::random::FastState,
+    store::{CountChange, ban},
     verdict::{Outcome, Verdict},
 };
 
@@ -317,5 +321,56 @@ impl Count {
             Self::Held(count) => (&count.state, count.open.held()),
             Self::Banned(banned) => banned.count.parts(),
         }
+    }
+}
+
+/// Open holds. Their sum is kept, so that a check reads it without looking at them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenHolds {
+    units: u64,
+    /// When each hold ends, in microseconds.
+    ends: HashMap<HoldId, u64, FastState>,
+    /// The units of each hold, by its end.
+    by_end: BTreeMap<(u64, HoldId), u64>,
+}
+
+impl OpenHolds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The sum of the holds, and when the last one ends.
+    pub(super) fn held(&self) -> Held {
+        let last_end = self.by_end.last_key_value().map_or(0, |(&(end, _), _)| end);
+        Held { units: self.units, last_end }
+    }
+
+    /// When a hold ends. `None` if there is no such hold.
+    fn end_of(&self, id: HoldId) -> Option<u64> {
+        self.ends.get(&id).copied()
+    }
+
+    /// Adds a hold, in the place of one of the same name.
+    pub(super) fn open(&mut self, id: HoldId, units: u64, end: u64) {
+        self.close(id);
+        self.units += units;
+        self.ends.insert(id, end);
+        self.by_end.insert((end, id), units);
+    }
+
+    /// Ends a hold. Returns its units.
+    pub(super) fn close(&mut self, id: HoldId) -> Option<u64> {
+        let units = self.by_end.remove(&(self.ends.remove(&id)?, id))?;
+        self.units -= units;
+        Some(units)
+    }
+
+    /// Ends the hold that ends first, if it has ended by `now`. Returns its end and its units.
+    fn close_first(&mut self, now: u64) -> Option<(u64, u64)> {
+        let (&(end, id), _) = self.by_end.first_key_value()?;
+        if end > now {
+            return None;
+        }
+        self.close(id).map(|units| (end, units))
     }
 }

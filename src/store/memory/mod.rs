@@ -7,7 +7,6 @@
 mod counted;
 mod entries;
 mod hold_counts;
-mod holds;
 mod judge;
 mod shard;
 mod store;
