@@ -8,21 +8,26 @@
 //! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
 //! is hot, or whose master does not answer, delays no other slot by more than a few milliseconds.
 
-use std::sync::Arc;
+use std::{
+    future::Future,
+    iter::once,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     client::Client,
-    lone_call::LoneCall,
     outgoing::Request,
     per_runtime::PerRuntime,
-    queue::{MAX_WAIT, Waiting},
-    series::CallSeries,
-    watch::Watch,
+    queue::{MAX_WAIT, Queue, Waiting},
+    series::{CallSeries, InFlight, drive, error_of},
 };
 use crate::{
     error::{Error, ErrorKind},
+    store::redis::net::routed::RoutedConnection,
     verdict::Verdict,
 };
 
@@ -126,6 +131,129 @@ async fn refuse(client: &Client, request: &Request) -> Result<Verdict, Error> {
                 ErrorKind::Overloaded,
                 "too many checks of this key, or of the sixteenth of all keys that shares its queue",
             ));
+        }
+    }
+}
+
+/// A call with one request. The first poll sends the request.
+///
+/// If it is dropped before the reply has come, a task waits instead: the reply may be a denial to remember, and a
+/// connection without replies has to be replaced.
+struct LoneCall {
+    /// `None` after the end.
+    call: Option<Call>,
+    /// The runtime to which the connection belongs. The caller may be polled on another one, or on none.
+    runtime: Handle,
+}
+
+type Call = Pin<Box<dyn Future<Output = (Result<Verdict, Error>, CallSeries)> + Send>>;
+
+impl LoneCall {
+    /// The call of `series` is counted already. `runtime` is the runtime of the series.
+    pub(super) fn new(series: CallSeries, connection: RoutedConnection, request: Request, runtime: Handle) -> Self {
+        let checks = series.in_flight(1);
+        Self { call: Some(Box::pin(call(series, checks, connection, request))), runtime }
+    }
+}
+
+async fn call(
+    series: CallSeries,
+    _checks: InFlight,
+    connection: RoutedConnection,
+    request: Request,
+) -> (Result<Verdict, Error>, CallSeries) {
+    let result = match series.client.call(connection, once(&request)).await {
+        Ok(mut verdicts) => {
+            series.traffic().answered();
+            verdicts.swap_remove(0)
+        }
+        Err(error) => Err(error_of(&request, &series.client, error)),
+    };
+    if let Ok(verdict) = &result {
+        request.remember(&series.client.denials, verdict);
+    }
+    (result, series)
+}
+
+/// Continues with the requests that have been queued meanwhile.
+async fn call_and_continue(call: Call) {
+    let (_, series) = call.await;
+    drive(series).await;
+}
+
+impl Future for LoneCall {
+    type Output = Result<Verdict, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Taken out, because a call that panics must not be polled again.
+        let mut call = self.call.take().expect("a future is not polled after its end");
+        let polled = {
+            let _entered = self.runtime.enter();
+            call.as_mut().poll(cx)
+        };
+        let Poll::Ready((result, mut series)) = polled else {
+            self.call = Some(call);
+            return Poll::Pending;
+        };
+        if !series.end_if_idle() {
+            self.runtime.spawn(drive(series));
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for LoneCall {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.runtime.spawn(call_and_continue(call));
+        }
+    }
+}
+
+/// Watches the requests that wait in a slot. When it is dropped, also by a runtime that shuts down, the slot counts as
+/// not watched.
+pub(super) struct Watch {
+    client: Arc<Client>,
+    runtime: Arc<PerRuntime>,
+    slot: u16,
+    ended: bool,
+}
+
+impl Watch {
+    /// Starts to watch a slot whose queue is marked as watched.
+    pub(super) fn start(client: Arc<Client>, runtime: Arc<PerRuntime>, slot: u16) {
+        tokio::spawn(watch(Self { client, runtime, slot, ended: false }));
+    }
+
+    /// Returns whether a call has to start. Ends if no request waits, under one lock as in [`CallSeries::end_if_idle`].
+    fn start_late_call(&mut self) -> bool {
+        let mut queues = self.runtime.queues.lock();
+        let queue = queues.get_mut(&self.slot).filter(|queue| !queue.is_empty());
+        let starts = queue.map(Queue::start_late_call);
+        self.ended = starts.is_none();
+        if let (true, Some(queue)) = (self.ended, queues.get_mut(&self.slot)) {
+            queue.is_watched = false;
+        }
+        starts.unwrap_or(false)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Some(queue) = self.runtime.queues.lock().get_mut(&self.slot)
+        {
+            queue.is_watched = false;
+        }
+    }
+}
+
+/// Starts calls while requests wait and no call has started for [`MAX_WAIT`].
+async fn watch(mut watch: Watch) {
+    while !watch.ended {
+        tokio::time::sleep(MAX_WAIT).await;
+        if watch.start_late_call() {
+            CallSeries::start(&watch.client, &watch.runtime, watch.slot);
         }
     }
 }
