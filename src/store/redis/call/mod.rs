@@ -2,7 +2,6 @@
 
 mod alone;
 mod alternatives;
-mod bans;
 pub(crate) mod batch;
 mod by_key;
 mod calendar_times;

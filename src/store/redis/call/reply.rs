@@ -1,9 +1,8 @@
-//! The reply of the script. `lua/FORMAT.md` describes its format.
+//! The reply of the script, also on checks with keys that are banned by hand. `lua/FORMAT.md` describes its format.
 
 use redis::Value;
 
 use super::{
-    bans,
     hold_record::holds_of,
     outgoing::Request,
     packed::{Packed, out_of_range, unknown_format},
@@ -55,9 +54,7 @@ pub(super) fn read<'a>(
                 reply.stale.push((reply.verdicts.len(), charge_at(request, number, first), time_us));
                 Err(Error::new(ErrorKind::Unavailable, "the clock of the store moves away from its calendar window"))
             }
-            Some(message) if message.starts_with(bans::BANNED) => {
-                judged_beside_bans(request, &message[bans::BANNED.len()..])
-            }
+            Some(message) if message.starts_with(BANNED) => judged_beside_bans(request, &message[BANNED.len()..]),
             Some(message) => {
                 let (error, breaks_connection) = convert(&String::from_utf8_lossy(message));
                 reply.breaks_connection |= breaks_connection;
@@ -87,7 +84,7 @@ fn judged_beside_bans(request: &Request, text: &[u8]) -> Result<Verdict, Error> 
     let (ends_us, mut packed) = Packed::banned(text, counts_of(request))?;
     let mut verdict = packed.verdict(request)??;
     packed.end()?;
-    bans::add(&mut verdict, request, &ends_us);
+    add(&mut verdict, request, &ends_us);
     Ok(verdict)
 }
 
@@ -174,6 +171,27 @@ pub(super) fn denied_cost(charge: &Charge, step: Step) -> u64 {
 /// What was changed, as the available units.
 fn of_units(available: u64) -> Outcome {
     Outcome { fits: true, available, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 }
+}
+
+/// The start of the text that is not an error, but has the numbers of a check with banned keys. `lua/FORMAT.md`
+/// describes it.
+const BANNED: &[u8] = b"BANNED";
+
+/// Adds the bans, which end at these times in microseconds, to a verdict without them. Each count of a charge has an
+/// end, 0 without a ban.
+pub(super) fn add(verdict: &mut Verdict, request: &Request, mut ends_us: &[u64]) {
+    for ((charge, _), outcome) in request.charges().zip(&mut verdict.outcomes) {
+        let (own, others) = ends_us.split_at(counts_of_charge(charge, request.step));
+        ends_us = others;
+        let left_us = own[0].saturating_sub(verdict.time_us);
+        if left_us > 0 {
+            *outcome = ban::by_hand(*outcome, charge.cost, left_us);
+            if charge.cost > 0 && !charge.policy.is_shadow() {
+                request.outgoing.meets_ban_by_hand();
+            }
+        }
+    }
+    verdict.allowed = request.is_allowed_by(&verdict.outcomes);
 }
 
 #[cfg(test)]
