@@ -12,7 +12,7 @@ use super::{
     call::{
         batch,
         client::Client,
-        count_change, cross_slot,
+        count_reply, cross_slot,
         denials::{Lookup, RememberedDenial, Ticket},
         failure_domain::{CLUSTER_DOMAINS, domain_of},
         holds,
@@ -335,7 +335,7 @@ impl Store for RedisStore {
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
         let Inner { client, key_hash, .. } = &*self.inner;
         let (progress, redis_key) = (Progress::new(false), key_hash.apply(key));
-        let changed = count_change::change(
+        let changed = count_reply::change_count(
             Arc::clone(client),
             key.clone(),
             redis_key,

@@ -1,12 +1,25 @@
-//! The numbers of one count in a reply, and the outcome of its charge.
+//! The numbers of one count in a reply, the outcome of its charge, and changes of counts by hand.
 
-use super::{outgoing::Request, packed::Packed, reply::denied_cost};
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::{
+    batch,
+    client::Client,
+    outgoing::{Charges, Outgoing, Request},
+    packed::Packed,
+    progress::Progress,
+    reply::denied_cost,
+    step::Step,
+};
 use crate::{
     algorithm::{Held, Reported},
-    check::Charge,
+    check::{Charge, Check},
     error::Error,
+    key::Key,
     policy::{Algorithm, Policy},
-    store::ban::PolicyCost,
+    store::{CountChange, ban::PolicyCost},
     verdict::Outcome,
 };
 
@@ -102,4 +115,24 @@ enum Count {
     Log(Outcome),
     /// The state of another count.
     Other(Reported),
+}
+
+/// Changes a count. `key` is as the caller has it, `redis_key` as Redis gets it. Forgets the denials of the key now and
+/// after the change_count, because a check in flight may be judged before the change_count or after it.
+pub(crate) async fn change_count(
+    client: Arc<Client>,
+    key: Key,
+    redis_key: Key,
+    policy: Policy,
+    change_count: CountChange,
+    progress: Arc<Progress>,
+) -> Result<u64, Error> {
+    let _forget = client.denials.forget(client.denials.group_of(&key));
+    let slot = client.keys.slot_of(&redis_key);
+    let check = Check::new(key, &policy, 0);
+    let outgoing = Arc::new(Outgoing::new(check, smallvec![redis_key], progress, None));
+    let request = Request { outgoing, charges: Charges::All, step: Step::ByHand(change_count) };
+    let verdict = batch::send(Arc::clone(&client), slot, request).await?;
+    // What was changed, in the place of the available units.
+    Ok(verdict.outcomes.first().map_or(0, |outcome| outcome.available))
 }
