@@ -13,8 +13,7 @@ use super::{
         per_runtime::Runtimes,
         redis_key::{RedisKeys, Slots},
         refund_list::Refunds,
-        script::{self, Loader},
-        script_clock::ScriptClock,
+        script::{self, Loader, ScriptClock},
     },
     net::{
         address::Address, cluster::seeds::Seeds, sentinel::Sentinels, settings::Settings, silence::Servers,

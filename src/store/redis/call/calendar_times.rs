@@ -4,7 +4,7 @@
 
 use super::{
     outgoing::Request,
-    script_clock::ScriptClock,
+    script::ScriptClock,
     step::{Committed, Step},
 };
 

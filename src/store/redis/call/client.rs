@@ -18,8 +18,7 @@ use super::{
     redis_key::RedisKeys,
     refund_list::Refunds,
     reply::{self, Reply},
-    script::{self, Loader},
-    script_clock::ScriptClock,
+    script::{self, Loader, ScriptClock},
 };
 use crate::{
     clock::{Clock, SystemClock, wall_time_us},

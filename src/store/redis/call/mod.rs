@@ -30,7 +30,6 @@ mod refunds;
 mod reply;
 mod runs;
 pub(crate) mod script;
-pub(crate) mod script_clock;
 mod series;
 mod step;
 mod traffic;

@@ -106,7 +106,7 @@ mod tests {
             outgoing::{Charges, Outgoing},
             progress::Progress,
             redis_key::Slots,
-            script_clock::ScriptClock,
+            script::ScriptClock,
         },
     };
 
