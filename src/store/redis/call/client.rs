@@ -14,7 +14,7 @@ use super::{
     per_runtime::{PerRuntime, Runtimes},
     progress::Progress,
     protocol,
-    queues::Queues,
+    queue::Queues,
     redis_key::RedisKeys,
     refund_list::Refunds,
     reply::{self, Reply},

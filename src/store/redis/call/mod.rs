@@ -23,7 +23,6 @@ pub(crate) mod per_runtime;
 pub(crate) mod progress;
 mod protocol;
 mod queue;
-mod queues;
 pub(crate) mod redis_key;
 pub(crate) mod refund_list;
 mod refunds;

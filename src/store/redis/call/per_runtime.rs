@@ -7,7 +7,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{super::net::pool::Pool, queues::Queues};
+use super::{super::net::pool::Pool, queue::Queues};
 use crate::{
     error::{Error, ErrorKind},
     runtime::drivers::Driver,

@@ -1,14 +1,25 @@
-//! The requests of one slot that wait for a call.
+//! The requests of one slot that wait for a call, and the queues of one runtime: one for each slot, with the traffic of
+//! each failure domain.
 //!
 //! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch
 //! takes from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{denials::Denials, outgoing::Request, traffic::MAX_CHARGES_PER_CALL};
-use crate::{error::Error, verdict::Verdict};
+use super::{
+    denials::Denials,
+    failure_domain::domain_of,
+    outgoing::Request,
+    traffic::{MAX_CHARGES_PER_CALL, Traffic},
+};
+use crate::{error::Error, runtime::random::FastState, verdict::Verdict};
 
 /// Below this number of calls in flight, a request starts a further call at once: Redis evaluates one call while the
 /// next one travels.
@@ -23,7 +34,7 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
 /// requests, a longer wait would cost more than a call that they share saves.
 const FILLING_INTERVAL: Duration = Duration::from_micros(500);
 /// The number of lanes of a queue.
-pub(crate) const LANES: usize = 16;
+const LANES: usize = 16;
 /// The most requests in one lane. They take Redis less than twenty milliseconds, which is within the default deadline.
 const LANE_CAPACITY: usize = 4096;
 /// The most requests that one batch takes from the queue, so that the lock is held for a short time.
@@ -170,6 +181,40 @@ impl Queue {
             self.last_taken = Some(Instant::now());
         }
         taken
+    }
+}
+
+/// Queues by slot.
+type BySlot = HashMap<u16, Queue, FastState>;
+
+/// The queues and the traffic of one runtime.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    by_slot: Mutex<BySlot>,
+    hasher: FastState,
+    /// The traffic by failure domain: one domain of a cluster may be silent while others answer.
+    traffic: Box<[Arc<Traffic>]>,
+}
+
+impl Queues {
+    /// Queues of a store with this number of failure domains.
+    pub(crate) fn new(domains: usize) -> Self {
+        Self { by_slot: Mutex::default(), hasher: FastState::default(), traffic: Traffic::of_domains(domains) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BySlot> {
+        // A panic under the lock leaves valid queues.
+        self.by_slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn traffic(&self, slot: u16) -> &Arc<Traffic> {
+        &self.traffic[domain_of(slot, self.traffic.len())]
+    }
+
+    /// The lane of a request, which its first key determines.
+    pub(crate) fn lane_of(&self, request: &Request) -> usize {
+        let hash = request.charges().next().map_or(0, |(_, key)| self.hasher.hash_one(key));
+        usize::try_from(hash % LANES as u64).unwrap_or(0)
     }
 }
 
