@@ -17,7 +17,6 @@ mod hold_record;
 pub(crate) mod holds;
 pub(crate) mod outgoing;
 mod packed;
-mod part_refunds;
 mod parts;
 pub(crate) mod per_runtime;
 pub(crate) mod progress;

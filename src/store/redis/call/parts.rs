@@ -1,11 +1,23 @@
-//! The parts of a check on a cluster: its charges by slot.
+//! The parts of a check on a cluster: its charges by slot, and what refunds the commit of one part.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
+    client::Client,
     denials::KeyGroups,
+    findings::given_up,
     outgoing::{Indices, Outgoing},
+    refund_list::Refund,
+    refunds,
+    step::{Alone, AloneHold, Committed, Step},
 };
 use crate::{
-    check::{Charge, Check},
+    check::{Charge, Check, first_of},
+    error::Error,
+    runtime::deadline::within,
+    store::pending::DeadlineHandler,
     verdict::Verdict,
 };
 
@@ -77,4 +89,83 @@ pub(super) fn one_by_one(check: &Check, slots: &[u16]) -> Vec<Part> {
     let mut parts: Vec<Part> = parts.collect();
     parts.sort_by_key(|part| (!part.decides, part.slot));
     parts
+}
+
+/// Refunds the commits of a check.
+#[derive(Clone)]
+pub(super) struct PartRefunds {
+    pub(super) client: Arc<Client>,
+    pub(super) outgoing: Arc<Outgoing>,
+    /// Whether each key of the check is asked alone.
+    pub(super) is_by_key: bool,
+    pub(super) runtime: Handle,
+}
+
+impl PartRefunds {
+    /// Refunds the commit of a part. `verdict` is its answer, if there was one.
+    pub(super) fn add(&self, part: &Part, verdict: Option<&Verdict>, committed: Committed) {
+        // A ban by hand denies the check, and then no rejection is counted.
+        let counts_rejection = |charge: &Charge| charge.policy.denials_counted() && !self.outgoing.is_banned_by_hand();
+        // A shadow charge that did not fit was not committed, and of alternatives only the first that did.
+        let mut charged = first_of::charged();
+        let mut is_committed = |number: usize, charge: &Charge| {
+            verdict.is_none_or(|verdict| charged(charge, verdict.outcomes[number].fits))
+        };
+        let refunded = part.charges_of(&self.outgoing.check).zip(&part.charges).enumerate();
+        let refunded = refunded.filter(|(number, ((_, charge), _))| {
+            is_committed(*number, charge) && charge.cost > 0 && !counts_rejection(charge)
+        });
+        let charges: Indices = refunded.map(|(_, (_, index))| *index).collect();
+        if charges.is_empty() {
+            return;
+        }
+        let (outgoing, groups) = (Arc::clone(&self.outgoing), part.groups(&self.outgoing));
+        let step = match self.outgoing.check.charges()[usize::from(charges[0])].hold {
+            // Alone, because its count may still be on another node.
+            Some(id) if self.is_by_key => Step::Alone(Alone::Holds { usage: AloneHold::Release, id: Some(id) }),
+            _ => Step::Refund(committed),
+        };
+        let refund = Refund { outgoing, charges, slot: part.slot, groups, step };
+        refunds::add(&self.client, &self.runtime, refund);
+    }
+
+    /// Makes a commit that no refund can name before it is answered. A task waits for the answer, and refunds the
+    /// commit if the caller has left.
+    pub(super) async fn commit(
+        self,
+        part: Part,
+        commit: impl Future<Output = Result<Verdict, Error>> + Send + 'static,
+    ) -> Result<Verdict, Error> {
+        let (sender, answer) = oneshot::channel();
+        let (deadline, progress) = (self.client.settings.deadline, Arc::clone(&self.outgoing.progress));
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move {
+            let result = within(deadline, commit).await.unwrap_or_else(|| Err(progress.error(deadline)));
+            // Dropped here if the caller has left.
+            let _ = sender.send(result.map(|verdict| Unclaimed { refunds: self, part, verdict: Some(verdict) }));
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err(given_up().charge_unknown()))?;
+        answer.claim().ok_or_else(given_up)
+    }
+}
+
+/// The answer of a commit. Refunds the commit unless its caller takes the answer.
+struct Unclaimed {
+    refunds: PartRefunds,
+    part: Part,
+    verdict: Option<Verdict>,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Option<Verdict> {
+        self.verdict.take()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(verdict) = self.verdict.take().filter(|verdict| verdict.allowed) {
+            self.refunds.add(&self.part, Some(&verdict), Committed::At(verdict.time_us));
+        }
+    }
 }
