@@ -9,8 +9,7 @@ mod eviction;
 mod instances;
 mod key_hash;
 mod net;
-mod open_holds;
 mod ready;
 mod store;
 
-pub use self::{builder::RedisStoreBuilder, open_holds::OpenHolds, store::RedisStore};
+pub use self::{ban_settings::OpenHolds, builder::RedisStoreBuilder, store::RedisStore};
