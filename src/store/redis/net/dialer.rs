@@ -1,10 +1,14 @@
-//! Dials a server in the background until there is a connection.
+//! Dials a server in the background until there is a connection, and tells a network that has lost the packets of a
+//! handshake from a server that is busy.
 //!
 //! One connection is dialled at a time, with one dial or two.
+//!
+//! A knock is a connection with a few bytes that are no TLS. A server with TLS closes it at once, and computes nothing.
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
+    net::SocketAddr,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -15,15 +19,19 @@ use std::{
 
 use bb8_redis::bb8::ManageConnection;
 use redis::RedisError;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Mutex as AsyncMutex,
+    time::Instant,
+};
 
 use super::{
     address::Address,
-    backoff::Backoff,
+    backoff::{Backoff, MAX_PAUSE},
     connection::Connection,
     dials::{Dials, Next},
     first_dial::FirstDial,
-    knock,
     liveness::{ConnectionLiveness, PoolLiveness},
     progress::DialProgress,
     settings::Settings,
@@ -31,7 +39,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    runtime::latest::Latest,
+    runtime::{deadline::within, latest::Latest},
 };
 
 /// Dials until there is a connection, and publishes the reason when a dial fails.
@@ -103,7 +111,7 @@ impl Dialer {
             let latest = self.latest().upgrade();
             latest.map_or(self.has_connected.load(Ordering::Relaxed), |latest| latest.is_broken())
         };
-        let mut lost = pin!(knock::until_lost(dial.clone(), is_urgent));
+        let mut lost = pin!(until_lost(dial.clone(), is_urgent));
         poll_fn(|cx| match overtaken.as_mut().poll(cx) {
             Poll::Pending => lost.as_mut().poll(cx),
             ready => ready,
@@ -173,4 +181,43 @@ impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dialer").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// Answers in a row, each to a knock that began after the answer before it. A server handles what its connections have
+/// sent in rounds. So it has read all that arrived before the first answer when it gives the second one.
+const ANSWERS: u32 = 2;
+
+/// No handshake of TLS begins like this.
+const BYTES: &[u8] = b"PING\r\n";
+
+/// Knocks at the server of a dial, whenever it `is_urgent`, until its answers show that the dial is lost. Never ends if
+/// no server has accepted the connection of the dial.
+pub(super) async fn until_lost(dial: DialProgress, is_urgent: impl Fn() -> bool) {
+    match dial.server() {
+        Some(address) => until_answered(|| async { is_urgent() && knock(address).await }).await,
+        None => pending().await,
+    }
+}
+
+/// Knocks until the server has answered [`ANSWERS`] times in a row.
+pub(super) async fn until_answered<F: Future<Output = bool>>(knock: impl Fn() -> F) {
+    let mut answers = 0;
+    while answers < ANSWERS {
+        let start = Instant::now();
+        if within(MAX_PAUSE, knock()).await == Some(true) {
+            answers += 1;
+        } else {
+            answers = 0;
+            let _ = within(MAX_PAUSE.saturating_sub(start.elapsed()), pending::<()>()).await;
+        }
+    }
+}
+
+/// Whether the server answers. That it closes the connection is an answer.
+async fn knock(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address).await else { return false };
+    if stream.write_all(BYTES).await.is_ok() {
+        let _ = stream.read_u8().await;
+    }
+    true
 }

@@ -147,7 +147,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::store::redis::net::knock::until_answered;
+    use crate::store::redis::net::dialer::until_answered;
 
     /// A server that computes one handshake after the other, also those of clients that have gone. A knock has its
     /// place among them, and takes no time.

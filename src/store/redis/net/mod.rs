@@ -14,7 +14,6 @@ mod endpoint;
 pub(crate) mod error;
 mod first_dial;
 mod followed;
-mod knock;
 mod liveness;
 pub(crate) mod login;
 mod master_search;
