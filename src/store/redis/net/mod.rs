@@ -4,8 +4,6 @@
 pub(crate) mod address;
 mod announcer;
 mod backoff;
-#[cfg(feature = "tls")]
-mod certificate_error;
 pub(crate) mod cluster;
 mod connection;
 mod dialer;
