@@ -30,6 +30,5 @@ pub(crate) mod source;
 pub(crate) mod target;
 #[cfg(feature = "tls")]
 mod tls;
-mod tls_mismatch;
 pub(crate) mod url;
 mod wire;
