@@ -15,7 +15,6 @@ mod followed;
 mod liveness;
 pub(crate) mod login;
 mod master_search;
-mod master_watch;
 pub(crate) mod pool;
 mod progress;
 mod redact;

@@ -16,7 +16,7 @@ use redis::RedisError;
 use tokio::sync::Semaphore;
 
 use super::{
-    address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, master_watch::MasterWatch,
+    address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, master_search::MasterWatch,
     settings::Settings,
 };
 use crate::error::{Error, ErrorKind};
