@@ -5,7 +5,7 @@ use std::fmt;
 use redis::{RedisError, RedisResult};
 
 use super::{
-    endpoint::Endpoint, error, master_search::dial_master, progress::DialProgress, redact::Passwords,
+    endpoint::Endpoint, error, first_dial::DialProgress, master_search::dial_master, redact::Passwords,
     security::Security, sentinel::Sentinels, url, wire::Wire,
 };
 use crate::error::{ConfigError, Error};

@@ -31,9 +31,8 @@ use super::{
     backoff::{Backoff, MAX_PAUSE},
     connection::Connection,
     dials::{Dials, Next},
-    first_dial::FirstDial,
+    first_dial::{DialProgress, FirstDial},
     liveness::{ConnectionLiveness, PoolLiveness},
-    progress::DialProgress,
     settings::Settings,
     wire::Wire,
 };

@@ -19,7 +19,7 @@ use redis::{RedisError, RedisResult};
 
 use super::{
     backoff::{Backoff, MAX_PAUSE},
-    progress::DialProgress,
+    first_dial::DialProgress,
 };
 use crate::runtime::deadline::within;
 

@@ -1,12 +1,14 @@
-//! The first dial of a server, for which checks may wait beyond their deadline.
+//! The first dial of a server, for which checks may wait beyond their deadline, and how far a dial has come.
 //!
 //! A dial takes several round trips and perhaps a TLS handshake; a check takes one round trip. Without extra time the
 //! first requests after each start would get no verdict.
 
 use std::{
+    future::pending,
+    net::SocketAddr,
     pin::pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,6 +16,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
+use super::followed::Tenure;
 use crate::runtime::{deadline::within, stalls::Begin};
 
 /// The first dial of one pool. It is over when it has succeeded or failed, or when its time has passed.
@@ -70,5 +73,62 @@ impl FirstDial {
     fn left(&self) -> Duration {
         let DialState { begin, limit, .. } = &*self.0;
         begin.map_or(Duration::ZERO, |begin| limit.saturating_sub(begin.running(Instant::now())))
+    }
+}
+
+/// The address of a server with TLS that has accepted the connection of a dial, so that only the handshake is missing.
+///
+/// A server computes handshakes one after the other, so it may be late without a packet being lost. The progress of a
+/// dial without TLS is not recorded: its handshake costs the server nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DialProgress {
+    server: Arc<OnceLock<SocketAddr>>,
+    /// A sentinel that has accepted a connection.
+    sentinel: Arc<OnceLock<SocketAddr>>,
+    /// Whether a sentinel has answered.
+    is_named: Arc<AtomicBool>,
+    /// The tenure in which the dial of a master has begun.
+    tenure: Arc<OnceLock<Tenure>>,
+}
+
+impl DialProgress {
+    /// The progress of the part of this dial that asks a sentinel for the server.
+    pub(crate) fn of_sentinel(&self) -> Self {
+        Self { server: Arc::clone(&self.sentinel), ..Self::default() }
+    }
+
+    /// Records that the server at `address` has accepted the connection.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_accepted(&self, address: SocketAddr) {
+        // A dial that is repeated without RESP3 has recorded it before.
+        let _ = self.server.set(address);
+    }
+
+    /// Records which master the store follows while the dial begins.
+    pub(crate) fn begins_in(&self, tenure: Tenure) {
+        let _ = self.tenure.set(tenure);
+    }
+
+    /// Waits until the store follows another master than at the beginning.
+    pub(crate) async fn is_overtaken(&self) {
+        match self.tenure.get() {
+            Some(tenure) => tenure.end().await,
+            None => pending().await,
+        }
+    }
+
+    /// Records that a sentinel has named the server.
+    pub(crate) fn is_named(&self) {
+        self.is_named.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_in_handshake(&self) -> bool {
+        self.server().is_some()
+    }
+
+    /// The server whose part of the handshake is missing: a sentinel, until one has named the master.
+    pub(crate) fn server(&self) -> Option<SocketAddr> {
+        let sentinel = || self.sentinel.get().filter(|_| !self.is_named.load(Ordering::Relaxed));
+        self.server.get().or_else(sentinel).copied()
     }
 }

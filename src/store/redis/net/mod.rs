@@ -16,7 +16,6 @@ mod liveness;
 pub(crate) mod login;
 mod master_search;
 pub(crate) mod pool;
-mod progress;
 mod redact;
 pub(crate) mod routed;
 pub(crate) mod security;

@@ -18,8 +18,12 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     super::{
-        address::Address, backoff::Backoff, connection::Connection, first_dial::FirstDial, progress::DialProgress,
-        server_pool::ServerPool, settings::Settings,
+        address::Address,
+        backoff::Backoff,
+        connection::Connection,
+        first_dial::{DialProgress, FirstDial},
+        server_pool::ServerPool,
+        settings::Settings,
     },
     seeds::{self, Seeds},
     slot_map::{Layout, Majority, NodeAddress, SlotMap},
