@@ -5,7 +5,6 @@ mod builder;
 mod call;
 mod clear;
 mod connect;
-mod eviction;
 mod instances;
 mod key_hash;
 mod net;

@@ -1,20 +1,33 @@
-//! Readiness: a round trip to each master that does what a check does, without a charge.
+//! Readiness: a round trip to each master that does what a check does, without a charge; and a warning of a server that
+//! may evict the keys of limits, which is asked once, after the first check, if there is an observer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
 
+use redis::RedisResult;
 use smallvec::smallvec;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use super::call::{
-    client::Client,
-    outgoing::{Outgoing, Request},
-    per_runtime::{PerRuntime, no_runtime},
-    progress::Progress,
+use super::{
+    call::{
+        client::Client,
+        outgoing::{Outgoing, Request},
+        per_runtime::{PerRuntime, no_runtime},
+        progress::Progress,
+    },
+    net::routed::RoutedConnection,
 };
 use crate::{
     check::Check,
+    clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     key::Key,
+    observe::{Event, Warning},
     policy::Policy,
     runtime::{deadline::within, stalls::Begin},
 };
@@ -92,4 +105,67 @@ const PROBED_COMMANDS: [(&str, &[&str]); 3] = [("SETRANGE", &["0", ""]), ("PEXPI
 /// The error of a task that ended with its runtime.
 pub(super) fn given_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the runtime has ended")
+}
+
+/// Whether the eviction policy of the server still has to be requested.
+#[derive(Debug, Default)]
+pub(super) struct EvictionCheck(AtomicU8);
+
+/// There is no observer.
+const OFF: u8 = 0;
+/// The next check requests the policy.
+const DUE: u8 = 1;
+/// The policy was requested.
+const DONE: u8 = 2;
+
+impl EvictionCheck {
+    /// Makes a request due if there is an observer.
+    pub(super) fn observer_changed(&self, has_observer: bool) {
+        self.0.store(if has_observer { DUE } else { OFF }, Ordering::Relaxed);
+    }
+
+    /// Makes a request due again.
+    fn retry(&self) {
+        self.0.store(DUE, Ordering::Relaxed);
+    }
+
+    /// Returns true to one caller when a request is due.
+    fn is_due(&self) -> bool {
+        let exchange = || self.0.compare_exchange(DUE, DONE, Ordering::Relaxed, Ordering::Relaxed);
+        self.0.load(Ordering::Relaxed) == DUE && exchange().is_ok()
+    }
+}
+
+/// Requests the eviction policy if a request is due. A task does so, because the check has its answer already.
+pub(super) fn ask_if_due(eviction: &Arc<EvictionCheck>, client: &Arc<Client>) {
+    if eviction.is_due()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        runtime.spawn(ask(Arc::clone(eviction), Arc::clone(client)));
+    }
+}
+
+/// Requests the eviction policy and reports it, unless it is `noeviction`.
+async fn ask(eviction: Arc<EvictionCheck>, client: Arc<Client>) {
+    let Ok(runtime) = client.runtime() else { return };
+    // A random slot: the next attempt asks another master of a cluster, if this one is unavailable.
+    let slot = client.target.slot_of(&SystemClock.now_us().to_ne_bytes());
+    let Ok(mut connection) = client.connect(&runtime.pool, slot).await else { return eviction.retry() };
+    match policy(&mut connection).await {
+        Ok(Some(policy)) if policy != "noeviction" => {
+            if let Some(observer) = client.observer.get() {
+                observer.on_event(&Event::of_warning(Warning::eviction(&policy)));
+            }
+        }
+        // No reply: the next check asks again.
+        Err(error) if error.is_io_error() => eviction.retry(),
+        // Any other error is permanent, such as a missing permission. Limits work without the reply.
+        _ => {}
+    }
+}
+
+/// The eviction policy of the server. `None` if its INFO names none.
+async fn policy(connection: &mut RoutedConnection) -> RedisResult<Option<String>> {
+    let info: String = connection.query(redis::cmd("INFO").arg("memory")).await?;
+    Ok(info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::to_owned))
 }

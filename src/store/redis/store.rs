@@ -20,11 +20,10 @@ use super::{
         progress::Progress,
         up_to,
     },
-    eviction::{self, EvictionCheck},
     instances::{self, Instances},
     key_hash::KeyHash,
     net::slot::NO_SLOT,
-    ready,
+    ready::{self, EvictionCheck},
 };
 use crate::{
     breaker::settings::BreakerSettings,
@@ -219,7 +218,7 @@ impl Inner {
             client.denials.forget_contradicted(&outgoing.check, ticket, &verdict);
         }
         instances::refresh_if_due(&self.instances, client);
-        eviction::ask_if_due(&self.eviction, client);
+        ready::ask_if_due(&self.eviction, client);
         Ok(verdict)
     }
 
