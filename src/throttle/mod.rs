@@ -156,7 +156,6 @@
 //! outside of the throttle.
 
 mod body;
-mod future;
 mod layer;
 mod layer_charges;
 mod request;
@@ -168,6 +167,9 @@ mod turn;
 mod upstream;
 
 pub use self::{
-    body::ThrottledBody, future::ThrottleFuture, layer::ThrottleLayer, response::HttpBody, service::Throttle,
+    body::ThrottledBody,
+    layer::ThrottleLayer,
+    response::HttpBody,
+    service::{Throttle, ThrottleFuture},
     throttled::Throttled,
 };
