@@ -155,7 +155,6 @@
 //! the client (`reqwest::redirect::Policy::none()`; hyper-util follows none), or put tower-http's `FollowRedirect`
 //! outside of the throttle.
 
-mod body;
 mod layer;
 mod layer_charges;
 mod request;
@@ -167,9 +166,8 @@ mod turn;
 mod upstream;
 
 pub use self::{
-    body::ThrottledBody,
     layer::ThrottleLayer,
-    response::HttpBody,
+    response::{HttpBody, ThrottledBody},
     service::{Throttle, ThrottleFuture},
     throttled::Throttled,
 };

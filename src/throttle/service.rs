@@ -14,10 +14,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    body::HeldCall,
     layer::ThrottleLayer,
     request::{ThrottleCost, ThrottleKey},
-    response::ResponseHead,
+    response::{HeldCall, ResponseHead},
     throttled::BoxError,
     turn::{Turns, Waited},
     upstream::Upstream,

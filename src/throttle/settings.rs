@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use super::body::HeldCall;
+use super::response::HeldCall;
 use crate::{
     decision::Decision,
     error::{ConfigError, Error, FirstMistake},

@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    body::HeldCall,
+    response::HeldCall,
     settings::{Costs, Settings},
     throttled::Throttled,
 };

@@ -12,7 +12,10 @@ use std::{
 use http::{HeaderMap, HeaderName, StatusCode, header::RETRY_AFTER};
 
 use self::times::{Times, number, seconds};
-use super::{body::HeldCall, response::ResponseHead, settings::Settings};
+use super::{
+    response::{HeldCall, ResponseHead},
+    settings::Settings,
+};
 use crate::{
     headers::{RETRY_AFTER_MS, X_AFTER},
     key::Key,
