@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     breaker::{
-        call_outcome::CallOutcome,
         machine::{Grant, Machine},
         notifier::Notifier,
         settings::BreakerSettings,
+        window::CallOutcome,
     },
     error::Error,
     observe::Observer,

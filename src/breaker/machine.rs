@@ -13,10 +13,9 @@ use tokio::time::Instant;
 
 use crate::{
     breaker::{
-        call_outcome::CallOutcome,
         notifier::Notifier,
         settings::{BreakerSettings, HOUR},
-        window::FailureWindow,
+        window::{CallOutcome, FailureWindow},
     },
     error::{Error, ErrorKind, StoreEvidence},
     observe::BreakerState,

@@ -4,7 +4,6 @@
 //! failure domain of a store, `window` the recent failures, `notifier` the reports.
 
 mod breakers;
-mod call_outcome;
 mod machine;
 mod notifier;
 pub(crate) mod settings;
@@ -12,5 +11,5 @@ mod window;
 
 pub(crate) use self::{
     breakers::{Breakers, Permit},
-    call_outcome::CallOutcome,
+    window::CallOutcome,
 };
