@@ -4,13 +4,11 @@ mod check;
 mod config;
 mod first_mistake;
 mod kind;
-mod one_line;
 mod words;
 
 pub use self::{check::Error, config::ConfigError, kind::ErrorKind};
 pub(crate) use self::{
     check::StoreEvidence,
     first_mistake::FirstMistake,
-    one_line::OneLine,
-    words::{in_words, value_of, word_of},
+    words::{OneLine, in_words, value_of, word_of},
 };
