@@ -2,13 +2,12 @@
 
 mod check;
 mod config;
-mod first_mistake;
 mod kind;
 mod words;
 
 pub use self::{check::Error, config::ConfigError, kind::ErrorKind};
 pub(crate) use self::{
     check::StoreEvidence,
-    first_mistake::FirstMistake,
+    config::FirstMistake,
     words::{OneLine, in_words, value_of, word_of},
 };
