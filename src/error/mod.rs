@@ -2,12 +2,14 @@
 
 mod check;
 mod config;
-mod kind;
 mod words;
 
-pub use self::{check::Error, config::ConfigError, kind::ErrorKind};
 pub(crate) use self::{
     check::StoreEvidence,
     config::FirstMistake,
     words::{OneLine, in_words, value_of, word_of},
+};
+pub use self::{
+    check::{Error, ErrorKind},
+    config::ConfigError,
 };
