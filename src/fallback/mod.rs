@@ -11,7 +11,6 @@ mod local;
 mod reserved;
 mod settlement;
 mod shares;
-mod unsure;
 
 pub(crate) use self::{
     domain_debts::Debt, local::Fallback, reserved::Reservation, settlement::Settlement, shares::Instances,
