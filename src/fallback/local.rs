@@ -11,8 +11,7 @@ use crate::{
     fallback::{
         debts::Debts,
         domain_debts::Debt,
-        reserved::{Reservation, Reserved},
-        shares::{Instances, Share, Shares},
+        shares::{Instances, Reservation, Reserved, Share, Shares},
     },
     hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,

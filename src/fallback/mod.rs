@@ -8,10 +8,12 @@
 mod debts;
 mod domain_debts;
 mod local;
-mod reserved;
 mod settlement;
 mod shares;
 
 pub(crate) use self::{
-    domain_debts::Debt, local::Fallback, reserved::Reservation, settlement::Settlement, shares::Instances,
+    domain_debts::Debt,
+    local::Fallback,
+    settlement::Settlement,
+    shares::{Instances, Reservation},
 };
