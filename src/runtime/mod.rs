@@ -8,7 +8,6 @@ pub(crate) mod latest;
 pub(crate) mod precise_sleep;
 pub(crate) mod random;
 pub(crate) mod real_time;
-pub(crate) mod shutdown;
 pub(crate) mod stalls;
 pub(crate) mod workers;
 #[cfg(feature = "test-util")]

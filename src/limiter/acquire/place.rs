@@ -24,7 +24,7 @@ use crate::{
         },
         core::Core,
     },
-    runtime::{deadline::within, shutdown::takes_tasks},
+    runtime::{deadline::within, workers::takes_tasks},
     store::no_answer,
 };
 
