@@ -3,19 +3,23 @@
 //! In a world, time outside of tokio's clock, random numbers and connections come from the test, so that the same seed
 //! gives the same run. Everything that the world drives runs on the thread that has entered it.
 
-mod hashers;
 mod here;
 
-use std::{fmt, marker::PhantomData};
+use std::{
+    fmt,
+    hash::{self, BuildHasher, DefaultHasher, Hasher},
+    marker::PhantomData,
+};
+
+use foldhash::{SharedSeed, fast};
+
+use self::here::random;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::here::dial;
+pub(crate) use self::here::now_us;
 #[cfg(feature = "redis")]
 pub use self::here::{Dial, Dialled, Stream};
-pub(crate) use self::{
-    hashers::{FastState, RandomState},
-    here::now_us,
-};
 
 /// The world of this thread. Dropping it leaves the world.
 #[must_use]
@@ -57,6 +61,55 @@ impl Drop for World {
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").field("now_us", &now_us()).finish_non_exhaustive()
+    }
+}
+
+/// Stands for the standard library's `RandomState`.
+#[derive(Clone, Debug)]
+pub(crate) enum RandomState {
+    Random(hash::RandomState),
+    OfWorld(u64),
+}
+
+impl Default for RandomState {
+    fn default() -> Self {
+        random().map_or_else(|| Self::Random(hash::RandomState::new()), Self::OfWorld)
+    }
+}
+
+impl BuildHasher for RandomState {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        match self {
+            Self::Random(state) => state.build_hasher(),
+            Self::OfWorld(key) => {
+                let mut hasher = DefaultHasher::new();
+                hasher.write_u64(*key);
+                hasher
+            }
+        }
+    }
+}
+
+/// Stands for foldhash's `fast::RandomState`.
+#[derive(Clone, Debug)]
+pub(crate) struct FastState(fast::SeedableRandomState);
+
+impl Default for FastState {
+    fn default() -> Self {
+        Self(match random() {
+            Some(key) => fast::SeedableRandomState::with_seed(key, SharedSeed::global_fixed()),
+            None => fast::SeedableRandomState::random(),
+        })
+    }
+}
+
+impl BuildHasher for FastState {
+    type Hasher = fast::FoldHasher<'static>;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        self.0.build_hasher()
     }
 }
 
