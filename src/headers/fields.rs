@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS,
-    duration::read_duration,
-    number::{millis_up, number, read_number, whole_seconds},
+    duration::{millis_up, number, read_duration, read_number, whole_seconds},
     style::{HeaderStyle, Merge},
 };
 

@@ -4,8 +4,8 @@ use http::HeaderValue;
 
 use super::{
     RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
+    duration::number,
     fields::HeaderFields,
-    number::number,
     quota::QuotaReport,
     snapshot::Snapshot,
     structured::{List, Text, bytes, parameter, string, window},

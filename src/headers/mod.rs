@@ -57,7 +57,6 @@
 mod duration;
 mod fields;
 mod ietf;
-mod number;
 mod openai;
 mod quota;
 mod snapshot;
@@ -68,7 +67,7 @@ mod x_rate_limit;
 
 use http::HeaderName;
 
-pub(crate) use self::{fields::AllowedFields, number::whole_seconds};
+pub(crate) use self::{duration::whole_seconds, fields::AllowedFields};
 #[doc(hidden)]
 pub use self::{fields::HeaderFields, quota::QuotaReport};
 pub use self::{style::HeaderStyle, writer::HeaderWriter};

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{duration::duration, fields::HeaderFields, number::number, quota::QuotaReport, snapshot::Snapshot};
+use super::{
+    duration::{duration, number},
+    fields::HeaderFields,
+    quota::QuotaReport,
+    snapshot::Snapshot,
+};
 use crate::headers;
 
 /// The units of the fields; `None` is a request.

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, time::Duration};
 
 use super::{
-    number::{seconds_up, whole_seconds},
+    duration::{seconds_up, whole_seconds},
     quota::QuotaReport,
 };
 

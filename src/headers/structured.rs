@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{fields::HeaderFields, number::seconds_up};
+use super::{duration::seconds_up, fields::HeaderFields};
 
 /// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;

@@ -11,10 +11,9 @@ use smallvec::SmallVec;
 
 use super::{
     RATELIMIT, RATELIMIT_POLICY,
+    duration::whole_seconds,
     fields::{self, AllowedFields, HeaderFields},
-    ietf,
-    number::whole_seconds,
-    openai,
+    ietf, openai,
     quota::QuotaReport,
     snapshot::Snapshot,
     style::HeaderStyle,

@@ -4,8 +4,8 @@ use http::HeaderValue;
 
 use super::{
     X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET,
+    duration::number,
     fields::HeaderFields,
-    number::number,
     quota::QuotaReport,
     snapshot::Snapshot,
     structured::{List, parameter, string, window},
