@@ -6,8 +6,7 @@ use super::{
     RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
     duration::number,
     fields::HeaderFields,
-    quota::QuotaReport,
-    snapshot::Snapshot,
+    quota::{QuotaReport, Snapshot},
     structured::{List, Text, bytes, parameter, string, window},
 };
 

@@ -59,7 +59,6 @@ mod fields;
 mod ietf;
 mod openai;
 mod quota;
-mod snapshot;
 mod structured;
 mod style;
 mod writer;

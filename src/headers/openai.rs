@@ -7,8 +7,7 @@ use http::HeaderName;
 use super::{
     duration::{duration, number},
     fields::HeaderFields,
-    quota::QuotaReport,
-    snapshot::Snapshot,
+    quota::{QuotaReport, Snapshot},
 };
 use crate::headers;
 

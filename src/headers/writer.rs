@@ -14,8 +14,7 @@ use super::{
     duration::whole_seconds,
     fields::{self, AllowedFields, HeaderFields},
     ietf, openai,
-    quota::QuotaReport,
-    snapshot::Snapshot,
+    quota::{QuotaReport, Snapshot},
     style::HeaderStyle,
     x_rate_limit,
 };

@@ -6,8 +6,7 @@ use super::{
     X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET,
     duration::number,
     fields::HeaderFields,
-    quota::QuotaReport,
-    snapshot::Snapshot,
+    quota::{QuotaReport, Snapshot},
     structured::{List, parameter, string, window},
 };
 
