@@ -69,7 +69,6 @@ mod hold;
 mod hold_future;
 mod lease;
 mod partial;
-mod route;
 mod setup;
 mod sharded;
 mod try_check;

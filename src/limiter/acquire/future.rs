@@ -18,9 +18,8 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     limiter::{
         acquire::{forecast::after, handle::Acquire, place::Place, seat::QueueId, waiter::Delivery},
-        check_future::CheckFuture,
+        check_future::{CheckFuture, Route},
         core::Core,
-        route::Route,
     },
     observe::FailureEffect,
     runtime::drivers::Driver,
