@@ -1,4 +1,4 @@
-//! The future of a caller that waits.
+//! The futures of callers that wait for units, or with `Limiter::acquire_hold` for a hold.
 
 use std::{
     fmt,
@@ -16,17 +16,21 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
+    key::Key,
     limiter::{
         acquire::{forecast::after, handle::Acquire, place::Place, seat::QueueId, waiter::Delivery},
         check_future::{CheckFuture, Route},
         core::Core,
+        handle::Limiter,
+        hold::HoldAnswer,
     },
     observe::FailureEffect,
+    policy::Policy,
     runtime::drivers::Driver,
     store::Answer,
 };
 
-/// The future of a [`Decision`] or of a [`HoldAnswer`](crate::limiter::HoldAnswer), returned by [`Acquire::within`].
+/// The future of a [`Decision`] or of a [`HoldAnswer`], returned by [`Acquire::within`].
 ///
 /// # Cancel safety
 ///
@@ -52,7 +56,7 @@ impl Waited for Decision {
 }
 
 impl<T: Waited> Acquire<T> {
-    /// Waits for at most `max_wait`. See [`Limiter::acquire`](crate::Limiter::acquire).
+    /// Waits for at most `max_wait`. See [`Limiter::acquire`].
     ///
     /// With a `max_wait` of zero, the units are charged if they are available now and no other caller waits. A check
     /// that is on its way when `max_wait` ends, or is about to be sent, is awaited: for at most 0.1 s and the store's
@@ -60,7 +64,7 @@ impl<T: Waited> Acquire<T> {
     ///
     /// # Errors
     ///
-    /// The future resolves to an [`Error`](crate::Error) if the store gave no verdict until `max_wait` had passed, or
+    /// The future resolves to an [`Error`] if the store gave no verdict until `max_wait` had passed, or
     /// if the check may have been charged without a verdict. Errors of the setup end the wait at once: kind
     /// [`StoreMisconfigured`](crate::ErrorKind::StoreMisconfigured), also for a runtime without timers, kind
     /// [`BadKey`](crate::ErrorKind::BadKey), and kind [`InvalidCall`](crate::ErrorKind::InvalidCall) for
@@ -179,5 +183,50 @@ impl<T> Future for AcquireFuture<T> {
 impl<T> fmt::Debug for AcquireFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AcquireFuture")
+    }
+}
+
+impl Limiter {
+    /// Holds `cost` units of `key` under `policy`, and waits until they fit: a slot of a [concurrency
+    /// limit](Policy::concurrent), or units whose cost is known later. [`hold`](Self::hold) does not wait.
+    ///
+    /// Callers wait in the queue of [`acquire`](Self::acquire), first come, first served. The first of them asks again
+    /// as soon as a hold of this process ends. The end of a hold of another process is noticed when it asks next, at
+    /// the latest after the [typical duration](crate::policy::HoldSettings::with_typical_duration) of a hold, 1 s by
+    /// default.
+    ///
+    /// A hold may end at any time, so a caller is denied before its time is over only if units that are charged, and
+    /// not those that are held, keep it back for longer.
+    ///
+    /// # Examples
+    ///
+    /// At most 5 calls to another service at once, in all processes together:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new());
+    /// let calls = Policy::concurrent("calls", 5)?;
+    /// match limiter.acquire_hold("maps-api", &calls, 1).within(Duration::from_secs(10)).await? {
+    ///     HoldAnswer::Open(slot) => {
+    ///         // The call is made here.
+    ///         slot.release().await?;
+    ///     }
+    ///     HoldAnswer::Denied(_) => println!("no slot within 10 s"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Acquire<HoldAnswer> {
+        Acquire::new(self, key.into(), policy, cost, true)
+    }
+}
+
+impl Waited for HoldAnswer {
+    fn from_delivery(Delivery { outcome, hold }: Delivery) -> Result<Self, Error> {
+        outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
     }
 }

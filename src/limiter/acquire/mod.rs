@@ -8,7 +8,6 @@ mod dispatcher;
 mod forecast;
 mod future;
 mod handle;
-mod hold;
 mod paused_keys;
 mod place;
 mod queue;
