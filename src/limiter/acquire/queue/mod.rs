@@ -1,6 +1,5 @@
 //! The queue of one key: who waits, and when the head may ask the store. Pure: no I/O, no timers.
 
-mod late;
 mod results;
 mod turns;
 
