@@ -6,7 +6,6 @@
 //! denial is the store's.
 
 mod blocks;
-mod demand;
 mod settle;
 mod size;
 mod state;

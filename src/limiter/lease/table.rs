@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     blocks::{Ended, policy_of_blocks},
-    demand::Demand,
+    size::Demand,
     state::{Asked, Lease, Spent, Step},
     waiter::{Delivery, Standing},
 };
