@@ -165,7 +165,7 @@ impl LimitsConfig {
     #[cfg(feature = "plans")]
     pub(crate) fn require(&self, name: &str) -> Result<&Policy, ConfigError> {
         self.policy(name).ok_or_else(|| {
-            let known = super::suggest::nearest(name, self.policies().map(Policy::name));
+            let known = super::mistake::nearest(name, self.policies().map(Policy::name));
             ConfigError::new(format!(
                 "the limits have no policy {name:?}, which is a plan of `Plans::of_limits`; add it to the limits, or \
                  write one of {known}"

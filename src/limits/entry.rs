@@ -4,9 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     fields::{self, Field, Table},
-    mistake::{Mistakes, Place, cut},
+    mistake::{Mistakes, Place, cut, nearest},
     section::{self, Read, Section, entries},
-    suggest::nearest,
     tree::Tree,
 };
 use crate::{check::Check, failure::FailurePolicy, policy::Policy};

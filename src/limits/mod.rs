@@ -102,7 +102,6 @@ mod live;
 pub(crate) mod mistake;
 mod policy;
 mod section;
-mod suggest;
 mod tree;
 mod uncharged;
 

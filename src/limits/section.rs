@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{
     fields::{Field, Table},
-    mistake::{Mistakes, Place},
-    suggest::{advice, quoted},
+    mistake::{Mistakes, Place, advice, quoted},
     tree::Tree,
 };
 use crate::policy::units;

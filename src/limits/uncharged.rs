@@ -14,9 +14,8 @@ use http::{Method, Request, Uri};
 use super::{
     entry::{Entry, Named},
     fields,
-    mistake::{Mistakes, Place},
+    mistake::{Mistakes, Place, advice},
     section::Read,
-    suggest::advice,
 };
 use crate::{
     middleware::{Route, RouteTable},
