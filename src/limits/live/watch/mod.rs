@@ -1,6 +1,5 @@
 //! Limits that follow a file, and the thread that watches it.
 
-mod events;
 mod file;
 
 use std::{
@@ -11,10 +10,7 @@ use std::{
     thread,
 };
 
-use self::{
-    events::{Events, Fault, reason},
-    file::{Content, WatchedFile},
-};
+use self::file::{Content, Events, Fault, WatchedFile, reason};
 use super::LiveLimits;
 use crate::{
     limits::{
@@ -24,7 +20,7 @@ use crate::{
     observe::LimitsChange,
 };
 
-pub use self::events::LimitsFileError;
+pub use self::file::LimitsFileError;
 
 impl LiveLimits {
     /// Reads the limits of a file now, and again after each change of the file, with `parse`.
