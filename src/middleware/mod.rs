@@ -60,7 +60,6 @@
 
 mod admitted;
 mod config;
-mod countdown;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     error::ConfigError,
     key::path::{matched_path, sent_path, without_trailing_slash},
-    middleware::countdown::Countdown,
+    middleware::setup_checks::Countdown,
     observe::{Event, Observer, Warning},
 };
 
