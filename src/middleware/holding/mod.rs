@@ -7,13 +7,12 @@
 mod bill;
 mod body;
 mod guard;
-mod longest;
 mod tab;
 
 pub use self::{
     bill::Bill,
     body::{HeldBody, WrappedBody},
     guard::{HoldGuard, Settlement},
-    longest::HeldTooLong,
+    tab::HeldTooLong,
 };
 pub(super) use self::{body::CarryHolds, guard::Settling, tab::Tab};
