@@ -82,7 +82,6 @@
 mod by_hand;
 mod check_event;
 mod effects;
-mod event;
 mod event_kind;
 mod fingerprint;
 mod hold_end;
@@ -134,9 +133,8 @@ pub(crate) use self::{
     throttle::{Once, Throttle, report_later, with_reports_after},
 };
 pub use self::{
-    event::Event,
     fingerprint::{Fingerprint, ObservedKey},
     most_refused::{MostRefused, RefusedKey},
-    observer::{Observer, from_fn},
+    observer::{Event, Observer, from_fn},
     warning::Warning,
 };
