@@ -1,5 +1,5 @@
-//! The shared state of plans, and the path of a request through it. The latest answers are in two caches: what clients
-//! make up cannot push out what is known.
+//! The shared state of plans, their settings as plain data, and the path of a request through it. The latest answers
+//! are in two caches: what clients make up cannot push out what is known.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,17 +14,16 @@ use tokio::runtime::Handle;
 #[cfg(feature = "serde")]
 use super::names::Names;
 use super::{
-    entry::{Answer, Entry, Standing},
+    entry::{Answer, Entry, Lifetimes, Standing},
     in_flight::{self, Admission, InFlight, Mark, Ticket},
     plan::Form,
-    settings::Settings,
     source::AnySource,
 };
 use crate::{
-    clock::micros,
+    clock::{Clock, SystemClock, micros},
     error::FirstMistake,
     key::Key,
-    observe::{Event, Other, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome},
+    observe::{Event, Other, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome, Reporter},
 };
 
 /// What clones of [`Plans`](super::Plans) share.
@@ -212,4 +211,42 @@ impl Answers {
 fn entries(keys: usize) -> Entries {
     let weight = u64::try_from(keys).unwrap_or(u64::MAX);
     Cache::with(keys, weight, UnitWeighter, RandomState::default(), DefaultLifecycle::default())
+}
+
+/// See the setters of [`Plans`](super::Plans).
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) lifetimes: Lifetimes,
+    pub(super) timeout: Duration,
+    pub(super) max_lookups: usize,
+    /// The runtime of all look-ups; `None` for the runtime of the request.
+    pub(super) runtime: Option<Handle>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) reporter: Reporter,
+}
+
+impl Settings {
+    /// The capacity is not a setting, because the cache is created with it.
+    pub(super) const CAPACITY: usize = 100_000;
+
+    /// When a look-up without an answer no longer keeps others from starting. Its own timeout ends a look-up earlier,
+    /// unless its runtime is blocked or has no timers. Not shorter than the time between two look-ups of a key.
+    fn overdue_after(&self) -> Duration {
+        self.timeout.saturating_mul(2).max(self.lifetimes.ttl).max(self.lifetimes.failure_ttl())
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let lifetimes =
+            Lifetimes { ttl: Duration::from_secs(60), stale: Duration::from_secs(3_600), failure_ttl: None };
+        Self {
+            lifetimes,
+            timeout: Duration::from_secs(5),
+            max_lookups: 64,
+            runtime: None,
+            clock: Arc::new(SystemClock),
+            reporter: Reporter::default(),
+        }
+    }
 }

@@ -5,10 +5,9 @@ use std::{fmt, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    core::{Core, Known},
+    core::{Core, Known, Settings},
     entry::usable,
     plan::{Form, Plan},
-    settings::Settings,
     source::PlanSource,
 };
 #[cfg(feature = "serde")]

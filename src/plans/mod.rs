@@ -96,7 +96,6 @@ mod named;
 mod names;
 mod plan;
 mod setters;
-mod settings;
 mod source;
 
 pub use self::{handle::Plans, plan::Plan, source::PlanSource};
