@@ -16,8 +16,7 @@ use super::names::Names;
 use super::{
     entry::{Answer, Entry, Lifetimes, Standing},
     in_flight::{self, Admission, InFlight, Mark, Ticket},
-    plan::Form,
-    source::AnySource,
+    source::{AnySource, Form},
 };
 use crate::{
     clock::{Clock, SystemClock, micros},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{plan::Form, source::Found};
+use super::source::{Form, Found};
 use crate::{
     check::Check,
     clock::micros,

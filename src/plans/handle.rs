@@ -7,8 +7,7 @@ use http::request::Parts;
 use super::{
     core::{Core, Known, Settings},
     entry::usable,
-    plan::{Form, Plan},
-    source::PlanSource,
+    source::{Form, Plan, PlanSource},
 };
 #[cfg(feature = "serde")]
 use super::{entry::without_limits, names::Names};

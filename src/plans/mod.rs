@@ -94,8 +94,10 @@ mod in_flight;
 mod named;
 #[cfg(feature = "serde")]
 mod names;
-mod plan;
 mod setters;
 mod source;
 
-pub use self::{handle::Plans, plan::Plan, source::PlanSource};
+pub use self::{
+    handle::Plans,
+    source::{Plan, PlanSource},
+};

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{handle::Plans, names::Names, plan::Form, source::PlanSource};
+use super::{
+    handle::Plans,
+    names::Names,
+    source::{Form, PlanSource},
+};
 use crate::{error::ConfigError, limits::LiveLimits, policy::Policy};
 
 impl Plans {

@@ -1,9 +1,12 @@
-//! Sources of plans: asynchronous look-ups, by key.
+//! Sources of plans, which are asynchronous look-ups by key; and the plan of a key: policies, or the name of a policy
+//! of live limits.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::plan::{Form, Plan};
-use crate::key::Key;
+use crate::{
+    key::Key,
+    policy::{IntoPolicies, Policies},
+};
 
 /// Looks the plan of a key up: in a database, a billing service or a file. [`Plans`](super::Plans) caches the answers.
 ///
@@ -90,5 +93,70 @@ impl<S: PlanSource> AnySource for S {
         Box::pin(async move {
             self.plan(&key).await.map(|plan| Into::<Plan>::into(plan).0).map_err(|error| error.to_string())
         })
+    }
+}
+
+/// What a [`PlanSource`] answers: one policy, several policies, the name of a policy in the limits
+/// of `Plans::of_limits`, or an `Option` of these. With `None` the key has no plan of its own, and the default plan
+/// applies. The case of a name is ignored.
+///
+/// All of these convert into a `Plan`, so most sources return one of them. A source that returns several of them
+/// returns a `Plan`.
+#[cfg_attr(
+    feature = "serde",
+    doc = r#"
+# Examples
+
+A source of names, with limits of their own for single customers:
+
+```
+use tollgate::{Policy, plans::Plan};
+
+fn plan(name: String, own_limit: Option<u64>) -> Result<Plan, tollgate::ConfigError> {
+    Ok(match own_limit {
+        Some(limit) => Policy::per_minute("enterprise", limit)?.into(),
+        None => name.into(),
+    })
+}
+```
+"#
+)]
+#[derive(Clone, Debug)]
+pub struct Plan(pub(super) Option<Form>);
+
+/// A plan of a key's own, or the default plan.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    Policies(Policies),
+    #[cfg(feature = "serde")]
+    Named(Arc<str>),
+}
+
+impl<P: IntoPolicies> From<P> for Plan {
+    fn from(policies: P) -> Self {
+        Self(Some(Form::Policies(policies.into_policies())))
+    }
+}
+
+/// `None` is the default plan.
+impl<P: Into<Plan>> From<Option<P>> for Plan {
+    fn from(plan: Option<P>) -> Self {
+        plan.map_or(Self(None), Into::into)
+    }
+}
+
+/// The name of a policy.
+#[cfg(feature = "serde")]
+impl From<String> for Plan {
+    fn from(name: String) -> Self {
+        Self(Some(Form::Named(name.into())))
+    }
+}
+
+/// The name of a policy.
+#[cfg(feature = "serde")]
+impl From<&str> for Plan {
+    fn from(name: &str) -> Self {
+        Self(Some(Form::Named(name.into())))
     }
 }
