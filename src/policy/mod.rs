@@ -60,7 +60,6 @@
 //! is one that looks policies up asynchronously.
 
 mod algorithm;
-mod ban;
 mod calendar;
 mod constructors;
 mod definition;
