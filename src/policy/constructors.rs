@@ -6,10 +6,9 @@ use crate::{
     error::ConfigError,
     policy::{
         algorithm::micros_up,
-        definition::{Definition, is_token},
+        definition::{Definition, NEAR_LIMIT, is_token},
         holds::HoldSettings,
         limit::Policy,
-        near_units::NEAR_LIMIT,
     },
 };
 

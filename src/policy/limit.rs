@@ -16,8 +16,7 @@ use crate::{
     policy::{
         algorithm::Algorithm,
         calendar::CalendarWindows,
-        definition::{Definition, Special},
-        near_units::near_units,
+        definition::{Definition, Special, near_units},
     },
 };
 

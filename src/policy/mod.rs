@@ -69,7 +69,6 @@ mod holds;
 mod lease;
 mod limit;
 mod mistakes;
-mod near_units;
 mod rollout;
 mod settings;
 mod source;
