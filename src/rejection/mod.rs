@@ -55,7 +55,6 @@ mod denial;
 mod from_check;
 #[cfg(feature = "grpc")]
 mod grpc;
-mod plain;
 mod problem;
 pub(crate) mod respond;
 
@@ -63,7 +62,6 @@ pub(crate) mod respond;
 pub use self::grpc::GrpcStatus;
 pub use self::{
     denial::{Denial, Reason},
-    plain::{EmptyBody, PlainText},
     problem::ProblemJson,
-    respond::{Rejection, from_fn},
+    respond::{EmptyBody, PlainText, Rejection, from_fn},
 };

@@ -15,8 +15,7 @@ use crate::{
     policy::Policy,
     rejection::{
         denial::{Cause, Denial},
-        plain::EmptyBody,
-        respond::Rejection,
+        respond::{EmptyBody, Rejection},
     },
 };
 
