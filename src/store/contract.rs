@@ -10,7 +10,7 @@ use crate::{
     key::Key,
     observe::Observer,
     policy::Policy,
-    store::{count_change::CountChange, pending::Pending},
+    store::{ban::CountChange, pending::Pending},
     verdict::Verdict,
 };
 

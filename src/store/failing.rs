@@ -9,8 +9,8 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{
+        ban::CountChange,
         contract::{Answer, Store},
-        count_change::CountChange,
         memory::MemoryStore,
     },
     verdict::Verdict,

@@ -172,7 +172,6 @@ mod ban;
 #[cfg(feature = "redis")]
 mod certain_wait;
 mod contract;
-mod count_change;
 #[cfg(feature = "redis")]
 mod deny_cache;
 #[cfg(feature = "test-util")]
@@ -189,8 +188,8 @@ pub(crate) use self::pending::{Pending, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{
+    ban::CountChange,
     contract::{Answer, Store},
-    count_change::CountChange,
     memory::{MemoryStore, WhenFull},
 };
 pub use crate::{

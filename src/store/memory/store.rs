@@ -11,8 +11,8 @@ use crate::{
     observe::Observer,
     policy::Policy,
     store::{
+        ban::CountChange,
         contract::{Answer, Store},
-        count_change::CountChange,
         memory::{
             judge::Judging,
             shard::lock,

@@ -35,8 +35,8 @@ use crate::{
     policy::Policy,
     runtime::deadline::within,
     store::{
+        ban::CountChange,
         contract::{Answer, Store},
-        count_change::CountChange,
         pending::Pending,
     },
     verdict::Verdict,
