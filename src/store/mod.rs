@@ -177,14 +177,13 @@ mod deny_cache;
 #[cfg(feature = "test-util")]
 mod failing;
 mod memory;
-mod pending;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
 pub(crate) use self::contract::failure_domain_of;
+pub(crate) use self::contract::{Pending, no_answer};
 #[cfg(feature = "test-util")]
 pub use self::failing::FailingStore;
-pub(crate) use self::pending::{Pending, no_answer};
 #[cfg(feature = "redis")]
 pub use self::redis::{OpenHolds, RedisStore, RedisStoreBuilder};
 pub use self::{

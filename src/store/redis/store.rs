@@ -36,8 +36,7 @@ use crate::{
     runtime::deadline::within,
     store::{
         ban::CountChange,
-        contract::{Answer, Store},
-        pending::Pending,
+        contract::{Answer, Pending, Store},
     },
     verdict::Verdict,
 };

@@ -46,7 +46,7 @@ use crate::{
     error::Error,
     hold::random_id,
     runtime::{deadline::within, stalls::Begin},
-    store::pending::DeadlineHandler,
+    store::contract::DeadlineHandler,
     verdict::Verdict,
 };
 

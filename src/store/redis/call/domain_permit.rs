@@ -16,7 +16,7 @@ use crate::{
     breaker::{CallOutcome, Permit},
     error::Error,
     runtime::stalls::Begin,
-    store::pending::DeadlineHandler,
+    store::contract::DeadlineHandler,
     verdict::Verdict,
 };
 

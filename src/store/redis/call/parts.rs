@@ -17,7 +17,7 @@ use crate::{
     check::{Charge, Check, first_of},
     error::Error,
     runtime::deadline::within,
-    store::pending::DeadlineHandler,
+    store::contract::DeadlineHandler,
     verdict::Verdict,
 };
 

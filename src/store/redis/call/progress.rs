@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     runtime::stalls::Begin,
-    store::pending::{DeadlineHandler, no_answer},
+    store::contract::{DeadlineHandler, no_answer},
 };
 
 /// The progress of one check. Adds up the time during which calls of the check are in flight.

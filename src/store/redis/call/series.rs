@@ -15,7 +15,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     runtime::deadline::within,
-    store::pending::DeadlineHandler,
+    store::contract::DeadlineHandler,
     verdict::Verdict,
 };
 
