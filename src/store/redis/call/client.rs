@@ -9,7 +9,6 @@ use super::{
     super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
     calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
-    failure_domain::CLUSTER_DOMAINS,
     outgoing::Request,
     per_runtime::{PerRuntime, Runtimes},
     progress::Progress,
@@ -19,6 +18,7 @@ use super::{
     refund_list::Refunds,
     reply::{self, Reply},
     script::{self, Loader, ScriptClock},
+    traffic::CLUSTER_DOMAINS,
 };
 use crate::{
     clock::{Clock, SystemClock, wall_time_us},

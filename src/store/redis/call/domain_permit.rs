@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::{
     batch,
     client::Client,
-    failure_domain::{CLUSTER_DOMAINS, domain_of},
     findings::given_up,
     outgoing::Request,
     progress::Progress,
+    traffic::{CLUSTER_DOMAINS, domain_of},
 };
 use crate::{
     breaker::{CallOutcome, Permit},

@@ -15,9 +15,8 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     denials::Denials,
-    failure_domain::domain_of,
     outgoing::Request,
-    traffic::{MAX_CHARGES_PER_CALL, Traffic},
+    traffic::{MAX_CHARGES_PER_CALL, Traffic, domain_of},
 };
 use crate::{error::Error, runtime::random::FastState, verdict::Verdict};
 

@@ -1,4 +1,4 @@
-//! The traffic of one runtime with one failure domain.
+//! The traffic of one runtime with one failure domain, which on a cluster is a group of slots with its own breaker.
 
 use std::{
     sync::{
@@ -11,6 +11,7 @@ use std::{
 use crate::{
     check::Check,
     clock::{Clock, SystemClock, micros},
+    store::redis::net::slot::SLOT_COUNT,
 };
 
 /// The most charges in one call. They take Redis less than half a millisecond.
@@ -122,4 +123,13 @@ impl Traffic {
     pub(crate) fn crowds(&self) -> u64 {
         self.load.crowds.load(Ordering::Relaxed)
     }
+}
+
+/// The number of failure domains of a cluster. A master usually has neighbouring slots. With this number, few domains
+/// contain slots of two masters, and each domain has enough traffic for its breaker.
+pub(crate) const CLUSTER_DOMAINS: usize = 64;
+
+/// The domain of `slot`, where neighbouring slots form `domains` domains of equal size.
+pub(crate) fn domain_of(slot: u16, domains: usize) -> usize {
+    usize::from(slot) * domains / usize::from(SLOT_COUNT)
 }
