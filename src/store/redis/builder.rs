@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 #[cfg(feature = "tls")]
 use super::net::source::PemSource;
 use super::{
-    call::hash_tags::HashTags,
+    call::redis_key::HashTags,
     key_hash::KeyHash,
     net::{login::Logins, security::Security},
 };

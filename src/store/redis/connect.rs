@@ -9,9 +9,8 @@ use super::{
     call::{
         client::Client,
         denials::Denials,
-        hash_tags::HashTags,
         per_runtime::Runtimes,
-        redis_key::{RedisKeys, Slots},
+        redis_key::{HashTags, RedisKeys, Slots},
         refund_list::Refunds,
         script::{self, Loader, ScriptClock},
     },

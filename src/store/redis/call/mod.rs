@@ -11,7 +11,6 @@ pub(crate) mod cross_slot;
 pub(crate) mod denials;
 mod domain_permit;
 mod findings;
-pub(crate) mod hash_tags;
 mod hold_record;
 pub(crate) mod holds;
 pub(crate) mod outgoing;
