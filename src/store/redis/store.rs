@@ -14,7 +14,6 @@ use super::{
         client::Client,
         count_reply, cross_slot,
         denials::{Lookup, RememberedDenial, Ticket},
-        holds,
         outgoing::{Outgoing, Request},
         progress::Progress,
         traffic::{CLUSTER_DOMAINS, domain_of},
@@ -325,7 +324,7 @@ impl Store for RedisStore {
         let Inner { client, key_hash, .. } = &*self.inner;
         let progress = Progress::new(false);
         let key = key_hash.apply(&hold.key);
-        let settlement = holds::change(Arc::clone(client), hold.clone(), key, change, Arc::clone(&progress));
+        let settlement = count_reply::change_hold(Arc::clone(client), hold.clone(), key, change, Arc::clone(&progress));
         Answer::Pending(Pending::new(settlement).with_deadline_handler(progress))
     }
 

@@ -1,11 +1,12 @@
-//! The numbers of one count in a reply, the outcome of its charge, and changes of counts by hand.
+//! The numbers of one count in a reply, the outcome of its charge, changes of counts by hand, and changes of open
+//! holds.
 
 use std::sync::Arc;
 
 use smallvec::smallvec;
 
 use super::{
-    batch,
+    batch, by_key,
     client::Client,
     outgoing::{Charges, Outgoing, Request},
     packed::Packed,
@@ -17,9 +18,10 @@ use crate::{
     algorithm::{Held, Reported},
     check::{Charge, Check},
     error::Error,
+    hold::{HoldChange, OpenHold, SettleAnswer},
     key::Key,
     policy::{Algorithm, Policy},
-    store::{CountChange, ban::PolicyCost},
+    store::{CountChange, ban::PolicyCost, redis::net::error},
     verdict::Outcome,
 };
 
@@ -135,4 +137,29 @@ pub(crate) async fn change_count(
     let verdict = batch::send(Arc::clone(&client), slot, request).await?;
     // What was changed, in the place of the available units.
     Ok(verdict.outcomes.first().map_or(0, |outcome| outcome.available))
+}
+
+/// Changes a hold. `key` is its key as Redis gets it. No denial is forgotten, because none is remembered that open
+/// holds have caused.
+pub(crate) async fn change_hold(
+    client: Arc<Client>,
+    hold: OpenHold,
+    key: Key,
+    change_hold: HoldChange,
+    progress: Arc<Progress>,
+) -> Result<SettleAnswer, Error> {
+    let slot = client.keys.slot_of(&key);
+    let check = Check::of_open_hold(hold);
+    let outgoing = Arc::new(Outgoing::new(check, smallvec![key], progress, None));
+    let moving = Arc::clone(&outgoing);
+    let request = Request { outgoing, charges: Charges::All, step: Step::Change(change_hold) };
+    let verdict = batch::send(Arc::clone(&client), slot, request).await;
+    let verdict = match verdict {
+        Err(error) if error::is_about_several_keys(&error) => {
+            Box::pin(by_key::change_hold(client, moving, slot, change_hold, error)).await
+        }
+        verdict => verdict,
+    }?;
+    let is_open = verdict.outcomes.first().is_some_and(|outcome| outcome.fits);
+    Ok(if is_open { SettleAnswer::Settled } else { SettleAnswer::Expired })
 }

@@ -12,7 +12,6 @@ pub(crate) mod denials;
 mod domain_permit;
 mod findings;
 mod hold_record;
-pub(crate) mod holds;
 pub(crate) mod outgoing;
 mod packed;
 mod parts;
