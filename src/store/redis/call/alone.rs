@@ -5,11 +5,10 @@ use redis::Cmd;
 use smallvec::SmallVec;
 
 use super::{
-    outgoing::Request,
+    outgoing::{Alone, Request, Step, Then},
     packed::{Packed, unknown_format},
     redis_key::RedisKeys,
     runs::{Runs, usage},
-    step::{Alone, Step, Then},
 };
 use crate::{
     algorithm::Held,

@@ -11,9 +11,8 @@ use smallvec::SmallVec;
 use super::{
     by_key,
     client::Client,
-    outgoing::Outgoing,
+    outgoing::{Outgoing, Step},
     parts::{Part, one_by_one},
-    step::Step,
 };
 use crate::{
     check::{Check, first_of},

@@ -19,10 +19,9 @@ use super::{
     batch,
     client::Client,
     domain_permit::ask,
-    outgoing::{Charges, Outgoing, Request},
+    outgoing::{Alone, AloneHold, Charges, Outgoing, Request, Step, Then},
     refund_list::Refund,
     refunds,
-    step::{Alone, AloneHold, Step, Then},
 };
 use crate::{
     algorithm::Held,

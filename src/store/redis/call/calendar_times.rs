@@ -3,9 +3,8 @@
 //! one.
 
 use super::{
-    outgoing::Request,
+    outgoing::{Committed, Request, Step},
     script::ScriptClock,
-    step::{Committed, Step},
 };
 
 /// A calendar window that did not contain the time of its charge.

@@ -8,11 +8,10 @@ use smallvec::smallvec;
 use super::{
     batch, by_key,
     client::Client,
-    outgoing::{Charges, Outgoing, Request},
+    outgoing::{Charges, Outgoing, Request, Step},
     packed::Packed,
     progress::Progress,
     reply::denied_cost,
-    step::Step,
 };
 use crate::{
     algorithm::{Held, Reported},

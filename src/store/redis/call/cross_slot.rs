@@ -35,11 +35,10 @@ use super::{
     client::Client,
     domain_permit::ask,
     findings::{Findings, given_up, no_charge},
-    outgoing::{Charges, Outgoing, Request},
+    outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step},
     parts::{Part, PartRefunds, one_by_one, parts_of},
     per_runtime::no_runtime,
     refunds,
-    step::{Committed, Receipt, Step},
 };
 use crate::{
     check::Charge,

@@ -1,6 +1,6 @@
 //! The record of a charge's open holds, which have a key of their own. `lua/holds.lua` has the script's side.
 
-use super::step::{Alone, AloneHold, Step};
+use super::outgoing::{Alone, AloneHold, Step};
 use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},

@@ -26,6 +26,5 @@ mod reply;
 mod runs;
 pub(crate) mod script;
 mod series;
-mod step;
 pub(crate) mod traffic;
 pub(super) mod up_to;

@@ -8,10 +8,9 @@ use super::{
     client::Client,
     denials::KeyGroups,
     findings::given_up,
-    outgoing::{Indices, Outgoing},
+    outgoing::{Alone, AloneHold, Committed, Indices, Outgoing, Step},
     refund_list::Refund,
     refunds,
-    step::{Alone, AloneHold, Committed, Step},
 };
 use crate::{
     check::{Charge, Check, first_of},

@@ -3,8 +3,11 @@
 use redis::Cmd;
 
 use super::{
-    calendar_times::CalendarTimes, hold_record::holds_of, outgoing::Request, redis_key::RedisKeys, runs::Runs,
-    step::Step,
+    calendar_times::CalendarTimes,
+    hold_record::holds_of,
+    outgoing::{Request, Step},
+    redis_key::RedisKeys,
+    runs::Runs,
 };
 use crate::{
     check::Charge,

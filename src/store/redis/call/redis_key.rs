@@ -11,7 +11,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::step::Receipt;
+use super::outgoing::Receipt;
 use crate::{
     error::ConfigError,
     key::Key,

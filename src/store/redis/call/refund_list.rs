@@ -13,9 +13,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     denials::KeyGroups,
-    outgoing::{Indices, Outgoing},
+    outgoing::{Committed, Indices, Outgoing, Step},
     runs::RECEIPT_TTL,
-    step::{Committed, Step},
 };
 
 /// The most refunds that wait. Above this number the oldest one is dropped, and its commit stays charged.

@@ -4,10 +4,9 @@ use redis::Value;
 
 use super::{
     hold_record::holds_of,
-    outgoing::Request,
+    outgoing::{Request, Step},
     packed::{Packed, out_of_range, unknown_format},
     protocol::{counts, counts_of, counts_of_charge},
-    step::Step,
 };
 use crate::{
     check::Charge,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     hold_record,
-    step::{Committed, Step},
+    outgoing::{Committed, Step},
 };
 use crate::{
     check::Charge,

@@ -9,9 +9,8 @@ use super::{
     batch,
     client::Client,
     cross_slot,
-    outgoing::{Charges, Outgoing, Request},
+    outgoing::{Charges, Outgoing, Request, Step},
     progress::Progress,
-    step::Step,
 };
 use crate::{
     check::{Charge, Check},
