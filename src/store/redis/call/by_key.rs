@@ -20,8 +20,8 @@ use super::{
     client::Client,
     domain_permit::ask,
     outgoing::{Alone, AloneHold, Charges, Outgoing, Request, Step, Then},
+    parts,
     refund_list::Refund,
-    refunds,
 };
 use crate::{
     algorithm::Held,
@@ -154,7 +154,7 @@ impl Drop for Reservation<'_> {
                 groups: smallvec![],
                 step: Step::Alone(release),
             };
-            refunds::add(client, &self.runtime, refund);
+            parts::add(client, &self.runtime, refund);
         }
     }
 }

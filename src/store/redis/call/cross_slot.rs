@@ -36,9 +36,8 @@ use super::{
     domain_permit::ask,
     findings::{Findings, given_up, no_charge},
     outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step},
-    parts::{Part, PartRefunds, one_by_one, parts_of},
+    parts::{self, Part, PartRefunds, one_by_one, parts_of},
     per_runtime::no_runtime,
-    refunds,
 };
 use crate::{
     check::Charge,
@@ -63,7 +62,7 @@ struct CrossSlotCheck {
 
 /// Sends a check to the slots of its keys.
 pub(crate) async fn send(client: Arc<Client>, outgoing: Arc<Outgoing>) -> Result<Verdict, Error> {
-    refunds::resume(&client);
+    parts::resume(&client);
     run(client, outgoing, Step::Commit).await
 }
 

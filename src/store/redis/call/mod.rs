@@ -21,7 +21,6 @@ mod protocol;
 mod queue;
 pub(crate) mod redis_key;
 pub(crate) mod refund_list;
-mod refunds;
 mod reply;
 mod runs;
 pub(crate) mod script;
