@@ -15,7 +15,10 @@ use super::{
         script::{self, Loader, ScriptClock},
     },
     net::{
-        address::Address, cluster::seeds::Seeds, sentinel::Sentinels, settings::Settings, silence::Servers,
+        address::{Address, Settings},
+        cluster::seeds::Seeds,
+        sentinel::Sentinels,
+        silence::Servers,
         target::Target,
     },
     store::{Inner, RedisStore},

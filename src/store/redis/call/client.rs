@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::{
-    super::net::{error, pool::Pool, routed::RoutedConnection, settings::Settings, target::Target},
+    super::net::{address::Settings, error, pool::Pool, routed::RoutedConnection, target::Target},
     calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
     outgoing::Request,

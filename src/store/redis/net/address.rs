@@ -1,12 +1,13 @@
-//! The address of a server, or of the sentinels that name it. An address is parsed once and dialled many times.
+//! The address of a server, or of the sentinels that name it, and the settings that all connections of a store share.
+//! An address is parsed once and dialled many times.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use redis::{RedisError, RedisResult};
+use redis::{Cmd, RedisError, RedisResult};
 
 use super::{
     endpoint::Endpoint, error, first_dial::DialProgress, master_search::dial_master, redact::Passwords,
-    security::Security, sentinel::Sentinels, url, wire::Wire,
+    security::Security, sentinel::Sentinels, silence::Servers, url, wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 
@@ -57,4 +58,16 @@ impl fmt::Debug for Address {
             Self::Server(endpoint) => write!(f, "{}", endpoint.info.addr()),
         }
     }
+}
+
+/// The settings of all connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// How long a command waits for its reply.
+    pub(crate) deadline: Duration,
+    /// How long checks wait for the first dial of a server.
+    pub(crate) first_dial_deadline: Duration,
+    /// Creates the command that is sent once to each server, ahead of all others, on its first connection.
+    pub(crate) first_command: fn() -> Cmd,
+    pub(crate) servers: Servers,
 }

@@ -27,13 +27,12 @@ use tokio::{
 };
 
 use super::{
-    address::Address,
+    address::{Address, Settings},
     backoff::{Backoff, MAX_PAUSE},
     connection::Connection,
     dials::{Dials, Next},
     first_dial::{DialProgress, FirstDial},
     liveness::{ConnectionLiveness, PoolLiveness},
-    settings::Settings,
     wire::Wire,
 };
 use crate::{

@@ -21,7 +21,6 @@ pub(crate) mod routed;
 pub(crate) mod security;
 pub(crate) mod sentinel;
 mod server_pool;
-pub(crate) mod settings;
 pub(crate) mod silence;
 pub(crate) mod slot;
 pub(crate) mod source;

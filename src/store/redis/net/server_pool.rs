@@ -16,8 +16,11 @@ use redis::RedisError;
 use tokio::sync::Semaphore;
 
 use super::{
-    address::Address, connection::Connection, dialer::Dialer, first_dial::FirstDial, master_search::MasterWatch,
-    settings::Settings,
+    address::{Address, Settings},
+    connection::Connection,
+    dialer::Dialer,
+    first_dial::FirstDial,
+    master_search::MasterWatch,
 };
 use crate::error::{Error, ErrorKind};
 

@@ -5,14 +5,13 @@ use std::{sync::Arc, time::Duration};
 use bb8_redis::{RedisConnectionManager, bb8};
 
 use super::{
-    address::Address,
+    address::{Address, Settings},
     cluster::{nodes::Nodes, seeds::Seeds},
     first_dial::FirstDial,
     liveness::PoolLiveness,
     pool::Pool,
     redact::Passwords,
     server_pool::ServerPool,
-    settings::Settings,
     slot::{self, NO_SLOT},
 };
 

@@ -18,12 +18,11 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     super::{
-        address::Address,
+        address::{Address, Settings},
         backoff::Backoff,
         connection::Connection,
         first_dial::{DialProgress, FirstDial},
         server_pool::ServerPool,
-        settings::Settings,
     },
     seeds::{self, Seeds},
     slot_map::{Layout, Majority, NodeAddress, SlotMap},
