@@ -7,7 +7,7 @@ use super::net::source::PemSource;
 use super::{
     call::redis_key::HashTags,
     key_hash::KeyHash,
-    net::{login::Logins, security::Security},
+    net::{endpoint::Security, login::Logins},
 };
 use crate::{
     breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::partition::Secret,

@@ -6,8 +6,15 @@ use std::{fmt, time::Duration};
 use redis::{Cmd, RedisError, RedisResult};
 
 use super::{
-    endpoint::Endpoint, error, first_dial::DialProgress, master_search::dial_master, redact::Passwords,
-    security::Security, sentinel::Sentinels, silence::Servers, url, wire::Wire,
+    endpoint::{Endpoint, Security},
+    error,
+    first_dial::DialProgress,
+    master_search::dial_master,
+    redact::Passwords,
+    sentinel::Sentinels,
+    silence::Servers,
+    url,
+    wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 

@@ -2,13 +2,12 @@
 //! checks.
 
 pub(crate) mod address;
-mod announcer;
 mod backoff;
 pub(crate) mod cluster;
 mod connection;
 mod dialer;
 mod dials;
-mod endpoint;
+pub(crate) mod endpoint;
 pub(crate) mod error;
 mod first_dial;
 mod followed;
@@ -18,7 +17,6 @@ mod master_search;
 pub(crate) mod pool;
 mod redact;
 pub(crate) mod routed;
-pub(crate) mod security;
 pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod silence;

@@ -4,7 +4,12 @@ use std::fmt;
 
 use redis::ConnectionAddr;
 
-use super::{announcer::Announcer, endpoint::Endpoint, followed::Followed, redact::Passwords, security::Security, url};
+use super::{
+    endpoint::{Announcer, Endpoint, Security},
+    followed::Followed,
+    redact::Passwords,
+    url,
+};
 use crate::error::ConfigError;
 
 /// Sentinels and the name of the master that they monitor.

@@ -9,10 +9,7 @@ use redis::{
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-use super::{
-    endpoint::{Endpoint, with_protocol},
-    security::Security,
-};
+use super::endpoint::{Endpoint, Security, with_protocol};
 use crate::error::ConfigError;
 
 /// Parses the URL of a server, checks that this build supports it, and sets up its sockets.

@@ -31,7 +31,12 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{announcer::Announcer, endpoint::Endpoint, error, first_dial::DialProgress, followed::Tenure};
+use super::{
+    endpoint::{Announcer, Endpoint},
+    error,
+    first_dial::DialProgress,
+    followed::Tenure,
+};
 use crate::runtime::deadline::within;
 #[cfg(feature = "test-util")]
 use crate::runtime::world;

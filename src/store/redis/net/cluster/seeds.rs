@@ -7,14 +7,12 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        announcer::Announcer,
         connection::{Connection, no_reply},
-        endpoint::Endpoint,
+        endpoint::{Announcer, Endpoint, Security},
         error,
         first_dial::DialProgress,
         liveness::{ConnectionLiveness, PoolLiveness},
         redact::Passwords,
-        security::Security,
         url,
         wire::Wire,
     },
