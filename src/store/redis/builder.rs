@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
-use super::net::source::PemSource;
+use super::net::login::PemSource;
 use super::{
     call::redis_key::HashTags,
     key_hash::KeyHash,

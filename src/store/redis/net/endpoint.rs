@@ -14,7 +14,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 use super::{login::Logins, redact::Passwords};
 #[cfg(feature = "tls")]
 use super::{
-    source::Source,
+    login::Source,
     tls::{Certificates, Tls},
 };
 use crate::error::ConfigError;

@@ -1,14 +1,12 @@
-//! Logins that are asked for at each dial.
+//! Logins and certificates that may change while the process runs: their source is asked at each dial.
 
 use std::{
     collections::VecDeque,
-    io,
+    fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use redis::ConnectionInfo;
-
-use super::source::Source;
 
 /// A user, or none if its name is empty, and a password.
 type Login = (String, String);
@@ -56,5 +54,104 @@ impl Logins {
     fn known(&self) -> MutexGuard<'_, VecDeque<String>> {
         // A panic under the lock leaves valid passwords.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A fixed value, or a closure of the caller that returns the present one. Not exported.
+pub enum Source<T> {
+    #[cfg(feature = "tls")]
+    Fixed(Arc<T>),
+    Asked(Arc<dyn Fn() -> io::Result<T> + Send + Sync>),
+}
+
+impl<T> Source<T> {
+    #[cfg(feature = "tls")]
+    pub(crate) fn fixed(value: T) -> Self {
+        Self::Fixed(Arc::new(value))
+    }
+
+    pub(crate) fn asked(source: impl Fn() -> io::Result<T> + Send + Sync + 'static) -> Self {
+        Self::Asked(Arc::new(source))
+    }
+
+    /// The present value.
+    pub(crate) fn get(&self) -> io::Result<Arc<T>> {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Fixed(value) => Ok(Arc::clone(value)),
+            Self::Asked(source) => source().map(Arc::new),
+        }
+    }
+}
+
+/// Without the secret.
+impl<T> fmt::Debug for Source<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+impl<T> Clone for Source<T> {
+    fn clone(&self) -> Self {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Fixed(value) => Self::Fixed(Arc::clone(value)),
+            Self::Asked(source) => Self::Asked(Arc::clone(source)),
+        }
+    }
+}
+
+/// Certificates as PEM, or a closure that returns the present ones at each dial. Not exported, because only this crate
+/// implements it.
+#[cfg(feature = "tls")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither PEM nor a source of PEM",
+    label = "expected bytes, text or a closure `|| std::fs::read(path)`; a client certificate has two: `(chain, key)`",
+    note = "if this is a `Result`, add `?`"
+)]
+pub trait PemSource<T> {
+    /// The source that each dial asks.
+    fn into_source(self) -> Source<T>;
+}
+
+#[cfg(feature = "tls")]
+macro_rules! fixed_pem {
+    ($($pem:ty),*) => {
+        $(impl PemSource<Vec<u8>> for $pem {
+            fn into_source(self) -> Source<Vec<u8>> {
+                Source::fixed(self.into())
+            }
+        })*
+    };
+}
+
+#[cfg(feature = "tls")]
+fixed_pem!(Vec<u8>, String, &[u8], &str);
+
+#[cfg(feature = "tls")]
+impl<const N: usize> PemSource<Vec<u8>> for &[u8; N] {
+    fn into_source(self) -> Source<Vec<u8>> {
+        Source::fixed(self.to_vec())
+    }
+}
+
+#[cfg(feature = "tls")]
+impl<F: Fn() -> io::Result<Vec<u8>> + Send + Sync + 'static> PemSource<Vec<u8>> for F {
+    fn into_source(self) -> Source<Vec<u8>> {
+        Source::asked(self)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl<C: Into<Vec<u8>>, K: Into<Vec<u8>>> PemSource<(Vec<u8>, Vec<u8>)> for (C, K) {
+    fn into_source(self) -> Source<(Vec<u8>, Vec<u8>)> {
+        Source::fixed((self.0.into(), self.1.into()))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl<F: Fn() -> io::Result<(Vec<u8>, Vec<u8>)> + Send + Sync + 'static> PemSource<(Vec<u8>, Vec<u8>)> for F {
+    fn into_source(self) -> Source<(Vec<u8>, Vec<u8>)> {
+        Source::asked(self)
     }
 }

@@ -22,7 +22,7 @@ use rustls::{
 use tokio::{net::TcpStream, task::JoinSet};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{first_dial::DialProgress, source::Source};
+use super::{first_dial::DialProgress, login::Source};
 use crate::error::ConfigError;
 
 /// The certificates of a store, as PEM.
