@@ -17,9 +17,9 @@ use super::{
     net::{
         address::{Address, Settings},
         cluster::seeds::Seeds,
+        pool::Target,
         sentinel::Sentinels,
         silence::Servers,
-        target::Target,
     },
     store::{Inner, RedisStore},
 };

@@ -6,7 +6,12 @@ use std::sync::{
 };
 
 use super::{
-    super::net::{address::Settings, error, pool::Pool, routed::RoutedConnection, target::Target},
+    super::net::{
+        address::Settings,
+        error,
+        pool::{Pool, Target},
+        routed::RoutedConnection,
+    },
     calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
     outgoing::Request,

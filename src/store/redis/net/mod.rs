@@ -21,7 +21,6 @@ pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod silence;
 pub(crate) mod slot;
-pub(crate) mod target;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod url;

@@ -1,4 +1,4 @@
-//! The connections of a store on one runtime.
+//! The configured target of a store: a server, a cluster, or a pool of the caller; and its connections on one runtime.
 
 use std::{
     future::Future,
@@ -14,7 +14,8 @@ use bb8_redis::{
 };
 
 use super::{
-    cluster::{nodes::Nodes, redirection::Node},
+    address::{Address, Settings},
+    cluster::{nodes::Nodes, redirection::Node, seeds::Seeds},
     connection::Connection,
     error,
     first_dial::FirstDial,
@@ -22,6 +23,7 @@ use super::{
     redact::Passwords,
     routed::RoutedConnection,
     server_pool::{ServerPool, no_connection},
+    slot::{self, NO_SLOT},
 };
 use crate::error::Error;
 
@@ -86,6 +88,53 @@ impl Pool {
                 }
                 Err(RunError::User(error)) => Err(error::convert_dial(&error, &Passwords::default())),
                 Err(RunError::TimedOut) => Err(no_connection()),
+            },
+        }
+    }
+}
+
+/// What a store connects to.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// One server, or the master that sentinels name, with a pool of `size` connections.
+    Server { address: Address, size: u32 },
+    /// The masters of a cluster, with a pool of `size` connections each.
+    Cluster { seeds: Seeds, size: u32 },
+    /// A pool of the caller.
+    External(bb8::Pool<RedisConnectionManager>),
+}
+
+impl Target {
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster { .. })
+    }
+
+    /// The slot of the Redis keys with this hash tag.
+    pub(crate) fn slot_of(&self, tag: &[u8]) -> u16 {
+        if self.is_cluster() { slot::slot_of(tag) } else { NO_SLOT }
+    }
+
+    /// The passwords that no error may show. An external pool does not reveal its password.
+    pub(crate) fn passwords(&self) -> Passwords<'_> {
+        match self {
+            Self::Server { address, .. } => address.passwords(),
+            Self::Cluster { seeds, .. } => seeds.passwords(),
+            Self::External(_) => Passwords::default(),
+        }
+    }
+
+    /// Opens a pool on the current runtime. A pool that the store creates dials at once.
+    pub(crate) fn open(&self, settings: Settings) -> Pool {
+        let first_dial = FirstDial::begin(settings.first_dial_deadline);
+        match self {
+            Self::Server { address, size } => {
+                Pool::Server(Box::new(ServerPool::open(address.clone(), *size, settings, first_dial)))
+            }
+            Self::Cluster { seeds, size } => Pool::Cluster(Arc::new(Nodes::new(seeds.clone(), *size, settings))),
+            Self::External(pool) => Pool::External {
+                pool: pool.clone(),
+                liveness: Arc::new(PoolLiveness::new(Duration::MAX)),
+                deadline: settings.deadline,
             },
         }
     }
