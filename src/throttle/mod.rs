@@ -156,7 +156,6 @@
 //! outside of the throttle.
 
 mod layer;
-mod layer_charges;
 mod request;
 mod response;
 mod service;
