@@ -2,7 +2,6 @@
 //! gRPC.
 
 mod limits;
-mod times;
 
 use std::{
     sync::Arc,
@@ -11,7 +10,7 @@ use std::{
 
 use http::{HeaderMap, HeaderName, StatusCode, header::RETRY_AFTER};
 
-use self::times::{Times, number, seconds};
+use self::limits::{Times, number, seconds};
 use super::{
     response::{HeldCall, ResponseHead},
     settings::Settings,
