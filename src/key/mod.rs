@@ -68,7 +68,6 @@
 //! # }
 //! ```
 
-mod combine;
 mod convert;
 mod error;
 mod extractor;
@@ -82,9 +81,8 @@ pub(crate) use self::error::KeyFault;
 #[doc(hidden)]
 pub use self::extractor::KeyOrigin;
 pub use self::{
-    combine::from_fn,
     error::KeyError,
-    extractor::{KeyExtractor, MissingKey},
+    extractor::{KeyExtractor, MissingKey, from_fn},
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
     path::{ExtensionKey, GlobalKey, MatchedPathKey},
