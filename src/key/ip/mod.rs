@@ -3,7 +3,6 @@
 mod client;
 mod forwarded;
 mod grouping;
-mod header_sources;
 mod peer;
 mod prefixes;
 mod presets;
