@@ -4,8 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     breaker::{
-        machine::{Grant, Machine},
-        notifier::Notifier,
+        machine::{Grant, Machine, Notifier},
         settings::BreakerSettings,
         window::CallOutcome,
     },

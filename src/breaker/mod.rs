@@ -5,7 +5,6 @@
 
 mod breakers;
 mod machine;
-mod notifier;
 pub(crate) mod settings;
 mod window;
 
