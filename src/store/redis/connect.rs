@@ -18,8 +18,8 @@ use super::{
         address::{Address, Settings},
         cluster::seeds::Seeds,
         pool::Target,
-        sentinel::Sentinels,
         silence::Servers,
+        url::Sentinels,
     },
     store::{Inner, RedisStore},
 };

@@ -11,9 +11,8 @@ use super::{
     first_dial::DialProgress,
     master_search::dial_master,
     redact::Passwords,
-    sentinel::Sentinels,
     silence::Servers,
-    url,
+    url::{self, Sentinels},
     wire::Wire,
 };
 use crate::error::{ConfigError, Error};

@@ -12,7 +12,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{endpoint::Endpoint, error::is_invalid_data, first_dial::DialProgress, sentinel::Sentinels, wire::Wire};
+use super::{endpoint::Endpoint, error::is_invalid_data, first_dial::DialProgress, url::Sentinels, wire::Wire};
 use crate::runtime::deadline::within;
 
 /// How long a connection to a master waits for more sentinels. During a failover two servers can report the role of a

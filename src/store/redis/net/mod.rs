@@ -17,7 +17,6 @@ mod master_search;
 pub(crate) mod pool;
 mod redact;
 pub(crate) mod routed;
-pub(crate) mod sentinel;
 mod server_pool;
 pub(crate) mod silence;
 pub(crate) mod slot;

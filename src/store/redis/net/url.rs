@@ -1,15 +1,19 @@
-//! Parses the URLs of servers and explains mistakes in them.
+//! Parses the URLs of servers and of sentinels, and explains mistakes in them.
 //!
 //! No message shows a part of a URL: in a mistaken URL any part may belong to the password.
 
 use std::{fmt, time::Duration};
 
 use redis::{
-    IntoConnectionInfo, ProtocolVersion, RedisError,
+    ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-use super::endpoint::{Endpoint, Security, with_protocol};
+use super::{
+    endpoint::{Announcer, Endpoint, Security, with_protocol},
+    followed::Followed,
+    redact::Passwords,
+};
 use crate::error::ConfigError;
 
 /// Parses the URL of a server, checks that this build supports it, and sets up its sockets.
@@ -21,7 +25,7 @@ pub(crate) fn read(url: &str, security: &Security) -> Result<Endpoint, ConfigErr
 
 /// Parses a URL as [`read`] does, but accepts one without TLS although certificates are set: they may belong to another
 /// server.
-pub(crate) fn read_any(url: &str, security: &Security) -> Result<Endpoint, ConfigError> {
+fn read_any(url: &str, security: &Security) -> Result<Endpoint, ConfigError> {
     let url = url.trim();
     if let Some(mistake) = mistake(url) {
         return Err(invalid(mistake));
@@ -150,4 +154,85 @@ pub(crate) fn tcp_settings() -> TcpSettings {
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(PEER_TIMEOUT);
     settings
+}
+
+/// Sentinels and the name of the master that they monitor.
+#[derive(Clone)]
+pub(crate) struct Sentinels {
+    pub(super) sentinels: Vec<Endpoint>,
+    /// The login, database and TLS settings of the master. Its "host" is the master's name.
+    master: Endpoint,
+    pub(super) followed: Followed,
+}
+
+impl Sentinels {
+    /// Parses the URLs of the sentinels, and `master`: a name, or a URL with the name in place of the host.
+    pub(crate) fn new(
+        sentinels: impl IntoIterator<Item: AsRef<str>>,
+        master: &str,
+        security: &Security,
+    ) -> Result<Self, ConfigError> {
+        let sentinel = |url: &str| {
+            let logins = security.sentinel_logins.clone();
+            read_any(url, security).map(|endpoint| Endpoint { logins, ..endpoint })
+        };
+        let sentinels: Vec<_> = sentinels.into_iter().map(|url| sentinel(url.as_ref())).collect::<Result<_, _>>()?;
+        if sentinels.is_empty() {
+            return Err(invalid("there is no sentinel; give the URL of at least one"));
+        }
+        let is_name = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
+        let master = match master.contains("://") {
+            true => read_any(master, security)?,
+            // A login without a scheme would become part of the name, and errors show the name.
+            false if !master.chars().all(is_name) => {
+                return Err(invalid(
+                    "a master's name has letters, digits and the characters .-_; write redis://user:password@mymaster \
+                     for a login",
+                ));
+            }
+            false => read_any("redis://unnamed", security)?.on_host(master.to_owned(), 0, None),
+        };
+        if master.host().is_empty() {
+            return Err(invalid("the master has no name; write \"mymaster\" or redis://mymaster"));
+        }
+        if !master.is_encrypted() && sentinels.iter().any(Endpoint::is_encrypted) {
+            let name = master.host();
+            return Err(ConfigError::new(format!(
+                "the sentinels are reached through TLS, but their master {name:?} is not, so a password would be sent \
+                 in plain text; write rediss://{name} for the master"
+            )));
+        }
+        security.check(&master)?;
+        if sentinels.iter().any(|sentinel| matches!(sentinel.info.addr(), ConnectionAddr::Unix(_))) {
+            return Err(invalid("sentinels are reached by TCP; write redis://host:26379"));
+        }
+        Ok(Self { sentinels, master, followed: Followed::default() })
+    }
+
+    /// The sentinels' name of the master.
+    pub(super) fn name(&self) -> &str {
+        self.master.host()
+    }
+
+    /// The server that a sentinel names as the master.
+    pub(super) fn master_at(&self, host: String, port: u16) -> Endpoint {
+        self.master.on_host(host, port, Some(Announcer::Sentinel))
+    }
+
+    /// Whether this number of sentinels is more than half of all.
+    pub(super) fn are_most(&self, number: usize) -> bool {
+        number > self.sentinels.len() / 2
+    }
+
+    /// The passwords that no error may show.
+    pub(crate) fn passwords(&self) -> Passwords<'_> {
+        Passwords::of(self.sentinels.iter().chain([&self.master]).flat_map(Endpoint::secrets))
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of ", self.master.host())?;
+        f.debug_list().entries(self.sentinels.iter().map(|sentinel| sentinel.info.addr().to_string())).finish()
+    }
 }
