@@ -34,9 +34,8 @@ use super::{
     alternatives, by_key,
     client::Client,
     domain_permit::ask,
-    findings::{Findings, given_up, no_charge},
     outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step},
-    parts::{self, Part, PartRefunds, one_by_one, parts_of},
+    parts::{self, Findings, Part, PartRefunds, given_up, no_charge, one_by_one, parts_of},
     per_runtime::no_runtime,
 };
 use crate::{

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::{
     batch,
     client::Client,
-    findings::given_up,
     outgoing::Request,
+    parts::given_up,
     progress::Progress,
     traffic::{CLUSTER_DOMAINS, domain_of},
 };

@@ -10,7 +10,6 @@ pub(crate) mod count_reply;
 pub(crate) mod cross_slot;
 pub(crate) mod denials;
 mod domain_permit;
-mod findings;
 mod hold_record;
 pub(crate) mod outgoing;
 mod packed;
