@@ -84,7 +84,6 @@ mod check_event;
 mod effects;
 mod event_kind;
 mod fingerprint;
-mod hold_end;
 mod limits_change;
 mod log_line;
 #[cfg(feature = "metrics")]
@@ -120,11 +119,10 @@ pub(crate) use self::{
     check_event::{AbandonmentEvent, DecisionEvent, StoreFailure},
     effects::FailureEffect,
     event_kind::{EndedHold, EventKind, NearLimit},
-    hold_end::HoldEnd,
     limits_change::LimitsChange,
     near_limits::NearLimits,
     notices::Notices,
-    observer::ObserverCell,
+    observer::{HoldEnd, ObserverCell},
     other::{BreakerState, Eviction, Other},
     plan::{PlanFallback, PlanLookup},
     reporter::fan_out,

@@ -1,4 +1,5 @@
-//! The [`Observer`] trait, the events that it receives, as one enum, and a place for an observer that is set later.
+//! The [`Observer`] trait, the events that it receives, as one enum, how holds end, and a place for an observer that is
+//! set later.
 
 use std::{
     fmt,
@@ -350,5 +351,38 @@ impl fmt::Display for Event<'_> {
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// How a hold has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HoldEnd {
+    /// The handle was dropped without a settlement, and the units were charged or given back as the policy says.
+    Dropped,
+    /// The store had ended the hold before: its time-to-live had passed, or it was reset.
+    Expired,
+    /// It was released: settled with 0 units.
+    Released,
+    /// It was settled.
+    Settled,
+    /// It had reached its [longest age](crate::policy::HoldSettings::with_longest), and was settled while its request
+    /// went on.
+    TooLong,
+    /// No store has answered within the time-to-live, or too many changes waited for an answer. The store ends the hold
+    /// by itself, unless a change has reached it.
+    Unanswered,
+}
+
+impl HoldEnd {
+    /// The end in one word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Dropped => "dropped",
+            Self::Expired => "expired",
+            Self::Released => "released",
+            Self::Settled => "settled",
+            Self::TooLong => "too_long",
+            Self::Unanswered => "unanswered",
+        }
     }
 }

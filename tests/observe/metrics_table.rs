@@ -244,7 +244,7 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         ),
         ("tollgate_would_refuse_total", "cause", words(source!("request.rs"), "pub(super) fn cause")),
         ("tollgate_exempt_requests_total", "cause", words(source!("request.rs"), "pub(crate) fn as_str")),
-        ("tollgate_holds_ended_total", "end", words(source!("hold_end.rs"), "pub(crate) fn as_str")),
+        ("tollgate_holds_ended_total", "end", words(source!("observer.rs"), "pub(crate) fn as_str")),
         ("tollgate_resets_total", "outcome", words(resets, "pub(super) fn outcome")),
         ("tollgate_count_changes_total", "change", strings(changes)),
         ("tollgate_count_changes_total", "outcome", words(count_changes, "pub(super) fn outcome")),
