@@ -12,7 +12,6 @@
 
 mod by_hand;
 mod call;
-mod debit;
 mod outcome;
 mod share;
 
