@@ -15,7 +15,7 @@ use super::LiveLimits;
 use crate::{
     limits::{
         LimitsConfig,
-        live::limits::{Shared, change},
+        live::{Shared, change},
     },
     observe::LimitsChange,
 };
