@@ -9,8 +9,8 @@ use std::{
 use http::{Method, request::Parts};
 
 use super::{
+    Settings,
     pattern::{Pattern, Segment, segments},
-    settings::Settings,
 };
 use crate::{
     error::ConfigError,
