@@ -26,7 +26,7 @@ use crate::{
     key::Key,
     limiter::{
         acquire::{
-            handle::Acquire,
+            Acquire,
             queue::{Group, Step},
             seat::QueueId,
             waiter::{Delivery, Reply},

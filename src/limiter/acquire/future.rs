@@ -18,7 +18,7 @@ use crate::{
     error::{ConfigError, Error, ErrorKind},
     key::Key,
     limiter::{
-        acquire::{forecast::after, handle::Acquire, place::Place, seat::QueueId, waiter::Delivery},
+        acquire::{Acquire, forecast::after, place::Place, seat::QueueId, waiter::Delivery},
         check_future::{CheckFuture, Route},
         core::Core,
         handle::Limiter,
