@@ -1,7 +1,7 @@
 //! The fixed window: one count per window, aligned to the epoch or bounded by a calendar.
 
 use crate::{
-    algorithm::counter::{Counter, outcome, take, with},
+    algorithm::{Counter, outcome, take, with},
     policy::Policy,
     verdict::Outcome,
 };

@@ -2,7 +2,7 @@
 //! evenly over it.
 
 use crate::{
-    algorithm::counter::{Counter, muldiv, outcome, take, with},
+    algorithm::{Counter, muldiv, outcome, take, with},
     policy::Policy,
     verdict::Outcome,
 };

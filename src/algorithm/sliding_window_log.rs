@@ -7,8 +7,9 @@
 
 use crate::{
     algorithm::{
-        counter::{Counter, take},
+        Counter,
         record_queue::{Record, RecordQueue},
+        take,
     },
     policy::Policy,
     verdict::Outcome,

@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{
-        counter::Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
+        Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
         sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
     },
     policy::{Algorithm, Policy},

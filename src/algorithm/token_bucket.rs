@@ -4,7 +4,7 @@
 //! `1 / limit` microseconds and no rate is ever rounded.
 
 use crate::{
-    algorithm::counter::{Counter, muldiv},
+    algorithm::{Counter, muldiv},
     policy::Policy,
     verdict::Outcome,
 };
