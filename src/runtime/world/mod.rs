@@ -3,9 +3,8 @@
 //! In a world, time outside of tokio's clock, random numbers and connections come from the test, so that the same seed
 //! gives the same run. Everything that the world drives runs on the thread that has entered it.
 
-mod here;
-
 use std::{
+    cell::Cell,
     fmt,
     hash::{self, BuildHasher, DefaultHasher, Hasher},
     marker::PhantomData,
@@ -13,13 +12,10 @@ use std::{
 
 use foldhash::{SharedSeed, fast};
 
-use self::here::random;
-
 #[cfg(feature = "redis")]
-pub(crate) use self::here::dial;
-pub(crate) use self::here::now_us;
+use std::{future::Future, io, pin::Pin};
 #[cfg(feature = "redis")]
-pub use self::here::{Dial, Dialled, Stream};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The world of this thread. Dropping it leaves the world.
 #[must_use]
@@ -32,29 +28,29 @@ impl World {
     /// Enters a world on this thread, with its time in microseconds since the Unix epoch and the seed of its random
     /// numbers.
     pub fn enter(now_us: u64, seed: u64) -> Self {
-        here::set_time_us(Some(now_us));
-        here::set_seed(seed);
+        set_time_us(Some(now_us));
+        set_seed(seed);
         Self { here: PhantomData }
     }
 
     /// Sets what dials in place of TCP.
     #[cfg(feature = "redis")]
     pub fn with_dial(self, dial: Dial) -> Self {
-        here::set_dial(Some(dial));
+        set_dial(Some(dial));
         self
     }
 
     /// Sets the time. The test moves tokio's clock as well.
     pub fn set_time_us(&self, now_us: u64) {
-        here::set_time_us(Some(now_us));
+        set_time_us(Some(now_us));
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        here::set_time_us(None);
+        set_time_us(None);
         #[cfg(feature = "redis")]
-        here::set_dial(None);
+        set_dial(None);
     }
 }
 
@@ -111,6 +107,63 @@ impl BuildHasher for FastState {
     fn build_hasher(&self) -> Self::Hasher {
         self.0.build_hasher()
     }
+}
+
+/// A byte stream in place of a TCP connection.
+#[cfg(feature = "redis")]
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+#[cfg(feature = "redis")]
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A dial in progress.
+#[cfg(feature = "redis")]
+pub type Dialled = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+
+/// Dials a host and a port.
+#[cfg(feature = "redis")]
+pub type Dial = fn(&str, u16) -> Dialled;
+
+thread_local! {
+    static NOW_US: Cell<Option<u64>> = const { Cell::new(None) };
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+    #[cfg(feature = "redis")]
+    static DIAL: Cell<Option<Dial>> = const { Cell::new(None) };
+}
+
+fn set_time_us(now_us: Option<u64>) {
+    NOW_US.set(now_us);
+}
+
+fn set_seed(seed: u64) {
+    RANDOM.set(seed);
+}
+
+#[cfg(feature = "redis")]
+fn set_dial(dial: Option<Dial>) {
+    DIAL.set(dial);
+}
+
+/// The time of this thread's world, in microseconds since the Unix epoch.
+pub(crate) fn now_us() -> Option<u64> {
+    NOW_US.get()
+}
+
+/// The next random number of this thread's world.
+fn random() -> Option<u64> {
+    now_us()?;
+    // SplitMix64.
+    let state = RANDOM.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    RANDOM.set(state);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    Some(mixed ^ (mixed >> 31))
+}
+
+/// A dial in this thread's world.
+#[cfg(feature = "redis")]
+pub(crate) fn dial(host: &str, port: u16) -> Option<Dialled> {
+    DIAL.get().map(|dial| dial(host, port))
 }
 
 #[cfg(test)]
