@@ -15,7 +15,7 @@ use bb8_redis::{
 
 use super::{
     address::{Address, Settings},
-    cluster::{nodes::Nodes, redirection::Node, seeds::Seeds},
+    cluster::{Node, nodes::Nodes, seeds::Seeds},
     connection::Connection,
     error,
     first_dial::FirstDial,

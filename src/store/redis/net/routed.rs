@@ -7,7 +7,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    cluster::redirection::{Node, Redirection},
+    cluster::{Node, Redirection},
     connection::{Connection, no_reply},
 };
 use crate::runtime::deadline::within;
