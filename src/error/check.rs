@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use crate::error::config::ConfigError;
+use crate::error::ConfigError;
 
 /// A check that got no verdict.
 ///

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::error::config::ConfigError;
+use crate::error::ConfigError;
 
 /// Returns the value of a word.
 pub(crate) fn value_of<T: Copy>(kind: &str, words: &[(&str, T)], text: &str) -> Result<T, ConfigError> {
