@@ -15,7 +15,7 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::tab::Tab;
+use super::Tab;
 
 pin_project! {
     /// The response body of a layer with [`with_held_body`](crate::RateLimitLayer::with_held_body): the body of the
