@@ -15,7 +15,7 @@ use crate::{
     decision::Decision,
     headers::AllowedFields,
     observe::{Event, Warning},
-    rejection::respond::insert_if_strictest,
+    rejection::insert_if_strictest,
     verdict::Source,
 };
 

@@ -4,10 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request::Parts};
 use smallvec::SmallVec;
 
-use super::{
-    denial::Denial,
-    respond::{Rejection, respond},
-};
+use super::{Rejection, denial::Denial, respond};
 
 /// Responds to refused requests with `application/problem+json` (RFC 9457): the default.
 ///

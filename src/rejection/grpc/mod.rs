@@ -14,8 +14,8 @@ use crate::{
     key::{KeyError, KeyFault},
     policy::Policy,
     rejection::{
+        EmptyBody, Rejection,
         denial::{Cause, Denial},
-        respond::{EmptyBody, Rejection},
     },
 };
 
