@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     check::Charge,
-    limiter::hold::{age::Ending, ends::SharedHolds, handle::is_released},
+    limiter::hold::{age::Ending, ends::SharedHolds, is_released},
     store::CountChange,
 };
 

@@ -10,9 +10,10 @@ use crate::{
     decision::{Decision, PolicyDecision},
     hold::OpenHold,
     limiter::hold::{
+        OpenHolds,
         age::{Charged, Claim, Ending, OnLongest, Origin, Owner},
         ends::SharedHolds,
-        handle::{OpenHolds, is_released},
+        is_released,
         renewals::RenewedHold,
     },
     observe::{Event, HoldEnd, Warning},
