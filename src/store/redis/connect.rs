@@ -15,9 +15,9 @@ use super::{
         script::{self, Loader, ScriptClock},
     },
     net::{
+        Target,
         address::{Address, Settings},
         cluster::seeds::Seeds,
-        pool::Target,
         silence::Servers,
         url::Sentinels,
     },

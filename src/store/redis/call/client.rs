@@ -6,12 +6,7 @@ use std::sync::{
 };
 
 use super::{
-    super::net::{
-        address::Settings,
-        error,
-        pool::{Pool, Target},
-        routed::RoutedConnection,
-    },
+    super::net::{Pool, Target, address::Settings, error, routed::RoutedConnection},
     calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
     outgoing::Request,

@@ -7,7 +7,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{super::net::pool::Pool, queue::Queues};
+use super::{super::net::Pool, queue::Queues};
 use crate::{
     error::{Error, ErrorKind},
     runtime::drivers::Driver,
