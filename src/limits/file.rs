@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Deserializer, de::Error};
 
 use super::{
-    config::{Charges, LimitsConfig},
+    Charges, LimitsConfig,
     entry::{Entry, Known},
     fields::{self, Field},
     mistake::{Mistakes, Place},
