@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::{
     error::ConfigError,
     policy::{
-        algorithm::micros_up,
         definition::{Definition, NEAR_LIMIT, is_token},
         holds::HoldSettings,
         limit::Policy,
+        micros_up,
     },
 };
 

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::{
     error::FirstMistake,
     key::partition::PartitionKeys,
-    policy::{algorithm::Algorithm, calendar::CalendarWindows, holds::HoldSettings},
+    policy::{Algorithm, calendar::CalendarWindows, holds::HoldSettings},
 };
 
 /// All settings of a policy.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy::algorithm::micros_up;
+use crate::policy::micros_up;
 
 /// How a policy treats [holds](crate::Limiter::hold): how long they last, and what becomes of one that is not settled.
 ///

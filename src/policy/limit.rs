@@ -14,7 +14,7 @@ use crate::{
     error::{ConfigError, FirstMistake},
     key::{Key, partition::PartitionKey},
     policy::{
-        algorithm::Algorithm,
+        Algorithm,
         calendar::CalendarWindows,
         definition::{Definition, Special, near_units},
     },

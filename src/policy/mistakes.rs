@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     error::{ConfigError, FirstMistake},
-    policy::{algorithm::Algorithm, definition::Definition, limit::Policy},
+    policy::{Algorithm, definition::Definition, limit::Policy},
 };
 
 /// The most shards of a policy: a peek asks all of them in one check.

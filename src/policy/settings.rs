@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::{
     key::partition::PartitionKeys,
     policy::{
-        algorithm::{Algorithm, micros_up},
+        Algorithm,
         definition::{Special, is_token},
         limit::Policy,
+        micros_up,
     },
 };
 

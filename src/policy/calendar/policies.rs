@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 use super::{Calendar, CalendarWindows};
 use crate::{
     error::ConfigError,
-    policy::{algorithm::Algorithm, limit::Policy},
+    policy::{Algorithm, limit::Policy},
 };
 
 impl Policy {
