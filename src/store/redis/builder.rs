@@ -5,8 +5,8 @@ use std::{io, sync::Arc, time::Duration};
 #[cfg(feature = "tls")]
 use super::net::login::PemSource;
 use super::{
+    KeyHash,
     call::redis_key::HashTags,
-    key_hash::KeyHash,
     net::{endpoint::Security, login::Logins},
 };
 use crate::{

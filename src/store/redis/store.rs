@@ -9,6 +9,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{
+    KeyHash,
     call::{
         batch,
         client::Client,
@@ -20,7 +21,6 @@ use super::{
         up_to,
     },
     instances::{self, Instances},
-    key_hash::KeyHash,
     net::slot::NO_SLOT,
     ready::{self, EvictionCheck},
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::{
-    super::{key_hash::KeyHash, net::slot::NO_SLOT},
+    super::{KeyHash, net::slot::NO_SLOT},
     batch,
     client::Client,
     cross_slot,
