@@ -74,8 +74,11 @@ mod extractor;
 mod header;
 mod ip;
 pub(crate) mod partition;
-pub(crate) mod path;
 mod subject;
+
+use std::{any, fmt, marker::PhantomData};
+
+use http::request::Parts;
 
 pub(crate) use self::error::KeyFault;
 #[doc(hidden)]
@@ -85,6 +88,174 @@ pub use self::{
     extractor::{KeyExtractor, MissingKey, from_fn},
     header::{ApiKey, HeaderKey},
     ip::{ClientIp, PeerIp, PrefixList},
-    path::{ExtensionKey, GlobalKey, MatchedPathKey},
     subject::Key,
 };
+
+/// Charges the route that the request matched (`/users/{id}`), one budget per route.
+///
+/// Slashes at the end are ignored: `/api/` and `/api` are one route. Requests that no route matched share one budget,
+/// because with a key per raw path a scanner could create any number of budgets.
+///
+/// # Examples
+///
+/// A budget per client and route:
+///
+/// ```
+/// use tollgate::{Limiter, MatchedPathKey, MemoryStore, PeerIp, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let policy = Policy::per_minute("per-client-and-route", 60)?;
+/// let key = (PeerIp::new(), MatchedPathKey);
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, key);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MatchedPathKey;
+
+impl KeyExtractor for MatchedPathKey {
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        Ok(Some(matched_path(parts).map_or_else(|| Key::reserved(Key::UNMATCHED), Key::from)))
+    }
+}
+
+/// Charges one budget for all requests.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?, GlobalKey);
+/// # let _ = limit;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GlobalKey;
+
+impl KeyExtractor for GlobalKey {
+    fn extract(&self, _: &Parts) -> Result<Option<Key>, KeyError> {
+        Ok(Some(Key::reserved(Key::GLOBAL)))
+    }
+}
+
+/// The route's template, `/users/{id}`, without a trailing slash, if a router has matched one.
+#[cfg(feature = "axum")]
+pub(crate) fn matched_path(parts: &Parts) -> Option<&str> {
+    let path = parts.extensions.get::<axum::extract::MatchedPath>()?.as_str();
+    // Newer versions of axum route their fallback through this internal route, which is not a match.
+    if path.contains("__private__") { None } else { without_trailing_slash(path) }
+}
+
+/// Always `None`, because without axum no router reports a matched route.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn matched_path(_: &Parts) -> Option<&str> {
+    None
+}
+
+/// The path that the client has sent. A nested router removes the beginning of the request's path.
+#[cfg(feature = "axum")]
+pub(crate) fn sent_path(parts: &Parts) -> &str {
+    let original = parts.extensions.get::<axum::extract::OriginalUri>();
+    original.map_or(&parts.uri, |original| &original.0).path()
+}
+
+/// The path that the client has sent.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn sent_path(parts: &Parts) -> &str {
+    parts.uri.path()
+}
+
+/// Removes the slashes at the end of a path or template. The root stays `/`. `None` if `path` does not begin with a
+/// slash.
+pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
+    match path.trim_end_matches('/') {
+        "" if path.starts_with('/') => Some("/"),
+        trimmed => trimmed.starts_with('/').then_some(trimmed),
+    }
+}
+
+/// Charges a value that an outer layer has inserted into the request's extensions, such as the authenticated user.
+///
+/// `T` is a type whose reference converts into a [`Key`]: your own type, `String`, an integer, or a `Uuid` with feature
+/// `uuid`. A request without the extension is refused with 500, because the order of the layers is wrong, unless the
+/// layer or the extractor sets another [`MissingKey`].
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{ExtensionKey, Key};
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl From<&UserId> for Key {
+///     fn from(user: &UserId) -> Key {
+///         Key::from(user.0)
+///     }
+/// }
+///
+/// let by_user = ExtensionKey::<UserId>::new();
+/// ```
+///
+/// Authentication must be outside the limit. With `Router::layer`, the last layer is the outermost:
+///
+/// ```
+/// use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::get};
+/// use tollgate::{ExtensionKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+///
+/// async fn authenticate(mut request: Request, next: Next) -> Response {
+///     request.extensions_mut().insert(17_u64); // the user's id
+///     next.run(request).await
+/// }
+///
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let per_user = Policy::per_minute("per-user", 60)?;
+/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_user, ExtensionKey::<u64>::new());
+/// let app: Router =
+///     Router::new().route("/", get(|| async {})).layer(limit).layer(middleware::from_fn(authenticate));
+/// # Ok(())
+/// # }
+/// ```
+pub struct ExtensionKey<T>(PhantomData<fn() -> T>);
+
+impl<T> ExtensionKey<T> {
+    /// Creates the extractor of the extension `T`.
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> Default for ExtensionKey<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Clone for ExtensionKey<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ExtensionKey<T> {}
+
+impl<T> fmt::Debug for ExtensionKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExtensionKey<{}>", any::type_name::<T>())
+    }
+}
+
+impl<T> KeyExtractor for ExtensionKey<T>
+where
+    T: Send + Sync + 'static,
+    for<'a> &'a T: Into<Key>,
+{
+    fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
+        let value = parts.extensions.get::<T>();
+        value.map(|value| Some(value.into())).ok_or_else(|| KeyError(KeyFault::MissingExtension(any::type_name::<T>())))
+    }
+}

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::Method;
 
 use crate::error::ConfigError;
-use crate::key::path::without_trailing_slash;
+use crate::key::without_trailing_slash;
 
 /// A parsed route.
 pub(super) struct Pattern<'a> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::ConfigError,
-    key::path::{matched_path, sent_path, without_trailing_slash},
+    key::{matched_path, sent_path, without_trailing_slash},
     middleware::setup_checks::Countdown,
     observe::{Event, Observer, Warning},
 };

@@ -12,7 +12,7 @@ use crate::{
     error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
     headers::HeaderWriter,
-    key::path::matched_path,
+    key::matched_path,
     limiter::Limiter,
     middleware::route::{Route, RouteTable, Settings},
     observe::{ObservedRequest, Once},
