@@ -7,9 +7,9 @@ use bb8_redis::{RedisConnectionManager, bb8};
 use super::{
     builder::RedisStoreBuilder,
     call::{
+        Runtimes,
         client::Client,
         denials::Denials,
-        per_runtime::Runtimes,
         redis_key::{HashTags, RedisKeys, Slots},
         refund_list::Refunds,
         script::{self, Loader, ScriptClock},

@@ -15,9 +15,10 @@ use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
 use super::{
     call::{
+        PerRuntime,
         client::Client,
+        no_runtime,
         outgoing::{Outgoing, Request},
-        per_runtime::{PerRuntime, no_runtime},
         progress::Progress,
     },
     net::routed::RoutedConnection,

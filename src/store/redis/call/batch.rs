@@ -19,9 +19,9 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
+    PerRuntime,
     client::Client,
     outgoing::Request,
-    per_runtime::PerRuntime,
     queue::{MAX_WAIT, Queue, Waiting},
     series::{CallSeries, InFlight, drive, error_of},
 };

@@ -7,10 +7,10 @@ use std::sync::{
 
 use super::{
     super::net::{Pool, Target, address::Settings, error, routed::RoutedConnection},
+    PerRuntime, Runtimes,
     calendar_times::{CalendarTimes, StaleWindow},
     denials::Denials,
     outgoing::Request,
-    per_runtime::{PerRuntime, Runtimes},
     progress::Progress,
     protocol,
     queue::Queues,

@@ -34,9 +34,9 @@ use super::{
     alternatives, by_key,
     client::Client,
     domain_permit::ask,
+    no_runtime,
     outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step},
     parts::{self, Findings, Part, PartRefunds, given_up, no_charge, one_by_one, parts_of},
-    per_runtime::no_runtime,
 };
 use crate::{
     check::Charge,

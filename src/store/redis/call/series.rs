@@ -6,9 +6,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     super::net::{error, routed::RoutedConnection},
+    PerRuntime,
     client::Client,
     outgoing::Request,
-    per_runtime::PerRuntime,
     queue::{MAX_WAIT, Queue, Taken, Waiting},
     traffic::Traffic,
 };
