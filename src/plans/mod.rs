@@ -94,10 +94,160 @@ mod in_flight;
 mod named;
 #[cfg(feature = "serde")]
 mod names;
-mod setters;
 mod source;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use self::core::{Core, Known};
+use crate::{clock::Clock, error::ConfigError, observe::Observer};
 
 pub use self::{
     handle::Plans,
     source::{Plan, PlanSource},
 };
+
+impl Plans {
+    /// Sets the time after which a plan is looked up again. Defaults to 60 s: an upgrade applies within a minute, and a
+    /// busy key costs the source one query a minute.
+    ///
+    /// The time begins with the answer. A key that is not used is not looked up.
+    ///
+    /// A time of zero is a [mistake](Self#mistakes).
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        self.set_unless("Plans::with_ttl", ttl.is_zero(), |core| core.settings.lifetimes.ttl = ttl)
+    }
+
+    /// Sets how long after its TTL a plan may still be used: while it is looked up again, and while look-ups fail.
+    /// Defaults to one hour, so that an outage of the source of up to an hour throttles no paying client.
+    ///
+    /// A key that comes back within this time gets its old plan for the first requests. With zero, it gets the default
+    /// plan for them.
+    pub fn with_stale_while_revalidate(mut self, stale: Duration) -> Self {
+        self.settings().lifetimes.stale = stale;
+        self
+    }
+
+    /// Sets the time after a failed look-up in which the key is not looked up again. Defaults to the TTL.
+    ///
+    /// A shorter time brings keys back to their plan sooner, and asks a source that is down more often.
+    ///
+    /// A time of zero, with which every request of a key would ask a source that is down, is a
+    /// [mistake](Self#mistakes).
+    pub fn with_failure_ttl(self, ttl: Duration) -> Self {
+        self.set_unless("Plans::with_failure_ttl", ttl.is_zero(), |core| {
+            core.settings.lifetimes.failure_ttl = Some(ttl)
+        })
+    }
+
+    /// Sets the time that the source has for an answer. A look-up that takes longer is dropped and has failed. Defaults
+    /// to 5 s.
+    ///
+    /// A time of zero is a [mistake](Self#mistakes).
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        self.set_unless("Plans::with_timeout", timeout.is_zero(), |core| core.settings.timeout = timeout)
+    }
+
+    /// Sets the number of look-ups that may be on their way at once. Defaults to 64, more than most pools of database
+    /// connections have.
+    ///
+    /// At this bound, requests of other keys get their last plan or the default plan, and start no look-up. The number
+    /// bounds what a flood of made-up keys costs the source.
+    ///
+    /// A quarter, at least one, is kept for [known](super#rules) keys, so that made-up keys delay no customer that this
+    /// process has seen before. Another quarter is kept for other keys, so that an attacker with many accounts does not
+    /// keep new customers out. New customers share that room with made-up keys: during a flood, their first look-up may
+    /// have to wait. With 1, nothing is kept.
+    ///
+    /// 0 is a [mistake](Self#mistakes).
+    pub fn with_max_lookups(self, lookups: usize) -> Self {
+        self.set_unless("Plans::with_max_lookups", lookups == 0, |core| core.settings.max_lookups = lookups)
+    }
+
+    /// Sets the number of keys whose plans are kept, and empties the cache. Defaults to 100 000. The bound is
+    /// approximate.
+    ///
+    /// Three quarters are for [known](super#rules) keys, and a quarter is for other keys, so a flood of made-up keys
+    /// pushes no known key out. When a part is full, keys make way that were used once or not lately. A key that was
+    /// pushed out is looked up again.
+    ///
+    /// 0 is a [mistake](Self#mistakes).
+    pub fn with_capacity(self, keys: usize) -> Self {
+        self.set_unless("Plans::with_capacity", keys == 0, |core| core.known = Arc::new(Known::with_capacity(keys)))
+    }
+
+    /// Sets the runtime of the look-ups. Defaults to the runtime in which the request runs that needs the plan.
+    ///
+    /// Set it if requests run in several runtimes, or outside of tokio: a connection pool usually works only in the
+    /// runtime that has created it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tokio::runtime::Handle;
+    /// # use tollgate::{Key, Policy, plans::Plans};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::ConfigError> {
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_runtime(Handle::current());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_runtime(mut self, runtime: Handle) -> Self {
+        self.settings().runtime = Some(runtime);
+        self
+    }
+
+    /// Sets the clock of the TTLs. Defaults to [`SystemClock`](crate::clock::SystemClock). The timeout of a look-up
+    /// follows the runtime's timers instead.
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.settings().clock = Arc::new(clock);
+        self
+    }
+
+    /// Adds an observer of look-ups, such as `observe::Metrics`. Plans have observers of their own, because they can
+    /// serve several limiters, or none.
+    ///
+    /// By default, plans report failed look-ups by themselves, at most once a minute, as a limiter reports
+    /// [failures](crate::observe#what-a-limiter-reports-by-itself).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "metrics")]
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// # use tollgate::{Key, Policy, plans::Plans};
+    /// use tollgate::observe::Metrics;
+    ///
+    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_observer(Metrics::new());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "metrics"))]
+    /// # fn main() {}
+    /// ```
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        self.settings().reporter.add(observer);
+        self
+    }
+
+    /// Switches off what plans report by themselves. Observers get the same events as before.
+    pub fn without_notices(mut self) -> Self {
+        self.settings().reporter.silence();
+        self
+    }
+
+    /// Sets a number, or keeps the mistake if it is 0.
+    fn set_unless(mut self, setting: &'static str, is_zero: bool, set: impl FnOnce(&mut Core)) -> Self {
+        let core = self.core_mut();
+        match is_zero {
+            true => core.mistake.add(ConfigError::new(format!(
+                "`{setting}` with 0 would leave every key with the default plan; use a larger value"
+            ))),
+            false => set(core),
+        }
+        self
+    }
+}
