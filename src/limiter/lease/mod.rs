@@ -6,32 +6,37 @@
 //! denial is the store's.
 
 mod blocks;
-mod settle;
 mod size;
 mod state;
 mod store;
 pub(super) mod table;
 mod waiter;
 
-use std::sync::Arc;
-
-use tokio::{sync::oneshot, time::Instant};
-
-pub(super) use self::{
-    settle::{close, give_back, release},
-    store::{add_left, judge},
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
 };
-use self::{state::Spent, waiter::Reply};
+
+use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::Instant};
+
+use self::{blocks::Ended, state::Spent, waiter::Reply};
 use crate::{
-    calls::Purpose,
+    calls::{Calls, Purpose},
     check::Check,
     error::Error,
     fallback::Reservation,
-    limiter::core::Core,
+    hold::SettleAnswer,
+    key::Key,
+    limiter::{core::Core, hold::SettleFuture},
+    policy::Policy,
     runtime::{deadline::within, stalls::Budget},
     store::{Answer, Pending},
     verdict::Verdict,
 };
+
+pub(super) use self::store::{add_left, judge};
 
 /// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block.
 pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Answer<Verdict> {
@@ -79,11 +84,102 @@ async fn wait(
         None => {
             if let [charge] = check.charges() {
                 let remains = core.leases.give_up(&charge.key, &charge.policy, Instant::now());
-                drop(settle::settle(&core, remains.into_ended()));
+                drop(settle(&core, remains.into_ended()));
             }
         }
     }
     drop(reserved);
     let left = budget.left_after(budget.spent());
     store::judge_within(&core, &check, purpose, left).await
+}
+
+/// Settlements on their way.
+type Given = Vec<JoinHandle<()>>;
+
+/// Settles blocks: at once if the store answers at once, otherwise in the background.
+///
+/// A block is a hold, so a settlement without an answer is kept and sent again as that of any hold. A block that cannot
+/// be settled is charged in full when it expires.
+fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
+    let runtime = Handle::try_current().ok();
+    let mut given = Given::new();
+    for Ended { hold, units, spent, is_uncertain } in ended {
+        let block = (hold.key.clone(), hold.policy.clone());
+        let settlement =
+            SettleFuture::of_block(Arc::clone(&core.holds), runtime.clone(), hold, units, spent, is_uncertain);
+        let mut settlement = Box::pin(settlement);
+        // The first poll sends the settlement, so that it shares a call of the store with what is sent next.
+        match (settlement.as_mut().poll(&mut Context::from_waker(Waker::noop())), &runtime) {
+            (Poll::Ready(answer), _) => note(&core.calls, &block, is_uncertain, &answer),
+            (Poll::Pending, Some(runtime)) => {
+                let (busy, calls) = (core.leases.busy(), Arc::clone(&core.calls));
+                given.push(runtime.spawn(async move {
+                    let answer = settlement.await;
+                    note(&calls, &block, is_uncertain, &answer);
+                    drop(busy);
+                }));
+            }
+            (Poll::Pending, None) => {}
+        }
+    }
+    given
+}
+
+/// Settles blocks at once if the store answers at once, otherwise with the next use of the limiter: the runtime of
+/// their keeper shuts down.
+fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
+    for Ended { hold, units, spent, is_uncertain } in ended {
+        // A settlement that is dropped before its first poll is sent in the background.
+        drop(SettleFuture::of_block(Arc::clone(&core.holds), None, hold, units, spent, is_uncertain));
+    }
+}
+
+/// Notes that the store does not hold a block any more. A hold of unknown fate may reach the store after its end.
+fn note(calls: &Calls, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
+    let is_over = match answer {
+        Ok(SettleAnswer::Settled) => true,
+        Ok(SettleAnswer::Expired | SettleAnswer::NotHeld) => !is_uncertain,
+        Err(_) => false,
+    };
+    if is_over {
+        calls.held.end(key, policy);
+    }
+}
+
+/// Settles the blocks of runtimes that stand still.
+fn sweep(core: &Arc<Core>) {
+    let remains = core.leases.sweep(Instant::now());
+    drop(settle(core, remains.into_ended()));
+}
+
+/// The longest time that a close waits for a store that does not answer, in its deadlines: a block that is on its way
+/// is received and then released.
+const LONGEST_CLOSE: u32 = 3;
+
+/// Gives back all blocks, and waits until they and the ends of all holds have reached the store.
+pub(in crate::limiter) async fn close(core: &Arc<Core>) {
+    let ended = core.leases.close(Instant::now()).into_ended();
+    drop(settle(core, ended));
+    let time: Duration = core.calls.store.deadline().saturating_mul(LONGEST_CLOSE);
+    if within(time, core.leases.quiet()).await.is_some() {
+        core.holds.ends_answered(time).await;
+    }
+}
+
+/// Releases the blocks of a key, whose count is about to be reset.
+pub(in crate::limiter) async fn release(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    end_blocks(core, key, policy, |ended| Ended { spent: 0, ..ended }).await;
+}
+
+/// Settles the blocks of a key, which is about to be banned.
+pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    end_blocks(core, key, policy, |ended| ended).await;
+}
+
+async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(Ended) -> Ended) {
+    let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
+    for settlement in settle(core, ended.into_iter().map(change).collect()) {
+        // If the store does not answer, the call that follows reports it.
+        let _ = within(core.calls.store.deadline(), settlement).await;
+    }
 }

@@ -10,9 +10,11 @@ use tokio::{
 };
 
 use super::{
+    Given,
     blocks::{Ended, SHORTEST_TTL},
-    settle::{Given, settle, settle_later, sweep},
+    settle, settle_later,
     state::{Act, Asked, Step},
+    sweep,
     table::LeaseId,
     waiter::{Delivery, Standing},
 };
