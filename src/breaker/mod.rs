@@ -1,7 +1,7 @@
 //! The circuit breaker, which stops asking a store that does not answer.
 //!
-//! `settings` has the settings, `machine` the three states of one failure domain, `breakers` one machine for each
-//! failure domain of a store, `window` the recent failures, `notifier` the reports.
+//! `settings` has the settings, `machine` the three states of one failure domain and their reports, `window` the
+//! recent failures. This file has one machine for each failure domain of a store.
 
 mod machine;
 pub(crate) mod settings;

@@ -2,8 +2,8 @@
 //!
 //! A [`Call`] takes a permit of the breaker, waits for the store until the deadline, and reports its outcome to the
 //! breaker. `outcome` turns a verdict or an error into a decision, with the local fallback and for the observers. While
-//! the store may lack what instances have admitted during an outage, `share` keeps a check to the instance's share, and
-//! `debit` charges the store. `held_counts` has the counts of which the store holds units for this process.
+//! the store may lack what instances have admitted during an outage, `share` keeps a check to the instance's share and
+//! charges the store for it.
 //!
 //! A policy without holds does not look for what is held. If the policy of a key changes while the process runs, from
 //! one with a lease to one without, the units of open blocks must not be given away a second time. So such checks are

@@ -1,9 +1,8 @@
 //! The local fallback: an instance judges by its share of the limit while the store gives no verdict.
 //!
-//! `local` judges by shares and counts what the store admits, `shares` divides policies by the number of instances,
-//! `debts` and `domain_debts` remember what the store has yet to be charged, `settlement` charges it, `unsure` knows
-//! the counts of which the store may lack units, and `reserved` is the room of checks that the store has not answered
-//! yet.
+//! This file judges by shares and counts what the store admits, `shares` divides policies by the number of instances
+//! and reserves room for checks that the store has not answered yet, `debts` and `domain_debts` remember what the store
+//! has yet to be charged, and `settlement` charges it.
 
 mod debts;
 mod domain_debts;

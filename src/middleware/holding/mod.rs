@@ -1,8 +1,7 @@
 //! Holds of requests: made before the service runs, settled when its response says so or its body has ended.
 //!
-//! `tab` has the holds of a request, `bill` what the handler says about its cost, `settle` what the response says,
-//! `body` and `carry` how a response body carries the rest, `guard` how work that outlives the request keeps
-//! it, and `longest` what happens to a request that holds units for too long.
+//! This file has the holds of a request, `bill` what the handler says about its cost, `guard` what the response says
+//! and how work that outlives the request keeps the rest, and `body` how a response body carries it.
 
 mod bill;
 mod body;

@@ -7,7 +7,7 @@
 //!
 //! So such a check may hold units for a moment without being admitted, and nothing is ever admitted that was not
 //! charged. Every commit leaves a receipt in its slot, which a refund names. So commits are also refunded if their fate
-//! is unknown: a slot has failed, the deadline has passed, the caller has left, or the runtime has ended. `refunds.rs`
+//! is unknown: a slot has failed, the deadline has passed, the caller has left, or the runtime has ended. `parts.rs`
 //! repeats a refund until it is answered.
 //!
 //! One slot that denies is enough: then the check is denied, whatever the other slots answer, or if they do not answer.
