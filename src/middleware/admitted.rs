@@ -47,7 +47,7 @@ impl<K, R> Config<K, R> {
             if decision.source() == Source::Open {
                 self.warn_on_open_slots(rules, tab);
             }
-            tab.keep_made(&decision);
+            tab.keep_holds_of(&decision);
         }
         let fields = rules.writer().write_allowed(&decision);
         let nested = insert_if_strictest(decision, request);

@@ -155,7 +155,7 @@ impl Hold {
         self
     }
 
-    /// The handle of a request that a failure policy has let pass.
+    /// The handle of a request that a failure policy has let pass. It holds nothing.
     fn of_nothing(decision: Decision) -> Self {
         Self { shared: None, runtime: None, decision, open: OpenHolds::new(), renewals: SmallVec::new() }
     }

@@ -103,7 +103,7 @@ impl RequestHolds {
 
     /// Keeps the holds that an allowed check has made, and renews them until they end. `request` returns the
     /// request that hears when a hold exceeds the longest age of its policy. It is called if a policy has one.
-    pub(crate) fn keep_made(&mut self, decision: &Decision, request: impl FnOnce() -> Arc<dyn OnLongest>) {
+    pub(crate) fn keep_holds_of(&mut self, decision: &Decision, request: impl FnOnce() -> Arc<dyn OnLongest>) {
         self.retain_held(decision);
         let local = (decision.source() == Source::Local).then(|| decision.is_owed());
         (self.origin.is_made, self.origin.local) = (true, local);

@@ -86,9 +86,9 @@ impl Tab {
     }
 
     /// Keeps the holds that the check has made.
-    pub(crate) fn keep_made(&mut self, decision: &Decision) {
+    pub(crate) fn keep_holds_of(&mut self, decision: &Decision) {
         let Self { holds, bill, longest, .. } = self;
-        holds.keep_made(decision, || {
+        holds.keep_holds_of(decision, || {
             let request = longest.insert(Longest::new(bill.downgrade()));
             Arc::clone(request) as _
         });

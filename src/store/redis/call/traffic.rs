@@ -89,7 +89,8 @@ impl Traffic {
     pub(crate) fn was_late(&self, by: Duration, now_us: u64) {
         let new = Lateness { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
         let mut late = self.late();
-        // Timers that were due at different times fire together. The one that was due first shows the whole time.
+        // Timers that were due at different times fire together. The one that was due first was late for the whole
+        // time.
         if new.from_us > late.until_us || new.length_us() > late.length_us() {
             *late = new;
         }
