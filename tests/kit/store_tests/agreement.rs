@@ -81,7 +81,9 @@ async fn traces(store: TestedStore, by_hand: bool) -> Tested {
     for seed in 0..SEEDS {
         let mut random = Random(seed);
         let policies = policies(&store, &mut random, seed)?;
-        trace(&store, &mut random, &policies, by_hand, Oracles::default()).await.map_err(|ended| of_seed(seed, ended))?;
+        trace(&store, &mut random, &policies, by_hand, Oracles::default())
+            .await
+            .map_err(|ended| of_seed(seed, ended))?;
     }
     Ok(())
 }

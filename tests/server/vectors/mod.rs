@@ -1,5 +1,5 @@
-//! Runs the test vectors of the algorithms, of calendars, of changes by hand and of holds on Redis. `tests/vectors` runs
-//! them in memory, with all other vectors.
+//! Runs the test vectors of the algorithms, of calendars, of changes by hand and of holds on Redis. `tests/vectors`
+//! runs them in memory, with all other vectors.
 
 #[path = "../../vectors/algorithms.rs"]
 mod algorithms;
