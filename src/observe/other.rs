@@ -238,7 +238,7 @@ mod tests {
             assert_eq!((its_name, its_outcome, its_time), (name, outcome, elapsed));
             assert_eq!(its_line.to_string(), line);
             assert!(!format!("{other:?}{its_line}").contains("alice"), "{other:?}");
-            let row = include_str!("event.rs").lines().find(|row| row.starts_with(&format!("/// | `{name}` |")));
+            let row = include_str!("observer.rs").lines().find(|row| row.starts_with(&format!("/// | `{name}` |")));
             let outcomes = row.expect("each name has a row").rsplit(" | ").next().unwrap_or_default();
             assert!(outcomes.contains(&format!("`{outcome}`")), "the row of {name} lacks {outcome}");
         }
