@@ -83,6 +83,7 @@ mod by_hand;
 mod check_event;
 mod effects;
 mod event_kind;
+mod fanout;
 mod fingerprint;
 mod limits_change;
 mod log_line;
@@ -119,13 +120,13 @@ pub(crate) use self::{
     check_event::{AbandonmentEvent, DecisionEvent, StoreFailure},
     effects::FailureEffect,
     event_kind::{EndedHold, EventKind, NearLimit},
+    fanout::fan_out,
     limits_change::LimitsChange,
     near_limits::NearLimits,
     notices::Notices,
     observer::{HoldEnd, ObserverCell},
     other::{BreakerState, Eviction, Other},
     plan::{PlanFallback, PlanLookup},
-    reporter::fan_out,
     request::{ExemptCause, ObservedRequest, RefusalEvent, RefusalReason},
     span::CheckSpan,
     throttle::{Once, Throttle, report_later, with_reports_after},
