@@ -58,6 +58,7 @@ impl Logins {
 }
 
 /// A fixed value, or a closure of the caller that returns the present one. Not exported.
+#[cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "a public trait of the feature `tls` names it"))]
 pub enum Source<T> {
     #[cfg(feature = "tls")]
     Fixed(Arc<T>),
