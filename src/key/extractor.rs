@@ -19,7 +19,7 @@ use crate::error::{ConfigError, in_words};
 /// **`None` exempts the request**: the policies of this key do not limit it. Return `None` for requests that should
 /// pass without a limit, never because the key was not found: with `parts.headers.get("x-user").map(..)`, a client that
 /// omits the header has no limit. Return [`KeyError::missing`] for a missing key. Observers receive each exempt request
-/// (the [event](crate::observe::OtherEvent#names) `exemption`).
+/// (the [event](crate::observe::Event) `exemption`).
 ///
 /// # Examples
 ///
@@ -174,7 +174,7 @@ pub enum MissingKey {
     ///
     /// The exemption applies whatever the reason for the missing key: a router without connection information exempts
     /// *all* requests from a limit by [`PeerIp`](crate::PeerIp). Observers receive each exempt request: the
-    /// [event](crate::observe::OtherEvent#names) `exemption`.
+    /// [event](crate::observe::Event) `exemption`.
     Exempt,
     /// The request is refused: with 401 if the key is a credential ([`ApiKey`](crate::ApiKey)), and with 400 otherwise.
     #[default]

@@ -130,7 +130,7 @@ impl ApiKey {
     /// # Errors
     ///
     /// [`ConfigError`] if `name` is not a valid header name, or if `name` is `authorization`. Use
-    /// [`bearer`] for that header, because `Bearer a`, `bearer a` and `Bearer  a` are one token.
+    /// [`bearer`](Self::bearer) for that header, because `Bearer a`, `bearer a` and `Bearer  a` are one token.
     ///
     /// # Examples
     ///
@@ -150,7 +150,7 @@ impl ApiKey {
     }
 
     /// Sets the `WWW-Authenticate` field of the response to a request without the key (RFC 9110, section 11.6.1): an
-    /// authentication scheme, then its parameters. Defaults to `Bearer` for [`bearer`], and to
+    /// authentication scheme, then its parameters. Defaults to `Bearer` for [`bearer`](Self::bearer), and to
     /// `ApiKey header="x-api-key"` for [`header`](Self::header), with the name of the header.
     ///
     /// The scheme `ApiKey` is not registered with IANA. Generic clients do not know it, and developers read it.
@@ -196,7 +196,7 @@ impl ApiKey {
     /// Returns the key that requests with this token are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
     /// [`Limiter::peek`](crate::Limiter::peek).
     ///
-    /// For an extractor made by [`bearer`], pass the token without `Bearer`.
+    /// For an extractor made by [`bearer`](Self::bearer), pass the token without `Bearer`.
     pub fn key_of(&self, token: impl AsRef<[u8]>) -> Key {
         Key::hashed(without_blanks(token.as_ref()))
     }

@@ -16,7 +16,7 @@ impl Limiter {
     ///
     /// The decision is that of [`check_all`](Self::check_all), with the wait for the costs of the check. Open
     /// [holds](Self::hold) and [bans](Policy::ban_after) count. It is never counted as a denial, and observers get no
-    /// [decision](crate::observe::Event::Decision) of it. Other requests may spend the units before the next check. To
+    /// [decision](crate::observe::Event::decision) of it. Other requests may spend the units before the next check. To
     /// look at one policy without a cost, call [`peek`](Self::peek).
     ///
     /// # Errors

@@ -208,9 +208,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Requests that fail
     ///
     /// If the service returns an error or panics, or the request goes away before it has a response, what its bill says
-    /// is charged. Without a cost in the bill,
-    /// [`HoldSettings::with_unsettled`](crate::policy::HoldSettings::with_unsettled) decides: the units are charged
-    /// unless the policy says otherwise.
+    /// is charged. Without a cost in the bill, the units are charged, unless the policy has
+    /// [`HoldSettings::with_unsettled_released`](crate::policy::HoldSettings::with_unsettled_released).
     ///
     /// Work that goes on after its request, in `spawn_blocking` or in a task, keeps the holds with a
     /// [`HoldGuard`](super::HoldGuard).

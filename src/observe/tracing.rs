@@ -49,7 +49,7 @@ use crate::{
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
 /// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are
-/// those of a [decision](super::DecisionEvent), in events about decisions and refusals of a layer. Denials are not
+/// those of a [decision](super::Event::decision), in events about decisions and refusals of a layer. Denials are not
 /// warnings, because denying is the purpose of a limiter, and a flood of requests should not become a flood of
 /// warnings.
 ///

@@ -128,7 +128,7 @@ impl Policy {
     ///
     /// [`with_shadow`](Self::with_shadow), [`with_unit`](Self::with_unit), [`with_partition_keys`] and the durations of
     /// [`with_holds`](Self::with_holds) apply. A slot that is not settled is always released, whatever
-    /// [`with_unsettled`](HoldSettings::with_unsettled) says. [`algorithm`](Self::algorithm)
+    /// [`with_unsettled_released`](HoldSettings::with_unsettled_released) says. [`algorithm`](Self::algorithm)
     /// and [`with_denials_counted`](Self::with_denials_counted) have no meaning.
     ///
     /// # Errors

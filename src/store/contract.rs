@@ -55,7 +55,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The inner store gets the keys and policies as the limiter has them. A wrapper that replaces them in
     /// [`check`](Self::check) has to replace them in [`peek`](Self::peek), [`charge_up_to`](Self::charge_up_to),
     /// [`change_hold`](Self::change_hold), [`change_count`](Self::change_count) and
-    /// [`failure_domain_of`] too: otherwise a ban is one of another key, and a hold stays open
+    /// [`failure_domain_of`](Self::failure_domain_of) too: otherwise a ban is one of another key, and a hold stays open
     /// until its time-to-live has passed.
     ///
     /// Defaults to `None`: this store wraps none.

@@ -142,7 +142,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// Calls wait for a slot in the queue of [`Limiter::acquire_hold`]. The response is an [`http::Response`], whose
     /// body becomes a [`ThrottledBody`](super::ThrottledBody). When it has ended, a slot is free, and under another
     /// policy with holds the cost is charged. If a call has no response, because the client fails or the future is
-    /// dropped, [`HoldSettings::with_unsettled`](crate::policy::HoldSettings::with_unsettled) decides. A response that
+    /// dropped, the units are charged, unless the policy has
+    /// [`HoldSettings::with_unsettled_released`](crate::policy::HoldSettings::with_unsettled_released). A response that
     /// upgrades its connection ends at once.
     ///
     /// Replaces what [`with_response_head`](Self::with_response_head) has set. Convert other responses inside of the

@@ -159,7 +159,7 @@ impl LiveLimits {
         }))
     }
 
-    /// Adds an observer of changes: the [event](crate::observe::OtherEvent#names) `limits_change`. Observers of a
+    /// Adds an observer of changes: the [event](crate::observe::Event) `limits_change`. Observers of a
     /// [`Limiter`] are not called for changes of limits; clone such an observer, or put it into an `Arc`, to give it to
     /// both.
     pub fn with_observer(self, observer: impl Observer) -> Self {

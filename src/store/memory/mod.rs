@@ -47,7 +47,7 @@ pub use self::table::WhenFull;
 /// key gets. By default the new key replaces a live count, and the client of that count starts with a fresh budget. The
 /// store inspects a few counts at random places, and drops the one that has spent the smallest share of its limit. A
 /// flood of made-up keys therefore drops its own counts first. Observers get a
-/// [warning](crate::observe::Warning) once, and the [event](crate::observe::OtherEvent#names) `eviction` for each
+/// [warning](crate::observe::Warning) once, and the [event](crate::observe::Event) `eviction` for each
 /// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
