@@ -90,8 +90,9 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u64); 1]>;
 
 /// Units that are held until their cost is known.
 ///
-/// A handle that is dropped ends its holds as their policies say ([`HoldSettings::with_unsettled_released`]): by default
-/// all units are charged at that instant. The drop never blocks; a store that has to wait is asked in the background.
+/// A handle that is dropped ends its holds as their policies say: see [`HoldSettings::with_unsettled_released`]. By
+/// default, all units are charged at that instant. The drop never blocks: a store that has to wait is asked later, in
+/// the background.
 ///
 /// A handle may hold nothing: the failure policy has let the request pass without the store, or all of its holds are
 /// under [shadow](Policy::with_shadow) policies and did not fit. Its changes are then answered with
