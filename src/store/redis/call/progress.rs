@@ -213,11 +213,15 @@ impl Progress {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(test)
     }
 
-    /// Whether the check has spent a quarter of the deadline or more in queues of this process.
+    /// Whether the check has spent a quarter of the deadline or more in queues of this process, while there was a
+    /// connection.
     fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
         let in_flight_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.in_flight_us(now_us) } else { 0 };
         let with_store = Duration::from_micros(self.with_store_us.load(Ordering::Relaxed) + in_flight_us);
-        self.waited(now_us).saturating_sub(with_store) >= MIN_QUEUE_TIME.max(deadline / 4)
+        let made_us = self.made_us.load(Ordering::Relaxed);
+        let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let dialled = queued.as_ref().map_or(Duration::ZERO, |queued| queued.traffic.unconnected(made_us, now_us));
+        self.waited(now_us).saturating_sub(with_store + dialled) >= MIN_QUEUE_TIME.max(deadline / 4)
     }
 }
 

@@ -25,20 +25,27 @@ pub(crate) struct Traffic {
     /// When the last call was answered, by the process's clock.
     answered_us: AtomicU64,
     /// The last time in which the runtime was too late to fire timers, and so to read answers.
-    late: Mutex<Lateness>,
+    late: Mutex<Span>,
+    /// The last time in which calls waited for a connection.
+    unconnected: Mutex<Span>,
     load: Arc<Load>,
 }
 
-/// A time in which a runtime fired no timers, by the process's clock.
+/// A period by the process's clock.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lateness {
+struct Span {
     from_us: u64,
     until_us: u64,
 }
 
-impl Lateness {
+impl Span {
     fn length_us(self) -> u64 {
         self.until_us - self.from_us
+    }
+
+    /// The length of what is after `from_us` and before `until_us`.
+    fn within_us(self, from_us: u64, until_us: u64) -> u64 {
+        self.until_us.min(until_us).saturating_sub(self.from_us.max(from_us))
     }
 }
 
@@ -51,6 +58,8 @@ struct Load {
     crowds: AtomicU64,
 }
 
+/// Shorter waits for a connection are not recorded.
+const SHORTEST_DIAL_US: u64 = 1_000;
 /// With more checks than two full calls carry, checks delay each other.
 const UNCROWDED: usize = 2 * MAX_CHARGES_PER_CALL;
 
@@ -87,8 +96,8 @@ impl Traffic {
 
     /// Records that a timer of a check has fired late: the runtime has read no answers for this time.
     pub(crate) fn was_late(&self, by: Duration, now_us: u64) {
-        let new = Lateness { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
-        let mut late = self.late();
+        let new = Span { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
+        let mut late = lock(&self.late);
         // Timers that were due at different times fire together. The one that was due first was late for the whole
         // time.
         if new.from_us > late.until_us || new.length_us() > late.length_us() {
@@ -100,14 +109,26 @@ impl Traffic {
     /// count: answers may have come that the runtime has not read.
     pub(crate) fn has_answered_within(&self, period: Duration, now_us: u64) -> bool {
         let answered_us = self.answered_us.load(Ordering::Relaxed);
-        let late = *self.late();
-        let late_us = late.until_us.min(now_us).saturating_sub(late.from_us.max(answered_us));
+        let late_us = lock(&self.late).within_us(answered_us, now_us);
         now_us.saturating_sub(answered_us).saturating_sub(late_us) < micros(period)
     }
 
-    fn late(&self) -> MutexGuard<'_, Lateness> {
-        // The value is replaced as a whole, so a poisoned lock is usable.
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Records that a call has waited for a connection from `from_us` until now.
+    pub(crate) fn connected(&self, from_us: u64) {
+        let new = Span { from_us, until_us: SystemClock.now_us() };
+        // A connection that is open is there at once.
+        if new.length_us() < SHORTEST_DIAL_US {
+            return;
+        }
+        let mut unconnected = lock(&self.unconnected);
+        // Calls that waited for the same dial.
+        let from_us = if from_us <= unconnected.until_us { from_us.min(unconnected.from_us) } else { from_us };
+        *unconnected = Span { from_us, ..new };
+    }
+
+    /// For how long calls have waited for a connection between these times.
+    pub(crate) fn unconnected(&self, from_us: u64, until_us: u64) -> Duration {
+        Duration::from_micros(lock(&self.unconnected).within_us(from_us, until_us))
     }
 
     /// The checks that wait or are in flight, in all failure domains.
@@ -133,4 +154,46 @@ pub(crate) const CLUSTER_DOMAINS: usize = 64;
 /// The domain of `slot`, where neighbouring slots form `domains` domains of equal size.
 pub(crate) fn domain_of(slot: u16, domains: usize) -> usize {
     usize::from(slot) * domains / usize::from(SLOT_COUNT)
+}
+
+fn lock(span: &Mutex<Span>) -> MutexGuard<'_, Span> {
+    // The value is replaced as a whole, so a poisoned lock is usable.
+    span.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use super::{super::progress::Progress, *};
+    use crate::{error::ErrorKind, contract};
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn law_8_a_check_that_waited_for_a_connection_is_not_one_of_too_many() {
+        for (dials, kind) in [(false, ErrorKind::Overloaded), (true, ErrorKind::Deadline)] {
+            let (progress, traffic) = (Progress::new(false), Arc::clone(&Traffic::of_domains(1)[0]));
+            progress.queued(&traffic);
+            let since_us = SystemClock.now_us();
+            sleep(DEADLINE);
+            if dials {
+                traffic.connected(since_us);
+            }
+            // The first answer on the new connection is one to another check.
+            traffic.answered();
+            assert_eq!(progress.error(DEADLINE).kind(), kind, "{dials}");
+        }
+    }
+
+    #[test]
+    fn calls_that_wait_for_one_dial_are_without_a_connection_for_the_whole_of_it() {
+        let traffic = Traffic::default();
+        let now_us = SystemClock.now_us();
+        for ago_us in [40_000, 60_000, 20_000, 500] {
+            traffic.connected(now_us - ago_us);
+        }
+        assert!(traffic.unconnected(now_us - 100_000, now_us) >= Duration::from_millis(60));
+        assert_eq!(traffic.unconnected(now_us - 30_000, now_us - 10_000), Duration::from_millis(20));
+    }
 }
