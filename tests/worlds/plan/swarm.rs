@@ -23,8 +23,10 @@ const FAULTS_WITHIN: u64 = 1_300;
 /// For how long callers call, in milliseconds: long enough to be judged after the recovery from the last fault.
 const SHORTEST_LOAD: u64 = 2_400;
 const LOAD_AFTER_FAULTS: u64 = 1_800;
-/// Each of these worlds has a rare fault: one pair of fault and mode after the other, all within 5 000 worlds.
+/// Each of these worlds has the next pair of a fault and a mode, so that 5 000 worlds have all pairs: the faults that
+/// need a place of their own, and the others.
 const RARE_EVERY: u64 = 20;
+const OTHERS_EVERY: u64 = 4;
 
 /// What all worlds have in common.
 #[derive(Clone, Copy, Debug)]
@@ -68,14 +70,17 @@ impl Plan {
             Some(Only::Mode(mode)) => vec![mode],
             _ => draw_modes(&mut rng),
         };
-        let pair = if only.is_none() { rare_pair(seed) } else { None };
-        let kind = only.and_then(Only::kind).or(pair.map(|(kind, _)| kind));
+        let pair = if only.is_none() { pair_of(seed) } else { None };
+        let rare = pair.map(|(kind, _)| kind).filter(|kind| is_rare(*kind));
+        let kind = only.and_then(Only::kind).or(rare);
         if kind.is_some_and(Kind::needs_sentinels) {
             modes.retain(|mode| mode.second_policy().is_none());
             modes.extend(modes.is_empty().then_some(Mode::Log));
         }
-        if let Some((_, mode)) = pair.filter(|(_, mode)| !modes.contains(mode)) {
-            modes[0] = mode;
+        if let Some((kind, mode)) = pair {
+            // The first one is never left out.
+            modes.retain(|other| *other != mode && can_meet(kind, *other));
+            modes.insert(0, mode);
         }
         let needs_cluster = modes.iter().any(|mode| mode.second_policy().is_some());
         let needs_cluster = needs_cluster || kind.is_some_and(Kind::needs_cluster);
@@ -104,6 +109,10 @@ impl Plan {
         }
         let count = if has_slots { 1 } else { draw(&mut rng, u64::from(kind.is_some()), 3) };
         plan.faults = (0..count).map(|_| draw_fault(&plan, kind, has_slots, &mut rng)).collect();
+        if let Some((kind, _)) = pair.filter(|(kind, _)| !plan.faults.iter().any(|fault| fault.kind == *kind)) {
+            plan.faults.truncate(count.saturating_sub(1));
+            plan.faults.push(draw_fault(&plan, Some(kind), has_slots, &mut rng));
+        }
         plan.faults.sort_by_key(|fault| fault.at);
         plan.load = SHORTEST_LOAD.max(plan.healed_at() + LOAD_AFTER_FAULTS);
         if rng.chance(20) {
@@ -111,9 +120,10 @@ impl Plan {
         }
         // Further draws come last, so that those before them stay what they were.
         let (fails_a_runtime, outlasts) = (rng.chance(15), rng.chance(8));
-        if kind.is_none() && plan.runtimes > 1 && fails_a_runtime {
+        let is_free = kind.is_none() && pair.is_none();
+        if is_free && plan.runtimes > 1 && fails_a_runtime {
             plan.fail_a_runtime(&mut rng);
-        } else if kind.is_none() && !has_slots && !needs_cluster && outlasts {
+        } else if is_free && !has_slots && !needs_cluster && outlasts {
             plan.outlast_the_load();
         }
         // Keys are hot where many callers share them.
@@ -122,7 +132,7 @@ impl Plan {
             plan.callers *= 2;
         }
         let has_two_masters = rng.chance(30);
-        if kind.is_none() && plan.sentinels > 0 && has_two_masters {
+        if is_free && plan.sentinels > 0 && has_two_masters {
             plan.leave_two_masters(has_slots, &mut rng);
         }
         plan
@@ -167,14 +177,23 @@ pub(crate) fn can_meet(kind: Kind, mode: Mode) -> bool {
     !ends_slots && !lacks_sentinels
 }
 
-/// A fault that needs a place of its own, and a mode that it has to meet. Drawn by chance, some of these pairs would
-/// take tens of thousands of worlds.
-fn rare_pair(seed: u64) -> Option<(Kind, Mode)> {
-    let is_rare = |kind: &Kind| kind.needs_sentinels() || kind.needs_cluster() || kind.needs_runtimes();
+/// Whether a fault needs a place of its own.
+fn is_rare(kind: Kind) -> bool {
+    kind.needs_sentinels() || kind.needs_cluster() || kind.needs_runtimes()
+}
+
+/// A fault and a mode that it has to meet. Drawn by chance, some of these pairs would take tens of thousands of worlds.
+fn pair_of(seed: u64) -> Option<(Kind, Mode)> {
+    let (every, wants_rare) = match seed {
+        _ if seed.is_multiple_of(RARE_EVERY) => (RARE_EVERY, true),
+        _ if seed % OTHERS_EVERY == OTHERS_EVERY - 1 => (OTHERS_EVERY, false),
+        _ => return None,
+    };
     let modes = |kind| Mode::ALL.into_iter().filter(move |mode| can_meet(kind, *mode)).map(move |mode| (kind, mode));
-    let pairs: Vec<_> = Kind::ALL.into_iter().filter(is_rare).flat_map(modes).collect();
-    let number = usize::try_from(seed / RARE_EVERY).unwrap_or(0) % pairs.len();
-    seed.is_multiple_of(RARE_EVERY).then(|| pairs[number])
+    let kinds = Kind::ALL.into_iter().filter(|kind| is_rare(*kind) == wants_rare);
+    let pairs: Vec<_> = kinds.flat_map(modes).collect();
+    let number = usize::try_from(seed / every).unwrap_or(0) % pairs.len();
+    Some(pairs[number])
 }
 
 /// One to three modes, of which the first is any with the same chance.
