@@ -92,11 +92,12 @@ fn in_the_way_until(report: &Report, call: &Call) -> u64 {
 }
 
 /// Until when the server that is the master in the end may hold the units of a call that has ended by this time: if a
-/// former master alone has learned of the end.
+/// former master alone has learned of the end, or it had come just before the server's data were lost.
 fn held_until(report: &Report, call: &Call, ended: u64) -> Option<u64> {
     let is_near = |fault: &&Fault| {
         let has_met = call.asked <= fault.end() && fault.at <= ended + LAG;
-        fault.kind.leaves_two_masters() && call.mode.is_holds() && has_met
+        let is_lost = matches!(fault.kind, Kind::Rewind | Kind::LoseMaster) && ended <= fault.end();
+        (fault.kind.leaves_two_masters() || is_lost) && call.mode.is_holds() && has_met
     };
     report.faults.iter().filter(is_near).map(|fault| fault.at + TTL).max()
 }
