@@ -166,7 +166,7 @@ mod tests {
     use std::thread::sleep;
 
     use super::{super::progress::Progress, *};
-    use crate::{error::ErrorKind, contract};
+    use crate::{error::ErrorKind, store::contract::DeadlineHandler};
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
