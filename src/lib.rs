@@ -80,7 +80,8 @@
 //!    count, unless the policy [counts denials](Policy::with_denials_counted) or [bans](Policy::ban_after).
 //! 3. Clones of a layer, and layers derived from a layer, share one budget, because they share the [`Limiter`], the
 //!    policies and the keys. Processes whose [`RedisStore`] has the same prefix share one budget too.
-//! 4. A request without a key is refused with 400, unless the layer sets another [`MissingKey`].
+//! 4. A request without a key is refused, unless the layer sets another [`MissingKey`]: with 401 without a credential,
+//!    with 500 if no layer has inserted the value of an [`ExtensionKey`], and otherwise with 400.
 //! 5. A cost above the limit can never pass. For a fixed cost, [`RateLimitLayer::validated`] returns a [`ConfigError`].
 //!    A request whose computed cost is above the limit is refused with 400 and no Retry-After.
 //!

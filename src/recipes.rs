@@ -4,7 +4,9 @@
 
 #![doc = ""]
 #![doc = "[by hand]: crate::guide::operations#counts-by-hand"]
+#![doc = "[calendar]: crate::guide::calendar"]
 #![doc = "[gateway]: crate::guide::model_gateway"]
 #![doc = "[holds]: crate::guide::holds"]
+#![doc = "[plans]: crate::guide::plans"]
 #![doc = ""]
 #![doc = include_str!("../docs/recipes.md")]

@@ -271,8 +271,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the address is not known: `MalformedHeader`, `MissingHeader`, `RepeatedHeader`, `OpaqueClient`,
-    /// `TooManyHops`, `ChainTooShort`, `NoPeerAddress`, or `Misconfigured` for an extractor with a mistake.
+    /// [`KeyError`] if the address is not known, or if the extractor has a mistake: see [`KeyError::cause`].
     pub fn resolve(&self, parts: &Parts) -> Result<IpAddr, KeyError> {
         Ok(self.address(parts)?.canonical)
     }
