@@ -146,14 +146,14 @@ fn is_own(key: &[u8], prefix: &str) -> bool {
     // The name of a policy may have colons, and is at least one character.
     let mut parts = rest.rsplitn(3, |byte| *byte == b':');
     let (window, form, name) = (parts.next(), parts.next(), parts.next());
-    let is_form = |form: &[u8]| {
-        form.split_first().is_some_and(|(letter, version)| {
-            b"lcfb".contains(letter) && !version.is_empty() && version.iter().all(u8::is_ascii_digit)
-        })
+    let (Some(window), Some(form), Some(name)) = (window, form, name) else { return false };
+    let is_window = match form.split_first() {
+        Some((b'w', _)) => [&b"dayT"[..], b"week-", b"month-", b"year-"].iter().any(|every| window.starts_with(every)),
+        Some((letter, _)) => b"lcfb".contains(letter) && window.first().is_some_and(u8::is_ascii_digit),
+        None => false,
     };
-    window.is_some_and(|window| window.first().is_some_and(u8::is_ascii_digit))
-        && form.is_some_and(is_form)
-        && name.is_some_and(|name| name.len() > 1 && name.starts_with(b":"))
+    let is_versioned = form.len() > 1 && form[1..].iter().all(u8::is_ascii_digit);
+    is_window && is_versioned && name.len() > 1 && name.starts_with(b":")
 }
 
 #[cfg(test)]
@@ -172,15 +172,29 @@ mod tests {
             "t:{a}:p(shards:8):c2:1h",
             "t:{a}:p:l4:1m",
             "t:{a}(receipt)17:3",
+            "t:{a}:p:w1:dayT0000@UTC",
+            "t:{a}:a:b(holds):w1:week-monT0000@+0530",
+            "t:{48:3}{a}:p(shards:8):w1:month-15T0900@Europe/Berlin",
+            "t:{a}:p:w12:year-4-6T0000@UTC",
         ] {
             assert!(is_own(key.as_bytes(), "t:"), "{key}");
             assert!(!is_own(key.as_bytes(), "t"), "{key}");
             assert!(!is_own(key.as_bytes(), ""), "{key}");
             assert!(is_own(&key.as_bytes()[2..], ""), "{key}");
         }
-        for key in
-            ["t:instances", "t:{a}", "t:{a}:cart", "t:{a}:x:y:z", "t:{a}::l5:1m", "t:{a}:p:l:1m", "t:{a}:p:q5:1m", "{a"]
-        {
+        for key in [
+            "t:instances",
+            "t:{a}",
+            "t:{a}:cart",
+            "t:{a}:x:y:z",
+            "t:{a}::l5:1m",
+            "t:{a}:p:l:1m",
+            "t:{a}:p:q5:1m",
+            "t:{a}:p:w:month-1T0000@UTC",
+            "t:{a}:p:w1:cart",
+            "t:{a}::w1:month-1T0000@UTC",
+            "{a",
+        ] {
             assert!(!is_own(key.as_bytes(), "t:") && !is_own(key.as_bytes(), ""), "{key}");
         }
     }

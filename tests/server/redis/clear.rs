@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Limiter, Policy, RedisStore, policy::HoldSettings, redis};
+use tollgate::{Calendar, Limiter, Policy, RedisStore, policy::HoldSettings, redis};
 
 use crate::support::{
     cluster::Cluster,
@@ -17,23 +17,27 @@ async fn count_everything(limiter: &Limiter, subjects: u32) -> u64 {
     let plain = Policy::per_hour("plain", 10).unwrap();
     let banning = Policy::per_hour("banning", 1).unwrap().ban_after(1, MINUTE);
     let held = Policy::per_hour("held", 10).unwrap().with_holds(HoldSettings::new());
+    let billed = Policy::calendar("billed", 10, Calendar::yearly().zone("+05:30")).unwrap();
     for subject in 0..subjects {
         let subject = format!("subject-{subject}");
+        assert!(limiter.check(&*subject, &billed, 10).await.unwrap().is_allowed());
         assert!(limiter.check(&*subject, &plain, 10).await.unwrap().is_allowed());
         assert!(limiter.check(&*subject, &banning, 1).await.unwrap().is_allowed());
         assert!(!limiter.check(&*subject, &banning, 1).await.unwrap().is_allowed());
         std::mem::forget(limiter.hold(&*subject, &held, 10).await.unwrap());
     }
-    // A count, a count with its denials, and holds without a charge.
-    4 * u64::from(subjects)
+    // Two counts, a count with its denials, and holds without a charge.
+    5 * u64::from(subjects)
 }
 
 async fn all_are_free(limiter: &Limiter, subjects: u32) {
     let plain = Policy::per_hour("plain", 10).unwrap();
     let banning = Policy::per_hour("banning", 1).unwrap().ban_after(1, MINUTE);
     let held = Policy::per_hour("held", 10).unwrap().with_holds(HoldSettings::new());
+    let billed = Policy::calendar("billed", 10, Calendar::yearly().zone("+05:30")).unwrap();
     for subject in 0..subjects {
         let subject = format!("subject-{subject}");
+        assert_eq!(limiter.peek(&*subject, &billed).await.unwrap().available(), Some(10), "{subject}");
         assert_eq!(limiter.peek(&*subject, &plain).await.unwrap().available(), Some(10), "{subject}");
         assert_eq!(limiter.peek(&*subject, &banning).await.unwrap().available(), Some(1), "{subject}");
         assert_eq!(limiter.peek(&*subject, &held).await.unwrap().available(), Some(10), "{subject}");
