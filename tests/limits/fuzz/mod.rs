@@ -11,7 +11,7 @@ use axum::{
 };
 use serde_json::Value;
 use tokio_test::block_on;
-use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, limits::LimitsConfig};
+use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, Policy, limits::LimitsConfig};
 use tower::{Layer, ServiceExt, service_fn};
 
 use self::{grammar::Form, oracle::Target};
@@ -84,7 +84,8 @@ fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> S
     if target.is_shadow || charged().any(|(policy, _)| policy.is_shadow()) {
         return;
     }
-    let policies = charged().filter(|(policy, cost)| *cost > 0 && policy.window().is_some());
+    let has_windows = |policy: &Policy| policy.window().is_some() || policy.calendar_window(0).is_some();
+    let policies = charged().filter(|(policy, cost)| *cost > 0 && has_windows(policy));
     let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
     let policies: Vec<(u64, u32)> = policies.collect();
     let Some(room) = policies.iter().map(|(room, _)| *room).min().filter(|room| *room <= 100) else { return };
