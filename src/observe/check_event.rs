@@ -44,8 +44,8 @@ impl<'a> DecisionEvent<'a> {
         self.check.charges(self.decision.policies())
     }
 
-    pub(super) fn check(&self) -> &'a Check {
-        self.check.0
+    pub(super) fn check(&self) -> ObservedCheck<'a> {
+        self.check
     }
 
     /// The outcome in one word: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
@@ -117,8 +117,8 @@ impl<'a> StoreFailure<'a> {
         self.check.charges(&[])
     }
 
-    pub(super) fn check(&self) -> &'a Check {
-        self.check.0
+    pub(super) fn check(&self) -> ObservedCheck<'a> {
+        self.check
     }
 }
 
@@ -148,8 +148,8 @@ impl<'a> AbandonmentEvent<'a> {
         self.check.charges(&[])
     }
 
-    pub(super) fn check(&self) -> &'a Check {
-        self.check.0
+    pub(super) fn check(&self) -> ObservedCheck<'a> {
+        self.check
     }
 }
 
@@ -166,7 +166,6 @@ pub(super) struct ObservedCharge<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: ObservedKey<'a>,
     /// The cost in units.
-    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only `Tracing` writes it"))]
     pub(super) cost: u64,
     /// Whether the check was denied because of this policy.
     pub(super) violated: bool,
@@ -191,7 +190,7 @@ impl<'a> ObservedCharge<'a> {
 
 /// The check of an event. Its `Debug` lists the name of the policy, the cost and the fingerprint of each charge.
 #[derive(Clone, Copy)]
-struct ObservedCheck<'a>(&'a Check);
+pub(super) struct ObservedCheck<'a>(&'a Check);
 
 impl<'a> ObservedCheck<'a> {
     fn fmt_charges(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,7 +202,7 @@ impl<'a> ObservedCheck<'a> {
     }
 
     /// The charges, with where their policies stand after the check; `standings` is empty without a verdict.
-    fn charges(self, standings: &'a [PolicyDecision]) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
+    pub(super) fn charges(self, standings: &'a [PolicyDecision]) -> impl Iterator<Item = ObservedCharge<'a>> + use<'a> {
         self.0.groups().enumerate().map(move |(index, group)| {
             let standing = standings.get(index);
             let is_named = |charge: &&Charge| standing.is_some_and(|named| named.policy.name() == charge.policy.name());

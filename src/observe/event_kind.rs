@@ -3,12 +3,11 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    check::Check,
-    decision::Decision,
+    decision::{Decision, PolicyDecision},
     error::Error,
     observe::{
-        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning, other::Other,
-        request::ObservedRequest,
+        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning, check_event::ObservedCheck,
+        other::Other, request::ObservedRequest,
     },
     policy::Policy,
 };
@@ -103,15 +102,17 @@ impl<'a> EventKind<'a> {
             Self::HoldEnd(EndedHold { key, policy, held, .. }) => Some((*key, *policy, *held)),
             _ => None,
         };
-        let charges = self.check().into_iter().flat_map(|check| check.charges());
-        charges.map(|charge| (ObservedKey(&charge.key), &charge.policy, charge.cost)).chain(one)
+        // Of alternatives, one: the policy that the decision names.
+        let check = self.check().into_iter().flat_map(|(check, standings)| check.charges(standings));
+        check.map(|charge| (charge.key, charge.policy, charge.cost)).chain(one)
     }
 
-    fn check(&self) -> Option<&'a Check> {
+    /// The check of the event, and where its policies stand after it.
+    fn check(&self) -> Option<(ObservedCheck<'a>, &'a [PolicyDecision])> {
         match self {
-            Self::Decision(decided) => Some(decided.check()),
-            Self::StoreFailure(failure) => Some(failure.check()),
-            Self::Other(Other::Abandonment(abandoned)) => Some(abandoned.check()),
+            Self::Decision(decided) => Some((decided.check(), decided.decision.policies())),
+            Self::StoreFailure(failure) => Some((failure.check(), &[])),
+            Self::Other(Other::Abandonment(abandoned)) => Some((abandoned.check(), &[])),
             _ => None,
         }
     }

@@ -32,6 +32,21 @@ async fn decisions_are_reported_with_policies_costs_and_fingerprints() {
 }
 
 #[tokio::test]
+async fn of_alternatives_the_one_that_was_charged_is_reported() {
+    let (limiter, recorder) = recorded();
+    let (included, credits, burst) = (per_minute("included", 1), per_minute("credits", 9), per_minute("burst", 2));
+    for _ in 0..3 {
+        let check = Check::first_of("k", [&included, &credits], 1).and("b", &burst, 1);
+        let _ = limiter.check_all(check).await.unwrap();
+    }
+    let seen = recorder.take();
+    let [first, second, denied] = &seen.decisions[..] else { panic!("{:?}", seen.decisions) };
+    let charges = |name: &str| vec![(name.to_owned(), 1, false), ("burst".to_owned(), 1, false)];
+    assert_eq!((&first.charges, &second.charges), (&charges("included"), &charges("credits")));
+    assert_eq!((denied.charges.len(), &denied.charges[1]), (2, &("burst".to_owned(), 1, true)));
+}
+
+#[tokio::test]
 async fn decisions_of_a_pending_store_are_reported() {
     let recorder = Recorder::default();
     let store = PendingStore(MemoryStore::new().with_clock(ManualClock::default()));
