@@ -176,10 +176,13 @@ if used % 128 >= 64 then
     return function(now, times, from, to, cost, mode, limit, window, parameter, extra)
       for number = from, to do
         if mode == 'evaluate' or not together then
-          local fitting, beyond, asked = 0, cost + 1, cost
+          -- A cost that is wrong ends too: halving needs whole numbers.
+          local whole = math.floor(math.min(cost, 2^40 + 1))
+          local fitting, beyond, asked = 0, whole + 1, whole
           while beyond - fitting > 1 do
             if fits(now, times, number, asked, limit, window, parameter) then fitting = asked else beyond = asked end
-            asked = math.floor((fitting + beyond) / 2)
+            -- If not even one unit fits, the second evaluation says so: denials are not remembered, and may be many.
+            asked = fitting == 0 and 1 or math.floor((fitting + beyond) / 2)
           end
           most[number] = fitting
           -- A charge beside holds commits what it has evaluated last.

@@ -1,4 +1,4 @@
-//! What a store does: the [`Store`] trait, the [`Answer`] that it returns, and the future of it.
+//! What a store does: the [`Store`] trait, the [`Answer`] that it returns, and the future of an answer that is pending.
 
 use std::{
     fmt,

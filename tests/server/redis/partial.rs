@@ -82,3 +82,17 @@ async fn a_peek_at_the_costs_of_several_slots_charges_in_none() {
     assert_eq!(limiter.check_up_to("b", &banning, 5).await.unwrap().policies()[0].cost, 0);
     assert!(limiter.peek("b", &banning).await.unwrap().policies()[0].ban.is_some(), "the denial was counted");
 }
+
+#[tokio::test]
+async fn a_denial_of_as_much_as_fits_costs_no_search() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server);
+    for policy in policies(1 << 16) {
+        let key = format!("{:?}", policy.algorithm());
+        assert_eq!(limiter.check_up_to(&*key, &policy, 1 << 16).await.unwrap().policies()[0].cost, 1 << 16);
+        let before = calls(&server, "getrange");
+        assert!(!limiter.check_up_to(&*key, &policy, 1 << 16).await.unwrap().is_allowed());
+        let evaluations = calls(&server, "getrange") - before;
+        assert!(evaluations <= 8, "{key}: {evaluations} reads");
+    }
+}

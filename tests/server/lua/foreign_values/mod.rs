@@ -65,6 +65,22 @@ fn an_infinite_count_that_starts_far_ahead_does_not_keep_the_server_busy() {
 }
 
 #[test]
+fn a_charge_of_as_much_as_fits_ends_whatever_its_cost_is() {
+    const UP_TO: u8 = 38;
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let policy = Policy { algorithm: FIXED_WINDOW, ..Policy::log(1, 60_000_000) };
+    for cost in [2.5, 0.5, -1.0, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+        let used = [(1 << (FIXED_WINDOW - 1)) + 64];
+        let record = [&[1, 0, 1][..], &policy.packed(UP_TO), &doubles(&[cost, 0.0])].concat();
+        let mut call = redis::cmd("EVAL");
+        call.arg(SCRIPT).arg(1).arg(format!("cost:{cost}")).arg([&used[..], &record].concat()).arg("1767225600000000");
+        let _: Vec<u8> = call.query(&mut connection).unwrap();
+    }
+}
+
+#[test]
 fn a_count_out_of_range_is_refused_and_the_largest_one_is_not() {
     let server = RedisServer::start();
     let mut connection = server.connection();
