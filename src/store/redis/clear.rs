@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use redis::RedisResult;
+use redis::{Cmd, FromRedisValue};
 use tokio::task::JoinSet;
 
 use super::{
@@ -18,6 +18,9 @@ use crate::error::Error;
 
 /// Keys that one step of a scan looks at. Redis answers no other command meanwhile.
 const STEP: usize = 1_000;
+/// Times that a command is sent, so that one slow reply does not end a scan of millions of keys. Each of the commands
+/// may be evaluated twice.
+const TRIES: usize = 3;
 
 impl RedisStore {
     /// Forgets everything that is counted under the [prefix](super::RedisStoreBuilder::prefix) of this store: the
@@ -25,8 +28,8 @@ impl RedisStore {
     /// removed. For one key, call [`Limiter::reset`](crate::Limiter::reset).
     ///
     /// Scans all keys of the database in steps of 1 000, on a cluster those of each master, and removes those of this
-    /// prefix. Checks go on meanwhile: what they charge may be removed or may stay. Keys of a slot of a cluster that
-    /// moves meanwhile may stay; the next call finds them. Only keys that have the form of a key of tollgate are
+    /// prefix. Checks go on meanwhile: what they charge may be removed or may stay. Keys that move to
+    /// another master of a cluster meanwhile may stay; the next call finds them. Only keys that have the form of a key of tollgate are
     /// removed; the number of instances stays.
     ///
     /// This process forgets the denials that it remembers; other processes do within a second. Work for which units
@@ -35,8 +38,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`Error`] if Redis does not answer each command within the deadline, or refuses one. Part of the keys may be
-    /// removed then. The commands are `SCAN` and `UNLINK`. Breaker and failure policy do not apply.
+    /// [`Error`] if Redis refuses a command, or does not answer one that was sent three times, each within the
+    /// deadline. Part of the keys may be removed then. The commands are `SCAN` and `UNLINK`. Breaker and failure policy do not apply.
     ///
     /// # Cancel safety
     ///
@@ -84,8 +87,7 @@ async fn clear_server(client: &Arc<Client>, mut connection: RoutedConnection) ->
     loop {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP);
-        let found: RedisResult<(u64, Vec<Vec<u8>>)> = connection.query(&scan).await;
-        let (next, mut keys) = found.map_err(|error| client.failed(&connection, &error))?;
+        let (next, mut keys): (u64, Vec<Vec<u8>>) = ask(client, &mut connection, &scan).await?;
         keys.retain(|key| is_own(key, prefix));
         removed += unlink(client, &connection, keys).await?;
         if next == 0 {
@@ -96,23 +98,33 @@ async fn clear_server(client: &Arc<Client>, mut connection: RoutedConnection) ->
 }
 
 /// Removes keys, in one command for each slot. Returns the number of those that existed.
-async fn unlink(client: &Client, connection: &RoutedConnection, keys: Vec<Vec<u8>>) -> Result<u64, Error> {
+async fn unlink(client: &Arc<Client>, connection: &RoutedConnection, keys: Vec<Vec<u8>>) -> Result<u64, Error> {
     let mut by_slot: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
     for key in keys {
         by_slot.entry(client.target.slot_of(hash_tag(&key))).or_default().push(key);
     }
     let mut commands = JoinSet::new();
     for keys in by_slot.into_values() {
-        let mut connection = connection.clone();
-        commands.spawn(async move { connection.query(redis::cmd("UNLINK").arg(keys)).await });
+        let (client, mut connection) = (Arc::clone(client), connection.clone());
+        commands.spawn(async move { ask(&client, &mut connection, redis::cmd("UNLINK").arg(keys)).await });
     }
     let mut removed = 0;
     while let Some(result) = commands.join_next().await {
-        let Ok(result) = result else { return Err(given_up()) };
-        let result: RedisResult<u64> = result;
-        removed += result.map_err(|error| client.failed(connection, &error))?;
+        let unlinked: u64 = result.unwrap_or_else(|_| Err(given_up()))?;
+        removed += unlinked;
     }
     Ok(removed)
+}
+
+/// Sends a command, again if there is no reply within the deadline.
+async fn ask<T: FromRedisValue>(client: &Client, connection: &mut RoutedConnection, command: &Cmd) -> Result<T, Error> {
+    let mut tries = 1;
+    loop {
+        match connection.query(command).await {
+            Err(error) if error.is_timeout() && tries < TRIES => tries += 1,
+            reply => return reply.map_err(|error| client.failed(connection, &error)),
+        }
+    }
 }
 
 /// The pattern of all keys with this prefix, for `MATCH`.

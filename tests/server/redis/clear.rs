@@ -99,6 +99,31 @@ async fn the_counts_of_every_master_of_a_cluster_are_removed() {
 }
 
 #[tokio::test]
+async fn a_reply_that_is_later_than_the_deadline_does_not_end_the_scan() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder().deadline(Duration::from_millis(400)).open(&server.url()).unwrap();
+    let limiter = Limiter::new(store.clone());
+    let own = count_everything(&limiter, 2).await;
+    server.pause(Duration::from_millis(600));
+    assert_eq!(store.clear().await.unwrap(), own);
+    all_are_free(&limiter, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_slot_that_moves_are_removed() {
+    let cluster = Cluster::start();
+    // One hash tag: all keys are in one slot.
+    let builder = RedisStore::builder().cluster_hash_tags(Some(1)).deadline(Duration::from_secs(10));
+    let store = builder.open_cluster([cluster.nodes[0].url()]).unwrap();
+    let limiter = Limiter::new(store.clone());
+    let own = count_everything(&limiter, 4).await;
+    let (slot, from) = cluster.slot_of(&store.redis_key("subject-0", &Policy::per_hour("plain", 10).unwrap()));
+    cluster.begin_move(slot, from, (from + 1) % 3);
+    assert_eq!(store.clear().await.unwrap(), own);
+    all_are_free(&limiter, 4).await;
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_to_scan_is_an_error_that_says_so() {
     let server = RedisServer::start();
     let mut connection = server.connection();
