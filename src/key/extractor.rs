@@ -100,7 +100,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{KeyExtractor, PeerIp};
+    /// use tollgate::{ClientIp, KeyExtractor};
     ///
     /// assert!(ClientIp::peer().with_ipv6_prefix(56).validate().is_ok());
     /// assert!(ClientIp::peer().with_ipv6_prefix(16).validate().is_err());

@@ -71,7 +71,7 @@ impl Plans {
     /// ```
     /// # use tollgate::{ConfigError, Key, LiveLimits, plans::Plans};
     /// # fn plans(live: LiveLimits, source: impl tollgate::plans::PlanSource) -> Result<Plans, ConfigError> {
-    /// Plans::of_limits(&live, source, "free")?.with_one_count("plan")
+    /// Ok(Plans::of_limits(&live, source, "free")?.with_one_count("plan"))
     /// # }
     /// ```
     pub fn with_one_count(mut self, name: &str) -> Self {
