@@ -28,8 +28,8 @@ impl RedisStore {
     /// removed. For one key, call [`Limiter::reset`](crate::Limiter::reset).
     ///
     /// Scans all keys of the database in steps of 1 000, on a cluster those of each master, and removes those of this
-    /// prefix. Checks go on meanwhile: what they charge may be removed or may stay. Keys that move to
-    /// another master of a cluster meanwhile may stay; the next call finds them. Only keys that have the form of a key of tollgate are
+    /// prefix. Checks go on meanwhile: what they charge may be removed or may stay. Keys that move to another master of
+    /// a cluster meanwhile may stay; the next call finds them. Only keys that have the form of a key of tollgate are
     /// removed; the number of instances stays.
     ///
     /// This process forgets the denials that it remembers; other processes do within a second. Work for which units
@@ -38,8 +38,9 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`Error`] if Redis refuses a command, or does not answer one that was sent three times, each within the
-    /// deadline. Part of the keys may be removed then. The commands are `SCAN` and `UNLINK`. Breaker and failure policy do not apply.
+    /// [`Error`] if Redis refuses a command, or does not answer one sent three times, each within the deadline.
+    /// Part of the keys may be removed then. The commands are `SCAN` and `UNLINK`. Breaker and failure policy do not
+    /// apply.
     ///
     /// # Cancel safety
     ///
