@@ -96,6 +96,12 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
+/// A duration without its part of a microsecond. Random parts of times are whole microseconds, as all other times are:
+/// a simulated world compares times of several runtimes exactly, as long as none has smaller parts.
+pub(crate) fn whole_micros(duration: Duration) -> Duration {
+    Duration::from_micros(micros(duration))
+}
+
 /// A clock that stands still until it is moved, for tests.
 ///
 /// Clones share their time.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::runtime::random;
+use crate::{clock::whole_micros, runtime::random};
 
 /// The settings of the circuit breaker: when a [`Limiter`](crate::Limiter) stops asking its store, and how it detects
 /// that the store is back.
@@ -108,7 +108,7 @@ impl BreakerSettings {
     pub(super) fn probe_interval(&self, round: u32) -> Duration {
         let grown = self.first_probe_interval.saturating_mul(1_u32.checked_shl(round).unwrap_or(u32::MAX));
         let base = grown.min(self.longest_probe_interval / 6 * 5);
-        base + base / 5 * random_percent() / 100
+        whole_micros(base + base / 5 * random_percent() / 100)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::runtime::random;
+use crate::{clock::whole_micros, runtime::random};
 
 /// What the decisions on a key reveal about others who spend from it.
 ///
@@ -84,7 +84,7 @@ impl Rivals {
 
 fn random_up_to(most: Duration) -> Duration {
     let random = random::number() >> 32;
-    most.mul_f64(random as f64 / f64::from(u32::MAX))
+    whole_micros(most.mul_f64(random as f64 / f64::from(u32::MAX)))
 }
 
 /// By how much checks are sent earlier or later than computed, learned from their results.

@@ -9,6 +9,7 @@ use std::{
 use tokio::{runtime, time::Instant};
 
 use crate::{
+    clock::whole_micros,
     error::Error,
     hold::SettleAnswer,
     limiter::hold::age::Ending,
@@ -126,7 +127,7 @@ impl Kept {
 /// Spreads what has failed at one instant over an eighth of the pause.
 fn jitter(pause: Duration) -> Duration {
     let thousandth = u32::try_from(random::number() % 1_000).unwrap_or(0);
-    pause / 8 * thousandth / 1_000
+    whole_micros(pause / 8 * thousandth / 1_000)
 }
 
 impl Domain {

@@ -10,6 +10,7 @@ use std::{
 use tokio::{runtime, time::Instant};
 
 use crate::{
+    clock::whole_micros,
     error::Error,
     hold::{HoldId, OpenHold, SettleAnswer},
     limiter::hold::age::{Age, AgedHold, Claim},
@@ -89,7 +90,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 impl Renewal {
     /// After a renewal without an answer, and the time by which another runtime waits longer.
     fn retry(&self) -> Duration {
-        (self.interval / 4).max(SHORTEST)
+        whole_micros(self.interval / 4).max(SHORTEST)
     }
 
     /// When a worker of `here` renews the hold.
@@ -116,7 +117,7 @@ impl Renewals {
         home: Option<runtime::Id>,
         age: Option<Age>,
     ) -> Option<(RenewedHold, Instant, Instant)> {
-        let interval = (hold.policy.holds()?.ttl() / 3).max(SHORTEST);
+        let interval = whole_micros(hold.policy.holds()?.ttl() / 3).max(SHORTEST);
         let due = Instant::now() + interval;
         let claim = age.as_ref().and_then(Age::claim);
         let ends = age.as_ref().map_or(due, |age| age.at);

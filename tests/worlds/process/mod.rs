@@ -60,13 +60,15 @@ impl Process {
         network::set_current(number);
         let first = runtime::new();
         first.block_on(tokio::time::advance(ms(HEAD_START)));
-        let others: Vec<Runtime> = (1..runtimes).map(|_| runtime::beside(&first)).collect();
+        let mut all = vec![first];
+        for before in 1..runtimes {
+            all.push(runtime::beside(&all[before - 1]));
+        }
         let Plan { processes, servers, sentinels, watch, .. } = *plan;
         let fleet = Fleet { processes, servers, sentinels, watch };
-        let limiter = fleet.limiter(&first);
+        let limiter = fleet.limiter(&all[0]);
         let site = Arc::new(Mutex::new(Site::new(plan, &limiter, life)));
-        let all = [first].into_iter().chain(others);
-        let runtimes = all.map(|runtime| OneRuntime { runtime, stands_until: 0, missed: 0 }).collect();
+        let runtimes = all.into_iter().map(|runtime| OneRuntime { runtime, stands_until: 0, missed: 0 }).collect();
         Self { number, runtimes, limiter: Arc::new(Mutex::new(limiter)), site, fleet }
     }
 

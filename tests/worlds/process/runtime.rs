@@ -1,7 +1,7 @@
 //! Runtimes whose time is that of the world, and which run the same tasks in the same order.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     task::{Poll, Waker},
     time::Duration,
@@ -87,24 +87,50 @@ pub(crate) fn align_task_numbers() {
     while number() % TASK_GROUPS != 0 {}
 }
 
-/// The largest difference between the clocks of the runtimes of a process.
-const CLOSE: Duration = Duration::from_micros(20);
+/// The largest difference between the clocks of a runtime and of the one before it. Those of the three runtimes of a
+/// process differ by less than a microsecond.
+const CLOSE: Duration = Duration::from_nanos(400);
+/// A tick of a runtime's clock.
+const TICK_NANOS: u32 = 1_000_000;
+const TICK: Duration = Duration::from_millis(1);
+/// The largest part of an error by which the next attempt is corrected: the machine is late now and then.
+const MOST_CORRECTED: Duration = Duration::from_micros(1);
 
-/// A second runtime of a process.
+thread_local! {
+    /// How long before its clock starts the start of a runtime begins.
+    static LEAD: Cell<Duration> = const { Cell::new(Duration::from_micros(1)) };
+}
+
+/// A further runtime of a process, beside the one that was made before it.
 ///
-/// The process compares times of both runtimes. A paused clock starts at the real time, and moves in milliseconds, so a
-/// runtime is made until its clock differs from the other one by little more than whole milliseconds. Then it is moved
-/// to the same time: comparisons do not depend on the real time.
-pub(super) fn beside(first: &Runtime) -> Runtime {
+/// The process compares times of all of its runtimes. A paused clock starts at the real time, and moves in
+/// milliseconds, so a runtime is made until its clock is ahead of the other one by whole milliseconds and less than
+/// [`CLOSE`]. Then it is moved to nearly the same time. The times of the crate are whole microseconds, and the clocks
+/// are always in the same order: no comparison depends on the real time.
+pub(super) fn beside(before: &Runtime) -> Runtime {
     let now_of = |runtime: &Runtime| runtime.block_on(async { Instant::now() });
-    let target = now_of(first);
+    let target = now_of(before);
+    // How far a time is from the next one at which the clock may start, before or after it.
+    let until_tick = |time: Instant| {
+        let behind = target.saturating_duration_since(time);
+        Duration::from_nanos((behind.subsec_nanos() % TICK_NANOS).into())
+    };
     loop {
+        let lead = LEAD.get();
+        while until_tick(Instant::from_std(std::time::Instant::now())) > lead {}
         let second = new();
         let behind = target.saturating_duration_since(now_of(&second));
-        let whole = ms(u64::try_from(behind.as_millis()).unwrap_or(0) + 1);
-        if !behind.is_zero() && whole - behind < CLOSE {
+        let early = until_tick(now_of(&second));
+        let late = TICK - early;
+        if late < CLOSE {
+            let whole = ms(u64::try_from(behind.as_millis()).unwrap_or(0) + 1);
             second.block_on(tokio::time::advance(whole));
             return second;
         }
+        let correct = |error: Duration| (error / 2).min(MOST_CORRECTED);
+        LEAD.set(match early < late {
+            true => lead.saturating_sub(correct(early + CLOSE / 2)),
+            false => (lead + correct(late - CLOSE / 2)).min(TICK / 2),
+        });
     }
 }

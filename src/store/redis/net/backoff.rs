@@ -4,7 +4,7 @@ use std::{hash::BuildHasher, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::runtime::random::RandomState;
+use crate::{clock::whole_micros, runtime::random::RandomState};
 
 /// The shortest pause from the start of one dial to the start of the next.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ impl Backoff {
         };
         // Between half of the pause and all of it, so that the instances of a fleet do not dial at the same time.
         let share = self.jitter.hash_one(self.failures) % 1024;
-        let pause = longest / 2 + (longest / 2).mul_f64(share as f64 / 1024.0);
+        let pause = whole_micros(longest / 2 + (longest / 2).mul_f64(share as f64 / 1024.0));
         pause.saturating_sub(started.elapsed())
     }
 
