@@ -168,6 +168,10 @@ fn shutting_down() -> Error {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // Closed first: a check on its way that is denied must not bring back a waiter that has left.
+        if let Some(delivery) = &mut self.delivery {
+            delivery.close();
+        }
         if let Some(ticket) = self.ticket {
             self.core.queues.leave(&self.id, ticket);
         }
@@ -177,7 +181,6 @@ impl Drop for Place {
         }
         // A reply may have arrived that the caller has not received.
         let Some(mut delivery) = self.delivery.take() else { return };
-        delivery.close();
         if let Ok(delivery) = delivery.try_recv()
             && let Ok(decision) = delivery.outcome.clone()
         {

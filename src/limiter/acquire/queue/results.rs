@@ -184,10 +184,14 @@ impl Queue {
         (self.not_before, self.blocked, self.denial) = (None, None, None);
     }
 
-    /// Returns a group to the head of the queue, but for waiters whose time is over.
+    /// Returns a group to the head of the queue, but for waiters whose time is over, and those that have left while the
+    /// check was on its way.
     fn put_back(&mut self, group: Group, now: Instant) -> Vec<Reply> {
         let mut replies = Vec::new();
         for (ticket, waiter) in group.waiters {
+            if waiter.reply.is_closed() {
+                continue;
+            }
             if waiter.deadline > now {
                 self.insert(ticket, waiter);
             } else {
