@@ -26,8 +26,8 @@ pub(crate) struct Traffic {
     answered_us: AtomicU64,
     /// The last time in which the runtime was too late to fire timers, and so to read answers.
     late: Mutex<Span>,
-    /// The last time in which calls waited for a connection.
-    unconnected: Mutex<Span>,
+    /// The last times in which calls waited for a connection, the oldest first. None of them touch.
+    unconnected: Mutex<Vec<Span>>,
     load: Arc<Load>,
 }
 
@@ -60,6 +60,9 @@ struct Load {
 
 /// Shorter waits for a connection are not recorded.
 const SHORTEST_DIAL_US: u64 = 1_000;
+/// The most waits for a connection that are remembered. Few dials are as short as a millisecond, so a deadline has time
+/// for no more.
+const MOST_DIALS: usize = 16;
 /// With more checks than two full calls carry, checks delay each other.
 const UNCROWDED: usize = 2 * MAX_CHARGES_PER_CALL;
 
@@ -122,13 +125,16 @@ impl Traffic {
         }
         let mut unconnected = lock(&self.unconnected);
         // Calls that waited for the same dial.
-        let from_us = if from_us <= unconnected.until_us { from_us.min(unconnected.from_us) } else { from_us };
-        *unconnected = Span { from_us, ..new };
+        let same = unconnected.extract_if(.., |span| from_us <= span.until_us).map(|span| span.from_us).min();
+        if unconnected.len() == MOST_DIALS {
+            unconnected.remove(0);
+        }
+        unconnected.push(Span { from_us: same.map_or(from_us, |same| same.min(from_us)), ..new });
     }
 
     /// For how long calls have waited for a connection between these times.
     pub(crate) fn unconnected(&self, from_us: u64, until_us: u64) -> Duration {
-        Duration::from_micros(lock(&self.unconnected).within_us(from_us, until_us))
+        Duration::from_micros(lock(&self.unconnected).iter().map(|span| span.within_us(from_us, until_us)).sum())
     }
 
     /// The checks that wait or are in flight, in all failure domains.
@@ -156,9 +162,9 @@ pub(crate) fn domain_of(slot: u16, domains: usize) -> usize {
     usize::from(slot) * domains / usize::from(SLOT_COUNT)
 }
 
-fn lock(span: &Mutex<Span>) -> MutexGuard<'_, Span> {
-    // The value is replaced as a whole, so a poisoned lock is usable.
-    span.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(spans: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under the lock leaves valid spans, so a poisoned lock is usable.
+    spans.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -195,5 +201,33 @@ mod tests {
         }
         assert!(traffic.unconnected(now_us - 100_000, now_us) >= Duration::from_millis(60));
         assert_eq!(traffic.unconnected(now_us - 30_000, now_us - 10_000), Duration::from_millis(20));
+    }
+
+    #[test]
+    fn law_8_a_check_that_waited_for_a_long_dial_is_not_one_of_too_many_after_a_short_one() {
+        let (progress, traffic) = (Progress::new(false), Arc::clone(&Traffic::of_domains(1)[0]));
+        progress.queued(&traffic);
+        for dial in [DEADLINE, Duration::from_millis(2)] {
+            let since_us = SystemClock.now_us();
+            sleep(dial);
+            traffic.connected(since_us);
+            sleep(Duration::from_millis(1));
+        }
+        traffic.answered();
+        assert_eq!(progress.error(DEADLINE).kind(), ErrorKind::Deadline);
+    }
+
+    #[test]
+    fn the_last_dials_are_remembered_one_by_one() {
+        let (traffic, start_us) = (Traffic::default(), SystemClock.now_us());
+        for _ in 0..2 * MOST_DIALS {
+            let since_us = SystemClock.now_us();
+            sleep(Duration::from_millis(1));
+            traffic.connected(since_us);
+            sleep(Duration::from_micros(10));
+        }
+        assert_eq!(lock(&traffic.unconnected).len(), MOST_DIALS);
+        let dialled = traffic.unconnected(start_us, SystemClock.now_us());
+        assert!(dialled >= Duration::from_millis(1) * u32::try_from(MOST_DIALS).unwrap(), "{dialled:?}");
     }
 }
