@@ -56,6 +56,32 @@ async fn a_half_open_connection_is_replaced() {
     }
 }
 
+/// The next check may come much later, and have less time than a dial takes.
+#[tokio::test]
+async fn connections_that_fell_silent_are_dialled_again_without_a_further_check() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let limiter = Limiter::new(RedisStore::builder().pool_size(2).open(&proxy.url()).unwrap());
+    let start = Instant::now();
+    let dialled = async |count: u32| {
+        while proxy.accepted() < count {
+            assert!(start.elapsed() < Duration::from_secs(20), "{} of {count} connections", proxy.accepted());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    dialled(2).await;
+    recovered(&limiter).await;
+    let before = proxy.accepted();
+    proxy.silence();
+    for _ in 0..3 {
+        assert!(limiter.check("k", &policy(), 1).await.is_err());
+    }
+    dialled(before + 2).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(proxy.accepted(), before + 2, "two connections were lost");
+    limiter.check("k", &policy(), 1).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_server_that_became_a_replica_is_replaced_by_the_new_primary_at_its_address() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

@@ -33,6 +33,7 @@ use super::{
     dials::{Dials, Next},
     first_dial::{DialProgress, FirstDial},
     liveness::{ConnectionLiveness, PoolLiveness},
+    redial::Redial,
     wire::Wire,
 };
 use crate::{
@@ -76,6 +77,11 @@ impl Dialer {
             failure: Arc::new(Latest::new(None)),
             pool,
         }
+    }
+
+    /// Sets what dials lost connections again.
+    pub(super) fn redial_with(&self, redial: &Arc<Redial>) {
+        self.liveness.redial_with(redial);
     }
 
     fn backoff(&self) -> MutexGuard<'_, Backoff> {

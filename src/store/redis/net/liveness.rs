@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     followed::Tenure,
+    redial::Redial,
     silence::{Lost, ServerSilence, TimeoutStreak},
 };
 use crate::clock::micros;
@@ -30,6 +31,17 @@ pub(crate) struct PoolLiveness {
     min_wait_us: u64,
     timeouts: TimeoutStreak,
     lost: Lost,
+    redial: OnceLock<Weak<Redial>>,
+}
+
+/// What a call without a reply reveals.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Found {
+    Nothing,
+    /// Connections of its pool are lost.
+    LostHere,
+    /// Connections of all runtimes are lost.
+    LostEverywhere,
 }
 
 /// The liveness of one connection. Late replies of a connection that was replaced do not affect the new one.
@@ -57,7 +69,9 @@ impl PoolLiveness {
 
     /// The liveness of one of several pools to the same server.
     pub(super) fn of(server: Arc<ServerSilence>, deadline: Duration) -> Self {
-        Self { server, min_wait_us: micros(deadline / 2), timeouts: TimeoutStreak::default(), lost: Lost::default() }
+        let min_wait_us = micros(deadline / 2);
+        let (timeouts, lost) = (TimeoutStreak::default(), Lost::default());
+        Self { server, min_wait_us, timeouts, lost, redial: OnceLock::new() }
     }
 
     fn now_us(&self) -> u64 {
@@ -73,13 +87,42 @@ impl PoolLiveness {
         self.server.timeouts.reset();
     }
 
-    /// Counts a call that got no reply.
-    fn unanswered(&self, sent_us: u64, now_us: u64) {
-        for (timeouts, lost) in [(&self.timeouts, &self.lost), (&self.server.timeouts, &self.server.lost)] {
-            if timeouts.add(sent_us, now_us) {
+    /// Counts a call that got no reply. Returns whether connections were found to be lost.
+    fn unanswered(&self, sent_us: u64, now_us: u64) -> Found {
+        let finds = |timeouts: &TimeoutStreak, lost: &Lost| {
+            let is_lost = timeouts.add(sent_us, now_us);
+            if is_lost {
                 timeouts.reset();
                 lost.all_before(sent_us);
             }
+            is_lost
+        };
+        let here = finds(&self.timeouts, &self.lost);
+        let everywhere = finds(&self.server.timeouts, &self.server.lost);
+        match (here, everywhere) {
+            (_, true) => Found::LostEverywhere,
+            (true, false) => Found::LostHere,
+            (false, false) => Found::Nothing,
+        }
+    }
+
+    /// Sets what dials lost connections of this pool again, for as long as `redial` is kept.
+    pub(super) fn redial_with(&self, redial: &Arc<Redial>) {
+        self.server.redials.add(redial);
+        // The pool has its value once, when it is opened.
+        let _ = self.redial.set(Arc::downgrade(redial));
+    }
+
+    /// Dials again what is lost, so that the next check finds a connection.
+    fn redial(&self, found: Found) {
+        match found {
+            Found::Nothing => {}
+            Found::LostHere => {
+                if let Some(redial) = self.redial.get().and_then(Weak::upgrade) {
+                    redial.start();
+                }
+            }
+            Found::LostEverywhere => self.server.redials.start_all(),
         }
     }
 }
@@ -158,10 +201,14 @@ impl Drop for TrackedCall {
         if self.connection.is_broken() || now_us.saturating_sub(self.sent_us) < pool.min_wait_us {
             return;
         }
-        if timeouts.add(self.sent_us, now_us) {
+        let is_silent = timeouts.add(self.sent_us, now_us);
+        if is_silent {
             self.connection.mark_broken();
         }
-        pool.unanswered(self.sent_us, now_us);
+        match pool.unanswered(self.sent_us, now_us) {
+            Found::Nothing if is_silent => pool.redial(Found::LostHere),
+            found => pool.redial(found),
+        }
     }
 }
 

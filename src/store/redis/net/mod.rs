@@ -15,6 +15,7 @@ mod liveness;
 pub(crate) mod login;
 mod master_search;
 mod redact;
+mod redial;
 pub(crate) mod routed;
 mod server_pool;
 pub(crate) mod silence;

@@ -7,7 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::Poll,
 };
 
@@ -21,6 +21,7 @@ use super::{
     dialer::Dialer,
     first_dial::FirstDial,
     master_search::MasterWatch,
+    redial::Redial,
 };
 use crate::error::{Error, ErrorKind};
 
@@ -28,11 +29,12 @@ use crate::error::{Error, ErrorKind};
 #[derive(Debug)]
 pub(crate) struct ServerPool {
     dialer: Dialer,
-    pool: bb8::Pool<Dialer>,
+    pool: Arc<bb8::Pool<Dialer>>,
     /// Turns to send calls, for callers that wait while other calls are in flight.
     pub(crate) turns: Arc<Semaphore>,
     /// Ends the dials when the pool is dropped.
     _alive: Arc<()>,
+    _redial: Arc<Redial>,
     /// `None` for a server that is not behind sentinels.
     _watch: Option<MasterWatch>,
 }
@@ -45,12 +47,15 @@ impl ServerPool {
     pub(crate) fn open(address: Address, size: u32, settings: Settings, first_dial: FirstDial) -> Self {
         let alive = Arc::new(());
         let dialer = Dialer::new(address, settings, first_dial, Arc::downgrade(&alive));
-        let pool = build(dialer.clone(), size);
+        let pool = Arc::new(build(dialer.clone(), size));
+        let of_redial = Arc::downgrade(&pool);
+        let redial = Redial::new(move || Box::pin(replace_lost(Weak::clone(&of_redial))));
+        dialer.redial_with(&redial);
         let watch = match &dialer.address {
             Address::Sentinels(sentinels) => Some(MasterWatch::start((**sentinels).clone())),
             Address::Server(_) => None,
         };
-        Self { dialer, pool, turns: Arc::new(Semaphore::new(TURNS)), _alive: alive, _watch: watch }
+        Self { dialer, pool, turns: Arc::new(Semaphore::new(TURNS)), _alive: alive, _redial: redial, _watch: watch }
     }
 
     /// The first dial, while it is in progress.
@@ -91,6 +96,22 @@ impl ServerPool {
             Some(Err(RunError::User(error))) => Err(self.dialer.address.dial_error(&error)),
             Some(Err(RunError::TimedOut)) => Err(no_connection()),
             None => Err(self.dialer.failure.get().unwrap_or_else(no_connection)),
+        }
+    }
+}
+
+/// Takes the idle connections out and puts them back. The pool drops those that are broken, and dials new ones.
+async fn replace_lost(pool: Weak<bb8::Pool<Dialer>>) {
+    let Some(pool) = pool.upgrade() else { return };
+    for _ in 0..pool.state().idle_connections {
+        let mut checkout = pin!(pool.get());
+        // An idle connection is there at once.
+        let idle = poll_fn(|cx| match checkout.as_mut().poll(cx) {
+            Poll::Ready(guard) => Poll::Ready(guard.ok()),
+            Poll::Pending => Poll::Ready(None),
+        });
+        if idle.await.is_none() {
+            return;
         }
     }
 }
