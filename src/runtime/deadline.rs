@@ -29,7 +29,7 @@ pin_project! {
 }
 
 /// Time after a stall to read replies and to run the tasks that they wake. Timers may add 2 ms.
-const CATCH_UP: Duration = Duration::from_millis(2);
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(2);
 
 impl Deadline {
     /// Starts a deadline. `None` without a tokio runtime with timers.

@@ -144,11 +144,21 @@ impl Begin {
     }
 }
 
+/// Whether the current runtime has stalled within `time`, as far as a wait on it has measured that.
+#[cfg(feature = "redis")]
+pub(crate) fn has_stalled_within(time: Duration) -> bool {
+    // What a thread drops while it ends may ask.
+    LAST.try_with(|_| ()).is_ok()
+        && with_current(|_, stalls| !stalls.stalled().is_zero() && stalls.since_last_stall() < time).unwrap_or_default()
+}
+
+thread_local! {
+    /// The runtime that this thread has asked for last.
+    static LAST: RefCell<Option<(runtime::Id, Arc<RuntimeStalls>)>> = const { RefCell::new(None) };
+}
+
 /// Calls `work` with the stalls of the current runtime. `None` without a runtime.
 fn with_current<T>(work: impl FnOnce(runtime::Id, &Arc<RuntimeStalls>) -> T) -> Option<T> {
-    thread_local! {
-        static LAST: RefCell<Option<(runtime::Id, Arc<RuntimeStalls>)>> = const { RefCell::new(None) };
-    }
     let id = Handle::try_current().ok()?.id();
     if LAST.with_borrow(|last| last.as_ref().is_none_or(|(last, _)| *last != id)) {
         LAST.set(Some((id, RuntimeStalls::of(id))));

@@ -13,7 +13,10 @@ use super::{
     redial::Redial,
     silence::{Lost, ServerSilence, TimeoutStreak},
 };
-use crate::clock::micros;
+use crate::{
+    clock::micros,
+    runtime::{deadline::CATCH_UP, stalls::has_stalled_within},
+};
 
 /// A connection that breaks at a lower age counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -98,7 +101,9 @@ impl PoolLiveness {
             is_lost
         };
         let here = finds(&self.timeouts, &self.lost);
-        let everywhere = finds(&self.server.timeouts, &self.server.lost);
+        // A runtime that stood still has not read what had arrived, and its client has hung up meanwhile. That says
+        // nothing about the connections of other runtimes.
+        let everywhere = !has_stalled_within(CATCH_UP) && finds(&self.server.timeouts, &self.server.lost);
         match (here, everywhere) {
             (_, true) => Found::LostEverywhere,
             (true, false) => Found::LostHere,
@@ -217,6 +222,7 @@ mod tests {
     use std::thread::sleep;
 
     use super::{super::followed::Followed, *};
+    use crate::runtime::stalls::Begin;
 
     /// Counts every dropped call as unanswered.
     fn pool() -> Arc<PoolLiveness> {
@@ -316,6 +322,22 @@ mod tests {
             drop(connection.begin_call());
         }
         assert!(old.iter().all(|connection| connection.is_broken()) && !well.is_broken());
+    }
+
+    #[tokio::test]
+    async fn calls_of_a_runtime_that_stood_still_break_no_connection_of_another_one() {
+        let server = Arc::<ServerSilence>::default();
+        let pool = || Arc::new(PoolLiveness::of(Arc::clone(&server), Duration::from_millis(20)));
+        let (stands_still, idle) = (connection(&pool()), connection(&pool()));
+        for _ in 0..3 {
+            // A check that waits.
+            let _ = Begin::now(Duration::from_secs(1));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let call = stands_still.begin_call();
+            sleep(Duration::from_millis(40));
+            drop(call);
+        }
+        assert!(!idle.is_broken());
     }
 
     #[test]
