@@ -93,12 +93,13 @@ const CLOSE: Duration = Duration::from_nanos(400);
 /// A tick of a runtime's clock.
 const TICK_NANOS: u32 = 1_000_000;
 const TICK: Duration = Duration::from_millis(1);
-/// The largest part of an error by which the next attempt is corrected: the machine is late now and then.
-const MOST_CORRECTED: Duration = Duration::from_micros(1);
+/// By how much the next attempt is corrected at most. Less and less, because the machine is late now and then.
+const FIRST_CORRECTION: Duration = Duration::from_micros(4);
+const LAST_CORRECTION: Duration = Duration::from_nanos(50);
 
 thread_local! {
-    /// How long before its clock starts the start of a runtime begins.
-    static LEAD: Cell<Duration> = const { Cell::new(Duration::from_micros(1)) };
+    /// How long before its clock starts the start of a runtime begins, and by how much that is corrected at most.
+    static LEAD: Cell<(Duration, Duration)> = const { Cell::new((Duration::from_micros(1), FIRST_CORRECTION)) };
 }
 
 /// A further runtime of a process, beside the one that was made before it.
@@ -116,7 +117,7 @@ pub(super) fn beside(before: &Runtime) -> Runtime {
         Duration::from_nanos((behind.subsec_nanos() % TICK_NANOS).into())
     };
     loop {
-        let lead = LEAD.get();
+        let (lead, most) = LEAD.get();
         while until_tick(Instant::from_std(std::time::Instant::now())) > lead {}
         let second = new();
         let behind = target.saturating_duration_since(now_of(&second));
@@ -127,10 +128,10 @@ pub(super) fn beside(before: &Runtime) -> Runtime {
             second.block_on(tokio::time::advance(whole));
             return second;
         }
-        let correct = |error: Duration| (error / 2).min(MOST_CORRECTED);
-        LEAD.set(match early < late {
-            true => lead.saturating_sub(correct(early + CLOSE / 2)),
-            false => (lead + correct(late - CLOSE / 2)).min(TICK / 2),
-        });
+        let corrected = match early < late {
+            true => lead.saturating_sub(most.min((early + CLOSE / 2) / 2)),
+            false => (lead + most.min((late - CLOSE / 2) / 2)).min(TICK / 2),
+        };
+        LEAD.set((corrected, (most / 2).max(LAST_CORRECTION)));
     }
 }
