@@ -15,7 +15,7 @@ use crate::{
     key::{Key, KeyError, KeyExtractor, KeyFault, MissingKey},
     limiter::Limiter,
     observe::{Event, ExemptCause, Other, RefusalEvent, RefusalReason, Warning},
-    policy::{Policy, PolicySource},
+    policy::{Policy, PolicySource, known_policies},
 };
 
 /// The next step of a request.
@@ -138,8 +138,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
         charges: &mut Charges<'_>,
     ) -> Result<Option<ExemptCause>, Refusal> {
         self.charge(key, policies, parts, charges).or_else(|reason| {
-            let fixed = policies.fixed().filter(|policies| !policies.is_empty());
-            if charges.are_shadow() || !fixed.is_some_and(|policies| policies.iter().all(Policy::is_shadow)) {
+            let known = known_policies(policies).filter(|known| !known.list.is_empty());
+            if charges.are_shadow() || !known.is_some_and(|known| known.list.iter().all(Policy::is_shadow)) {
                 return Err(reason);
             }
             refuse_denied(&*key.extractor, parts)?;
@@ -294,7 +294,7 @@ impl<'a> Charges<'a> {
     /// The reason for which the request is refused, such as a cost above all of the limits.
     #[cold]
     fn add_first_of(&mut self, key: &Key, policies: &[Policy]) -> Result<(), Refusal> {
-        if !self.holding.limiter.has_alternatives() {
+        if policies.len() > 1 && !self.holding.limiter.has_alternatives() {
             return Err(misconfigured(ConfigError::store_without_alternatives()));
         }
         let from = self.check.charges().len();

@@ -22,9 +22,11 @@ use crate::{
 ///
 /// # Mistakes
 ///
-/// It is a mistake of the layer if there is no policy, if two have one name, if only some of them are
-/// [shadow policies](crate::Policy::with_shadow), or if one has a [lease](crate::Policy::with_lease) or
-/// [shards](crate::Policy::with_shards).
+/// It is a mistake of the layer if there is no policy, if two of the layer have one name, if only some alternatives are
+/// [shadow policies](crate::Policy::with_shadow), if a policy of the layer has a [lease](crate::Policy::with_lease) or
+/// [shards](crate::Policy::with_shards), if a fixed cost is above all of the limits, or if the store has no
+/// [alternatives](crate::store::Store::has_alternatives). If a closure returns the alternatives, such a request gets
+/// 500, or 400 for its cost.
 ///
 /// # Examples
 ///
@@ -63,13 +65,11 @@ impl PolicySource for FirstOf {
         self.0.clone()
     }
 
+    fn alternatives(&self) -> Option<&[Policy]> {
+        Some(&self.0)
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
-        for (index, policy) in self.0.iter().enumerate() {
-            policy.validate()?;
-            if self.0[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
-                return Err(ConfigError::duplicate_policy(policy.name()));
-            }
-        }
         validate_alternatives(self.0.iter())
     }
 }

@@ -90,7 +90,7 @@ pub use self::{
 };
 pub(crate) use self::{
     first_of::{validate_alternatives, validate_beside_alternatives},
-    source::SharedSource,
+    source::{KnownPolicies, SharedSource, known_policies},
 };
 
 /// An algorithm: how a policy counts units.

@@ -88,6 +88,13 @@ pub trait PolicySource: Send + Sync + 'static {
         None
     }
 
+    /// The policies, if they are alternatives of one another and the same for every request. Hidden, because only
+    /// [`FirstOf`](crate::policy::FirstOf) has them.
+    #[doc(hidden)]
+    fn alternatives(&self) -> Option<&[Policy]> {
+        None
+    }
+
     /// Returns the mistake in the settings of the source, which is a mistake of each layer that has it. Defaults to
     /// none.
     ///
@@ -97,6 +104,20 @@ pub trait PolicySource: Send + Sync + 'static {
     fn validate(&self) -> Result<(), ConfigError> {
         Ok(())
     }
+}
+
+/// The policies of a source that are the same for every request.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownPolicies<'a> {
+    pub(crate) list: &'a [Policy],
+    /// Whether the first policy that has room is charged alone.
+    pub(crate) are_alternatives: bool,
+}
+
+/// The policies of `source` if they are the same for every request; `None` if they depend on the request.
+pub(crate) fn known_policies(source: &dyn PolicySource) -> Option<KnownPolicies<'_>> {
+    let known = |are_alternatives| move |list| KnownPolicies { list, are_alternatives };
+    source.fixed().map(known(false)).or_else(|| source.alternatives().map(known(true)))
 }
 
 /// A [`PolicySource`] that is shared by clones.
@@ -119,8 +140,8 @@ impl Deref for SharedSource {
 
 impl fmt::Debug for SharedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fixed() {
-            Some(policies) => policies.fmt(f),
+        match known_policies(&**self) {
+            Some(known) => known.list.fmt(f),
             None => f.write_str("chosen per request"),
         }
     }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::{Extension, Router, routing::get};
 use tollgate::{
-    Decision, GlobalKey, Key, Policy, RateLimitLayer, Route,
+    Check, Decision, GlobalKey, HeaderKey, Key, MemoryStore, Policy, RateLimitLayer, Route,
     http::request::Parts,
     middleware::{Bill, Settlement},
     policy::{FirstOf, HoldSettings},
+    store::{Answer, Store, Verdict},
 };
 
 use crate::support::{
@@ -133,6 +134,108 @@ fn what_cannot_be_combined_is_a_mistake_of_the_layer() {
         let layer = RateLimitLayer::new(limiter(), alternatives, GlobalKey);
         says(layer.validated().unwrap_err(), text);
     }
+}
+
+/// A store of a user's own.
+#[derive(Debug, Default)]
+struct OwnStore {
+    memory: MemoryStore,
+    has_alternatives: bool,
+}
+
+impl Store for OwnStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.memory.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.memory.reset(key, policy)
+    }
+
+    fn has_alternatives(&self) -> bool {
+        self.has_alternatives
+    }
+}
+
+/// The layer's mistake. Each of its requests gets 500.
+async fn refused_by(layer: RateLimitLayer<GlobalKey>) -> String {
+    let app = app(layer.clone());
+    assert_eq!(fetch(&app, "/").await.status, 500);
+    layer.validated().map(drop).expect_err("every request is refused, and `validated` passes").to_string()
+}
+
+#[tokio::test]
+async fn a_further_policy_with_a_lease_is_a_mistake_of_a_layer_with_alternatives() {
+    for further in [policy("further", 100).with_lease(10), policy("further", 100).with_shards(4)] {
+        let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey);
+        says(refused_by(layer.and(further.clone(), key)).await, "\"further\" has a lease or shards");
+        let layer = RateLimitLayer::new(limiter(), further, GlobalKey);
+        says(refused_by(layer.and(included_then_credits(), key)).await, "\"further\" has a lease or shards");
+    }
+    let alone = RateLimitLayer::new(limiter(), FirstOf::new(policy("alone", 10)), GlobalKey);
+    assert!(alone.and(policy("further", 100).with_shards(4), key).validated().is_ok());
+}
+
+#[tokio::test]
+async fn a_store_that_judges_no_alternatives_is_a_mistake_of_the_layer() {
+    let layer = RateLimitLayer::new(OwnStore::default(), included_then_credits(), GlobalKey);
+    says(refused_by(layer).await, "the store cannot charge the first of several policies");
+    let alone = RateLimitLayer::new(OwnStore::default(), FirstOf::new(policy("alone", 10)), GlobalKey);
+    assert!(get_passes(&app(alone.validated().unwrap()), "/").await, "one alone is a plain policy");
+}
+
+#[tokio::test]
+async fn a_store_without_holds_is_a_mistake_if_an_alternative_limits_what_runs_at_once() {
+    let store = OwnStore { has_alternatives: true, ..OwnStore::default() };
+    let slots = ["few", "many"].map(|name| Policy::concurrent(name, 2).unwrap());
+    says(refused_by(RateLimitLayer::new(store, FirstOf::new(slots), GlobalKey)).await, "the store has no holds");
+}
+
+#[test]
+fn a_layer_that_settles_needs_an_alternative_with_holds() {
+    let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey)
+        .with_settlement(|_: &tollgate::http::response::Parts| Settlement::AtEnd);
+    says(layer.validated().unwrap_err(), "\"included\" has no holds");
+}
+
+#[tokio::test]
+async fn a_cost_above_the_limits_of_all_alternatives_is_a_mistake_of_the_layer() {
+    let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey);
+    let too_much = layer.clone().with_cost(3);
+    assert_eq!(fetch(&app(too_much.clone()), "/").await.status, 500);
+    says(too_much.validated().unwrap_err(), "a cost of 3 can never pass policy \"included\"");
+    assert!(layer.clone().with_cost(2).validated().is_ok(), "the included quota has room for it");
+    assert!(layer.clone().with_cost(3).with_cost_of("credits", 1).validated().is_ok());
+    says(layer.route("/search", Route::new().cost(3)).validated().unwrap_err(), "a cost of 3");
+}
+
+#[tokio::test]
+async fn a_further_policy_with_the_name_of_an_alternative_is_a_mistake_of_the_layer() {
+    let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey);
+    says(refused_by(layer.and(policy("Credits", 9), GlobalKey)).await, "\"Credits\"");
+}
+
+#[test]
+fn a_cost_of_a_policy_that_is_no_alternative_is_a_mistake_of_the_layer() {
+    let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey);
+    says(layer.clone().with_cost_of("credit", 1).validated().unwrap_err(), "no policy is called \"credit\"");
+    assert!(layer.with_cost_of("credits", 1).validated().is_ok());
+}
+
+#[tokio::test]
+async fn more_policies_than_a_check_may_have_are_a_mistake_of_the_layer() {
+    let policies = |number| (0..number).map(|number| policy(&format!("p{number}"), 1)).collect::<Vec<_>>();
+    let layer = RateLimitLayer::new(limiter(), FirstOf::new(policies(Check::MAX_CHARGES)), GlobalKey);
+    assert!(layer.clone().validated().is_ok());
+    says(refused_by(layer.and(policy("further", 1), GlobalKey)).await, "at most 64 charges");
+    says(refused_by(RateLimitLayer::new(limiter(), policies(65), GlobalKey)).await, "at most 64 charges");
+}
+
+#[tokio::test]
+async fn alternatives_that_are_all_shadow_policies_refuse_no_request_without_a_key() {
+    let shadows = ["included", "credits"].map(|name| policy(name, 1).with_shadow(true));
+    let layer = RateLimitLayer::new(limiter(), FirstOf::new(shadows), HeaderKey::new("x-tenant").unwrap());
+    assert!(get_passes(&app(layer.validated().unwrap()), "/").await);
 }
 
 fn key(_: &Parts) -> Key {

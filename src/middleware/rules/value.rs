@@ -8,6 +8,7 @@ use std::{
 use http::request::Parts;
 
 use crate::{
+    check::Check,
     cost::Cost,
     error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
@@ -16,7 +17,7 @@ use crate::{
     limiter::Limiter,
     middleware::route::{Route, RouteTable, Settings},
     observe::{ObservedRequest, Once},
-    policy::{Policy, PolicySource, SharedSource},
+    policy::{KnownPolicies, Policy, PolicySource, SharedSource, known_policies, validate_beside_alternatives},
 };
 
 /// The rules by which a layer judges a request. A request uses one value from its start to its end.
@@ -99,13 +100,14 @@ impl Rules {
     ///
     /// The first mistake in one setting, then that of a policy. Otherwise settings that do not fit together: a fixed
     /// cost that can never pass, the cost of an unknown policy, two policies that would share a count, a list without
-    /// policies, a missing local fallback, or holds that the policies or the store do not have.
+    /// policies, a missing local fallback, alternatives that the store or another policy rules out, or holds that the
+    /// policies or the store do not have.
     pub(in crate::middleware) fn validate(&self, limiter: &Limiter) -> Result<(), ConfigError> {
         limiter.validate()?;
         self.mistake.found()?;
         for source in self.all_sources() {
             source.validate()?;
-            source.fixed().unwrap_or_default().iter().try_for_each(Policy::validate)?;
+            known_policies(source).map_or(Ok(()), |known| known.list.iter().try_for_each(Policy::validate))?;
         }
         for settings in iter::once(&self.layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
             self.validate_entry(settings, limiter)?;
@@ -121,29 +123,47 @@ impl Rules {
         if self.failure(settings) == FailurePolicy::Local && !limiter.has_fallback() {
             return Err(ConfigError::local_without_fallback());
         }
-        let fixed = || self.sources(settings).filter_map(PolicySource::fixed);
-        if fixed().any(<[Policy]>::is_empty) {
+        let known: Vec<_> = self.sources(settings).filter_map(known_policies).collect();
+        if known.iter().any(|known| known.list.is_empty()) {
             return Err(ConfigError::no_policy());
         }
-        let policies: Vec<&Policy> = fixed().flatten().collect();
+        let policies: Vec<&Policy> = known.iter().flat_map(|known| known.list).collect();
+        if policies.len() > Check::MAX_CHARGES {
+            return Err(ConfigError::too_many_charges(Check::MAX_CHARGES));
+        }
         for (index, policy) in policies.iter().enumerate() {
             if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                 return Err(ConfigError::duplicate_policy(policy.name()));
             }
-            if let Some(cost) = self.cost_under(policy, settings).fixed() {
-                policy.check_cost(cost)?;
-            }
         }
-        Ok(())
+        if known.iter().any(|known| known.are_alternatives && known.list.len() > 1) {
+            if !limiter.has_alternatives() {
+                return Err(ConfigError::store_without_alternatives());
+            }
+            policies.into_iter().try_for_each(validate_beside_alternatives)?;
+        }
+        known.into_iter().try_for_each(|known| self.validate_costs(known, settings))
+    }
+
+    /// Checks that the fixed costs of requests with `settings` can pass these policies. Of alternatives, one is enough.
+    fn validate_costs(&self, known: KnownPolicies<'_>, settings: &Settings) -> Result<(), ConfigError> {
+        let judged = known.list.iter().map(|policy| {
+            let cost = self.cost_under(policy, settings).fixed();
+            cost.map_or(Ok(()), |cost| policy.check_cost(cost))
+        });
+        match known.are_alternatives {
+            true => judged.reduce(|one, other| one.or(other)).unwrap_or(Ok(())),
+            false => judged.collect(),
+        }
     }
 
     /// Checks that requests with `settings` are counted under a policy with the name `policy`. Returns `Ok` if a
     /// [`PolicySource`] chooses policies per request, because the names of such policies are not known in advance.
     fn require_policy(&self, policy: &str, settings: &Settings) -> Result<(), ConfigError> {
-        let Some(known) = self.sources(settings).map(PolicySource::fixed).collect::<Option<Vec<_>>>() else {
+        let Some(known) = self.sources(settings).map(known_policies).collect::<Option<Vec<_>>>() else {
             return Ok(());
         };
-        let known: Vec<&str> = known.into_iter().flatten().map(Policy::name).collect();
+        let known: Vec<&str> = known.into_iter().flat_map(|known| known.list).map(Policy::name).collect();
         if known.iter().any(|known| known.eq_ignore_ascii_case(policy)) {
             return Ok(());
         }
@@ -163,11 +183,11 @@ impl Rules {
 
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.
     fn require_holds(&self) -> Result<(), ConfigError> {
-        let has_holds = |fixed: &[Policy]| fixed.iter().any(|policy| policy.holds().is_some());
-        if self.all_sources().any(|source| source.fixed().is_none_or(has_holds)) {
+        let has_holds = |known: KnownPolicies<'_>| known.list.iter().any(|policy| policy.holds().is_some());
+        if self.all_sources().any(|source| known_policies(source).is_none_or(has_holds)) {
             return Ok(());
         }
-        let first = self.all_sources().filter_map(PolicySource::fixed).flatten().next();
+        let first = self.all_sources().filter_map(known_policies).flat_map(|known| known.list).next();
         first.map_or(Ok(()), |policy| Err(ConfigError::policy_without_holds(policy.name())))
     }
 
@@ -178,9 +198,9 @@ impl Rules {
         ObservedRequest::new(&parts.method, matched_path(parts).or_else(entry))
     }
 
-    /// Whether a fixed policy is a concurrency limit.
+    /// Whether a known policy is a concurrency limit.
     fn has_concurrency(&self) -> bool {
-        self.all_sources().filter_map(PolicySource::fixed).flatten().any(Policy::is_concurrent)
+        self.all_sources().filter_map(known_policies).flat_map(|known| known.list).any(Policy::is_concurrent)
     }
 
     /// Whether a request with the settings `one` takes a smaller share of the limits of the first key than a request
@@ -199,7 +219,7 @@ impl Rules {
         if settings.exempt {
             return Some(largest);
         }
-        for policy in self.first_policies(settings).fixed()? {
+        for policy in known_policies(self.first_policies(settings))?.list {
             let cost = self.cost_under(policy, settings).fixed()?;
             // A unit of a limit of 60 in an hour takes as long to come back as 60 units of a limit of 60 in a minute.
             let part = u128::from(cost.min(Policy::MAX_LIMIT)) * u128::from(policy.window_us());
