@@ -5,7 +5,7 @@
 //! The plan includes 1 000 units a month, from the 15th at nine in Berlin. A customer with a subscription has months of
 //! its own, from the day and the time at which it has subscribed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use tollgate::{Calendar, ConfigError, Limiter, MemoryStore, Policy};
 
@@ -26,9 +26,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (name, left) = (policy.name(), standing.available);
         println!("{name:<12}  {cost} units {verdict}, {left} left, {days} days until the next month");
     }
-    let now_us = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
-    if let Some(month) = plan.calendar_window(now_us) {
-        println!("The month of the plan has {} days.", (month.end - month.start) / 86_400_000_000);
+    if let Some(month) = plan.calendar_window(SystemTime::now()) {
+        let length = month.end.duration_since(month.start)?;
+        println!("The month of the plan has {} days.", length.as_secs() / DAY.as_secs());
     }
     Ok(())
 }

@@ -49,7 +49,7 @@
 //! `store_suite` of the package `tollgate-testing`.
 //!
 //! ```
-//! use std::{collections::HashMap, sync::Mutex};
+//! use std::{collections::HashMap, sync::Mutex, time::{Duration, UNIX_EPOCH}};
 //!
 //! use tollgate::{
 //!     Key, Limiter, Policy,
@@ -64,8 +64,8 @@
 //!
 //! /// The end of the current window.
 //! fn end_us(policy: &Policy, now_us: u64) -> u64 {
-//!     if let Some(window) = policy.calendar_window(now_us) {
-//!         return window.end;
+//!     if let Some(window) = policy.calendar_window(UNIX_EPOCH + Duration::from_micros(now_us)) {
+//!         return window.end.duration_since(UNIX_EPOCH).map_or(0, |end| end.as_micros() as u64);
 //!     }
 //!     let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
 //!     (now_us / length_us + 1) * length_us
@@ -193,6 +193,6 @@ pub use self::{
 };
 pub use crate::{
     check::{Charge, Check},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     verdict::{Outcome, Outcomes, Verdict},
 };

@@ -24,7 +24,7 @@
 //! This store counts in fixed windows, and refuses every other algorithm.
 //!
 //! ```
-//! use std::{collections::HashMap, sync::{Arc, Mutex}};
+//! use std::{collections::HashMap, sync::{Arc, Mutex}, time::{Duration, SystemTime, UNIX_EPOCH}};
 //!
 //! use tollgate::{
 //!     Algorithm, Error, ErrorKind, Key, ManualClock, Policy,
@@ -42,12 +42,18 @@
 //! }
 //!
 //! fn count(key: &Key, policy: &Policy, now_us: u64) -> (Vec<u8>, String, u64, u64) {
-//!     let window = policy.calendar_window(now_us).unwrap_or_else(|| {
-//!         let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
-//!         let start_us = now_us - now_us % length_us;
-//!         start_us..start_us + length_us
-//!     });
-//!     (key.encoded().to_vec(), policy.name().to_owned(), window.start, window.end)
+//!     let (start, end) = match policy.calendar_window(UNIX_EPOCH + Duration::from_micros(now_us)) {
+//!         Some(window) => (micros(window.start), micros(window.end)),
+//!         None => {
+//!             let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
+//!             (now_us - now_us % length_us, now_us - now_us % length_us + length_us)
+//!         }
+//!     };
+//!     (key.encoded().to_vec(), policy.name().to_owned(), start, end)
+//! }
+//!
+//! fn micros(time: SystemTime) -> u64 {
+//!     time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
 //! }
 //!
 //! impl Store for FixedWindows {

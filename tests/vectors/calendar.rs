@@ -1,5 +1,7 @@
 //! calendar.json: the window of a time under a calendar, on any store.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde_json::Value;
 use tollgate::{
     Calendar, Check, ManualClock, Policy,
@@ -66,7 +68,8 @@ fn calendar(case: &Value) -> Result<Calendar, Outcome> {
 async fn judge(case: &Value, policy: &Policy, clock: &ManualClock, store: &dyn Store) -> Result<(), String> {
     let time = |name: &str| case[name].as_u64().unwrap();
     let (now_us, start_us, end_us) = (time("now_us"), time("start_us"), time("end_us"));
-    expect("window", &policy.calendar_window(now_us), &Some(start_us..end_us))?;
+    let at = |time_us| UNIX_EPOCH + Duration::from_micros(time_us);
+    expect("window", &policy.calendar_window(at(now_us)), &Some(at(start_us)..at(end_us)))?;
     // The first key is spent before the window, and the second one in it.
     for (key, at_us, cost, fits, until_us) in [
         ("before", start_us - 1, LIMIT, true, start_us),

@@ -1,6 +1,6 @@
 //! Policies that have the same count as a given one, and other settings.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tollgate::{ConfigError, Policy};
 
@@ -43,7 +43,7 @@ fn with_limit(policy: &Policy, limit: u64) -> Result<Policy, ConfigError> {
 }
 
 fn is_calendar(policy: &Policy) -> bool {
-    policy.calendar_window(0).is_some()
+    policy.calendar_window(UNIX_EPOCH).is_some()
 }
 
 /// The window in the Redis key of the count: 1 s for the slots of a concurrency limit, which has none.

@@ -1,9 +1,13 @@
 //! Policies whose windows a calendar bounds.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    ops::Range,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use super::{Calendar, CalendarWindows};
 use crate::{
+    clock::micros,
     error::ConfigError,
     policy::{Algorithm, limit::Policy},
 };
@@ -54,24 +58,27 @@ impl Policy {
         }))
     }
 
-    /// The window of a calendar policy at a time, in microseconds since the Unix epoch: its start, and its end, which
-    /// is the start of the next one. `None` for other policies.
+    /// The window of a calendar policy at a time: its start, and its end, which is the start of the next one. `None`
+    /// for other policies. Times before 1970 count as its first instant.
     ///
     /// # Examples
     ///
     /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
     /// use tollgate::{Calendar, Policy};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let monthly = Policy::calendar("billing", 100_000, Calendar::monthly())?;
-    /// let january = 1_767_225_600_000_000..1_769_904_000_000_000;
-    /// assert_eq!(monthly.calendar_window(1_768_000_000_000_000), Some(january));
+    /// let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    /// let january = at(1_767_225_600)..at(1_769_904_000); // of 2026
+    /// assert_eq!(monthly.calendar_window(at(1_768_000_000)), Some(january));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn calendar_window(&self, time_us: u64) -> Option<Range<u64>> {
-        let window = self.calendar_windows()?.at(time_us);
-        Some(window.start_us..window.end_us)
+    pub fn calendar_window(&self, time: SystemTime) -> Option<Range<SystemTime>> {
+        let window = self.calendar_windows()?.at(micros(time.duration_since(UNIX_EPOCH).unwrap_or_default()));
+        let at = |time_us| UNIX_EPOCH.checked_add(Duration::from_micros(time_us));
+        Some(at(window.start_us)?..at(window.end_us)?)
     }
 
     /// The windows of a calendar policy.

@@ -3,7 +3,11 @@
 mod grammar;
 mod oracle;
 
-use std::{convert::Infallible, fmt::Display, time::Instant};
+use std::{
+    convert::Infallible,
+    fmt::Display,
+    time::{Instant, UNIX_EPOCH},
+};
 
 use axum::{
     body::Body,
@@ -84,7 +88,7 @@ fn assert_denies(limits: &LimitsConfig, target: &Target, context: &dyn Fn() -> S
     if target.is_shadow || charged().any(|(policy, _)| policy.is_shadow()) {
         return;
     }
-    let has_windows = |policy: &Policy| policy.window().is_some() || policy.calendar_window(0).is_some();
+    let has_windows = |policy: &Policy| policy.window().is_some() || policy.calendar_window(UNIX_EPOCH).is_some();
     let policies = charged().filter(|(policy, cost)| *cost > 0 && has_windows(policy));
     let policies = policies.map(|(policy, cost)| (policy.burst().unwrap_or(policy.limit()) / cost, policy.shards()));
     let policies: Vec<(u64, u32)> = policies.collect();

@@ -1,6 +1,6 @@
 //! Prints where the client stands under each policy.
 
-use std::io::Write;
+use std::{io::Write, time::UNIX_EPOCH};
 
 use tollgate::{ErrorKind, Policy};
 
@@ -100,7 +100,7 @@ fn dash() -> String {
 /// The limit as in `--policy`: `60/1m`.
 fn limit(policy: &Policy) -> String {
     let Some(window) = policy.window() else {
-        let what = if policy.calendar_window(0).is_some() { "by calendar" } else { "at once" };
+        let what = if policy.calendar_window(UNIX_EPOCH).is_some() { "by calendar" } else { "at once" };
         return format!("{} {what}", policy.limit());
     };
     let rate = format!("{}/{}", policy.limit(), exact(window));

@@ -1,6 +1,6 @@
 //! Windows that a client has computed from a wrong time: the script refuses them, and the client repeats what it asked.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tollgate::{Calendar, Check, Limiter, Policy, RedisStore, policy::HoldSettings};
 
@@ -38,8 +38,9 @@ async fn a_client_whose_clock_is_months_behind_asks_once_more_and_then_knows_the
     for (key, expected) in [("a", 2), ("b", 1), ("b", 1)] {
         let (calls, verdict) = calls_of(&stepped, check(&store, &Check::new(key, &policy, 4))).await;
         assert_eq!((calls, verdict.allowed), (expected, true), "{key}");
-        let window = policy.calendar_window(verdict.time_us).unwrap();
-        assert_eq!(verdict.time_us + verdict.outcomes[0].reset_us, window.end, "{key}");
+        let at = |time_us| UNIX_EPOCH + Duration::from_micros(time_us);
+        let window = policy.calendar_window(at(verdict.time_us)).unwrap();
+        assert_eq!(at(verdict.time_us + verdict.outcomes[0].reset_us), window.end, "{key}");
     }
     let denied = check(&store, &Check::new("b", &policy, 3)).await;
     assert_eq!((denied.allowed, denied.outcomes[0].available), (false, 2));
