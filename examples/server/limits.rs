@@ -2,11 +2,7 @@
 
 use std::error::Error;
 
-use tollgate::{
-    ConfigError, Limiter, LiveLimits, PeerIp, Policy, RateLimitLayer, Route,
-    limits::LimitsConfig,
-    observe::{Metrics, Tracing},
-};
+use tollgate::{ConfigError, Limiter, LiveLimits, PeerIp, Policy, RateLimitLayer, Route, limits::LimitsConfig};
 
 use crate::{Failure, options::Options};
 
@@ -45,7 +41,7 @@ impl Limits {
     /// The limits in a file. The layer follows the file; a file that is refused is reported on standard error, and the
     /// old limits stay in force.
     pub(crate) fn watch(file: &str, limiter: Limiter) -> Result<Self, Failure> {
-        let live = LiveLimits::watch(file, parse)?.with_observer(Tracing::new()).with_observer(Metrics::new());
+        let live = LiveLimits::watch(file, parse)?;
         Ok(Self { layer: live.layer(limiter, PeerIp::new())?, quota: Quota::Live(live) })
     }
 }

@@ -325,6 +325,12 @@ impl Limiter {
         self.core.calls.listener.as_deref()
     }
 
+    /// The observer that receives warnings and refusals, for an object that reports by itself.
+    #[cfg(any(feature = "plans", feature = "serde"))]
+    pub(crate) fn shared_listener(&self) -> Option<&Arc<dyn Observer>> {
+        self.core.calls.listener.as_ref()
+    }
+
     /// Whether both are clones of one limiter.
     pub(crate) fn shares_store(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.core.calls.store, &other.core.calls.store)

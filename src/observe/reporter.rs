@@ -1,56 +1,35 @@
-//! The receivers of an object's reports: its observers, and the lines that it writes by itself.
+//! The receiver of the reports of an object that layers share: plans, and limits that are replaced.
 
 use std::{fmt, sync::Arc};
 
-use crate::observe::{Notices, Observer, fan_out};
+use crate::observe::{Notices, Observer, ObserverCell, fan_out};
 
-/// Reports of an object that is not a limiter. A limiter has further receivers, see `limiter/setup.rs`.
-#[derive(Clone)]
-pub(crate) struct Reporter {
-    observer: Option<Arc<dyn Observer>>,
-    /// `None` if the object is quiet.
-    notices: Option<Arc<Notices>>,
-    /// The observer, the notices, or both.
-    listener: Option<Arc<dyn Observer>>,
-}
+/// Passes reports to the observers of the limiter of the layer that was judged last. Without a layer, the object writes
+/// lines by itself.
+pub(crate) struct Reporter(ObserverCell);
 
 impl Reporter {
-    /// The receiver of the reports; `None` if the object is quiet and has no observer.
-    pub(crate) fn listener(&self) -> Option<&dyn Observer> {
-        self.listener.as_deref()
+    /// The receiver of the reports; `None` if the limiter is quiet and has no observer.
+    pub(crate) fn listener(&self) -> Option<Arc<dyn Observer>> {
+        self.0.get()
     }
 
-    pub(crate) fn add(&mut self, observer: impl Observer) {
-        let observer = fan_out(self.observer.take(), Arc::new(observer));
-        self.notices = self.notices.take().map(|_| Arc::new(Notices::new(observer.traces())));
-        self.observer = Some(observer);
-        self.listen();
-    }
-
-    pub(crate) fn silence(&mut self) {
-        self.notices = None;
-        self.listen();
-    }
-
-    fn listen(&mut self) {
-        self.listener = match self.notices.clone() {
-            Some(notices) => Some(fan_out(self.observer.clone(), notices)),
-            None => self.observer.clone(),
-        };
+    /// Passes the reports to the listener of a limiter from now on.
+    pub(crate) fn follow(&self, listener: Option<&Arc<dyn Observer>>) {
+        self.0.set(listener.cloned());
     }
 }
 
 impl Default for Reporter {
-    /// No observer; the object reports by itself.
     fn default() -> Self {
-        let mut reporter = Self { observer: None, notices: Some(Arc::default()), listener: None };
-        reporter.listen();
+        let reporter = Self(ObserverCell::default());
+        reporter.follow(Some(&fan_out(None, Arc::new(Notices::default()))));
         reporter
     }
 }
 
 impl fmt::Debug for Reporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reporter").field("is_quiet", &self.notices.is_none()).finish_non_exhaustive()
+        f.debug_struct("Reporter").field("is_quiet", &self.0.get().is_none()).finish()
     }
 }

@@ -221,7 +221,7 @@ pub(super) struct Settings {
     /// The runtime of all look-ups; `None` for the runtime of the request.
     pub(super) runtime: Option<Handle>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) reporter: Reporter,
+    pub(super) reporter: Arc<Reporter>,
 }
 
 impl Settings {
@@ -245,7 +245,7 @@ impl Default for Settings {
             max_lookups: 64,
             runtime: None,
             clock: Arc::new(SystemClock),
-            reporter: Reporter::default(),
+            reporter: Arc::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The plans of all keys. `setters` has their settings.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use http::request::Parts;
 
@@ -191,6 +191,10 @@ impl Plans {
 impl PolicySource for Plans {
     fn policies(&self, _: &Parts, key: &Key) -> Policies {
         self.policies_of(self.core.get(key))
+    }
+
+    fn reporter(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(&*self.core.settings.reporter)
     }
 
     fn validate(&self) -> Result<(), ConfigError> {

@@ -14,7 +14,7 @@
 //! 3. **An old plan stays in use** while it is looked up again, and while look-ups fail, for one hour by default. After
 //!    that, the default plan applies.
 //! 4. **A failed look-up never lifts a limit.** An error, a panic, no answer within 5 s, no policy, and two policies of
-//!    one name are failures. They are [reported](Plans::with_observer).
+//!    one name are failures. They are [reported](#reports).
 //! 5. **Look-ups are bounded:** 64 at once, and 100 000 keys in the cache by default.
 //! 6. **Made-up keys leave room.** A key is known if the source has returned a plan for it, or if the service has
 //!    called [`forget`](Plans::forget) or [`insert`](Plans::insert) for it. A quarter of the look-ups is kept for known
@@ -22,6 +22,16 @@
 //!    `None` for accounts that do not exist, because each answer with a plan makes a key known.
 //! 7. A request whose cost is above the limit of its plan is refused with 400, as under every policy that is chosen per
 //!    request.
+//!
+//! # Reports
+//!
+//! Plans report to the observers of the [limiter](crate::Limiter) whose layer has them: look-ups, requests without a
+//! current plan, and failures, which the limiter [reports by
+//! itself](crate::observe#what-a-limiter-reports-by-itself). With layers of several limiters, the last one whose layer
+//! was validated, or got its first request, receives the reports. Plans without a layer write a line about failures, at
+//! most once a minute.
+//!
+//! # Sharing counts
 //!
 //! Give all plans one name, window and algorithm. Then units that were spent under the default plan count under the
 //! found plan too, and an upgrade or a restart of the service gives no fresh budget. Plans with several policies should
@@ -101,7 +111,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
 use self::core::{Core, Known};
-use crate::{clock::Clock, error::ConfigError, observe::Observer};
+use crate::{clock::Clock, error::ConfigError};
 
 pub use self::{
     handle::Plans,
@@ -204,38 +214,6 @@ impl Plans {
     /// follows the runtime's timers instead.
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.settings().clock = Arc::new(clock);
-        self
-    }
-
-    /// Adds an observer of look-ups, such as `observe::Metrics`. Plans have observers of their own, because they can
-    /// serve several limiters, or none.
-    ///
-    /// By default, plans report failed look-ups by themselves, at most once a minute, as a limiter reports
-    /// [failures](crate::observe#what-a-limiter-reports-by-itself).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[cfg(feature = "metrics")]
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// # use tollgate::{Key, Policy, plans::Plans};
-    /// use tollgate::observe::Metrics;
-    ///
-    /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
-    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_observer(Metrics::new());
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "metrics"))]
-    /// # fn main() {}
-    /// ```
-    pub fn with_observer(mut self, observer: impl Observer) -> Self {
-        self.settings().reporter.add(observer);
-        self
-    }
-
-    /// Switches off what plans report by themselves. Observers get the same events as before.
-    pub fn without_notices(mut self) -> Self {
-        self.settings().reporter.silence();
         self
     }
 

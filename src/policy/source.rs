@@ -1,6 +1,6 @@
 //! Policy sources: fixed policies, or policies that a closure chooses for each request.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
 use http::request::Parts;
 use smallvec::SmallVec;
@@ -92,6 +92,13 @@ pub trait PolicySource: Send + Sync + 'static {
     /// [`FirstOf`](crate::policy::FirstOf) has them.
     #[doc(hidden)]
     fn alternatives(&self) -> Option<&[Policy]> {
+        None
+    }
+
+    /// What passes the reports of the source to the observers of the limiter. Hidden, because only plans report.
+    /// Type-erased, so that this module imports no observer.
+    #[doc(hidden)]
+    fn reporter(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 

@@ -129,7 +129,8 @@ impl Observer for Corrects {
 #[test]
 fn an_observer_may_replace_the_limits() {
     let observer = Corrects::default();
-    let live = LiveLimits::new(rate(10)).with_observer(observer.clone());
+    let live = LiveLimits::new(rate(10));
+    let _layer = live.layer(limiter().with_observer(observer.clone()), GlobalKey).unwrap();
     observer.0.set(live.clone()).unwrap();
     live.replace(rate(20)).unwrap();
     assert_eq!((live.policy("p").unwrap().limit(), live.version()), (15, 3));
@@ -147,8 +148,8 @@ impl Observer for Panics {
 
 #[tokio::test]
 async fn law_16_limits_are_replaced_although_an_observer_panics() {
-    let live = LiveLimits::new(rate(10)).with_observer(Panics);
-    let app = app(live.layer(limiter(), GlobalKey).unwrap());
+    let live = LiveLimits::new(rate(10));
+    let app = app(live.layer(limiter().with_observer(Panics), GlobalKey).unwrap());
     for limit in [20, 30] {
         live.replace(rate(limit)).unwrap();
         let policy = format!(r#""p";q={limit};w=60"#);

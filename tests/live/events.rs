@@ -9,7 +9,7 @@ use std::{
 
 use metrics::set_default_local_recorder;
 use tollgate::{
-    GlobalKey, LiveLimits,
+    GlobalKey, LiveLimits, RateLimitLayer,
     observe::{Event, Metrics, Observer, Tracing},
 };
 use tracing::Level;
@@ -87,8 +87,9 @@ fn every_observer_receives_accepted_and_refused_changes() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let changes = Changes::default();
-    let live = LiveLimits::new(only("rate = '10/min'")).with_observer(changes.clone()).with_observer(Metrics::new());
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
+    let live = LiveLimits::new(only("rate = '10/min'"));
+    let limiter = limiter().with_observer(changes.clone()).with_observer(Metrics::new());
+    let layer = live.layer(limiter, GlobalKey).unwrap().with_cost(8);
     live.replace(only("rate = '20/min'")).unwrap();
     let error = live.replace(only("rate = '5/min'")).unwrap_err();
     let [accepted, refused] = &changes.take()[..] else { panic!("not two changes") };
@@ -106,7 +107,8 @@ fn every_observer_receives_accepted_and_refused_changes() {
 #[test]
 fn the_tracing_observer_logs_changes() {
     let (log, _guard) = Log::start(Level::INFO);
-    let live = LiveLimits::new(only("rate = '10/min'")).with_observer(Tracing::new());
+    let live = LiveLimits::new(only("rate = '10/min'"));
+    let _layer = live.layer(limiter().with_observer(Tracing::new()), GlobalKey).unwrap();
     live.replace(only("rate = '20/min'")).unwrap();
     let [line] = &log.take()[..] else { panic!("not one line") };
     assert!(line.starts_with("INFO tollgate::limits: New limits are in force (version 2)."), "{line}");
@@ -138,7 +140,8 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
     let path = directory.path("limits\nWARN forged.toml");
     fs::write(&path, text).unwrap();
     let (sender, changes) = mpsc::sync_channel(1);
-    let live = LiveLimits::watch(&path, forged).unwrap().without_notices().with_observer(Logs(sender));
+    let live = LiveLimits::watch(&path, forged).unwrap();
+    let _layer = live.layer(limiter().without_notices().with_observer(Logs(sender)), GlobalKey).unwrap();
     for outcome in ["refused", "unreadable", "accepted"] {
         match outcome {
             "refused" => fs::write(&path, &wrong).unwrap(),
@@ -164,7 +167,9 @@ fn an_error_of_a_source_of_plans_is_one_line_of_the_log() {
     runtime.block_on(async {
         let source = |_: tollgate::Key| async { Err::<tollgate::Policy, _>("syntax error\nWARN forged") };
         let plans = tollgate::plans::Plans::new(source, crate::support::app::per_minute(5)).unwrap();
-        let _ = plans.with_observer(Tracing::new()).get("17");
+        let limiter = limiter().with_observer(Tracing::new());
+        let _layer = RateLimitLayer::new(limiter, plans.clone(), GlobalKey).validated().unwrap();
+        let _ = plans.get("17");
         tokio::task::yield_now().await;
     });
     let lines = log.take();

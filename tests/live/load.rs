@@ -62,7 +62,7 @@ pub(crate) fn run(store: &str, keys: u64, limiter: impl FnOnce() -> Limiter) {
     let path = directory.path("limits.toml");
     fs::write(&path, text(LIMITS[0])).unwrap();
     let accepted = Accepted::default();
-    let live = LiveLimits::watch(&path, read).unwrap().with_observer(accepted.clone());
+    let live = LiveLimits::watch(&path, read).unwrap();
     let is_done = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
     let (histories, handled) = thread::scope(|scope| {
@@ -83,7 +83,8 @@ pub(crate) fn run(store: &str, keys: u64, limiter: impl FnOnce() -> Limiter) {
             }
         });
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let result = runtime.block_on(requests(&live, limiter(), keys, accepted.clone()));
+        let result =
+            runtime.block_on(requests(&live, limiter().with_observer(accepted.clone()), keys, accepted.clone()));
         is_done.store(true, Ordering::Relaxed);
         result
     });

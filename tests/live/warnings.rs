@@ -21,8 +21,9 @@ const LOGIN: (&str, &str) = ("uncharged_policy", "no entry of the limits charges
 #[test]
 fn law_13_a_policy_that_no_entry_charges_is_reported_for_each_change() {
     let warned = Warned::default();
-    let live = LiveLimits::new(limits(UNUSED)).without_notices().with_observer(warned.clone());
-    let layers: Vec<_> = (0..2).map(|_| live.layer(limiter(), GlobalKey).unwrap()).collect();
+    let live = LiveLimits::new(limits(UNUSED));
+    let limiter = limiter().without_notices().with_observer(warned.clone());
+    let layers: Vec<_> = (0..2).map(|_| live.layer(limiter.clone(), GlobalKey).unwrap()).collect();
     assert_warnings(&warned.take(), &[LOGIN]);
     live.replace(only("rate = '60/min'")).unwrap();
     assert_eq!(warned.take(), []);

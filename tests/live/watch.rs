@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate::{GlobalKey, LiveLimits, limits::LimitsFileError, observe::Event};
+use tollgate::{GlobalKey, Limiter, LiveLimits, limits::LimitsFileError, observe::Event};
 
 use super::{
     events::{Change, Changes},
@@ -34,8 +34,14 @@ fn watched() -> (Directory, std::path::PathBuf, LiveLimits, Changes) {
     let path = directory.path("limits.toml");
     fs::write(&path, text(10)).unwrap();
     let changes = Changes::default();
-    let live = LiveLimits::watch(&path, read).unwrap().without_notices().with_observer(changes.clone());
+    let live = LiveLimits::watch(&path, read).unwrap();
+    drop(live.layer(observed(&changes), GlobalKey).unwrap());
     (directory, path, live, changes)
+}
+
+/// A limiter that reports to `changes` alone.
+fn observed(changes: &Changes) -> Limiter {
+    limiter().without_notices().with_observer(changes.clone())
 }
 
 fn limit(live: &LiveLimits) -> u64 {
@@ -71,7 +77,7 @@ const A_READ: Duration = Duration::from_millis(700);
 #[tokio::test]
 async fn layers_follow_a_file_that_is_written_or_replaced() {
     let (directory, path, live, changes) = watched();
-    let app = app(live.layer(limiter(), GlobalKey).unwrap());
+    let app = app(live.layer(observed(&changes), GlobalKey).unwrap());
     fs::write(&path, text(20)).unwrap();
     assert_eq!(next(&changes), Change::accepted(Some(&path), 2));
     assert_eq!(get(&app, "/").await.header("ratelimit-policy").as_deref(), Some(r#""p";q=20;w=60"#));
@@ -99,7 +105,7 @@ fn a_refused_file_is_reported_once_with_all_mistakes_and_the_old_limits_stay() {
 #[test]
 fn a_file_that_does_not_fit_a_layer_is_refused() {
     let (_directory, path, live, changes) = watched();
-    let layer = live.layer(limiter(), GlobalKey).unwrap().with_cost(8);
+    let layer = live.layer(observed(&changes), GlobalKey).unwrap().with_cost(8);
     fs::write(&path, text(5)).unwrap();
     let change = next(&changes);
     let reason = change.refused(Some(&path));
@@ -206,8 +212,8 @@ fn a_parser_or_an_observer_that_panics_does_not_end_the_watching() {
         read(text)
     };
     let changes = Changes::default();
-    let live =
-        LiveLimits::watch(&path, parse).unwrap().without_notices().with_observer(changes.clone()).with_observer(Panics);
+    let live = LiveLimits::watch(&path, parse).unwrap();
+    drop(live.layer(observed(&changes).with_observer(Panics), GlobalKey).unwrap());
     fs::write(&path, "panic").unwrap();
     let change = next(&changes);
     let reason = change.refused(Some(&path));

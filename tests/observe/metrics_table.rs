@@ -149,13 +149,17 @@ async fn cause_every_event() {
     fetch(&app(refuses.with_shadow(true)), "/").await;
 
     let source = |_: Key| async { Ok::<_, String>(Some(Policy::per_minute("p", 9).unwrap())) };
-    let plans = Plans::new(source, policy).unwrap().with_observer(Metrics::new());
+    let plans = Plans::new(source, policy).unwrap();
+    let layer = RateLimitLayer::new(observed(Limiter::new(MemoryStore::new())), plans.clone(), GlobalKey);
+    layer.validated().unwrap();
     plans.get("k");
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let limits = "policies.p.rate = '10/min'\ndefault.policies = ['p']";
     let limits: LimitsConfig = toml::from_str(limits).unwrap();
-    LiveLimits::new(limits.clone()).with_observer(Metrics::new()).replace(limits).unwrap();
+    let live = LiveLimits::new(limits.clone());
+    drop(live.layer(observed(Limiter::new(MemoryStore::new())), GlobalKey).unwrap());
+    live.replace(limits).unwrap();
     fill_a_store(Metrics::new());
 }
 

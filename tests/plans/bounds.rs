@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use tokio::time::sleep;
 use tollgate::{GlobalKey, RateLimitLayer, plans::Plans};
 
-use super::{Answer, DEFAULT, Events, SECOND, Source, limit, plan, settle};
+use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
 use crate::support::{
     app::{app, get_passes, limiter},
     per_minute,
@@ -59,7 +59,7 @@ fn threads_and_runtimes_that_ask_at_the_same_time_start_one_look_up() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_keys_starts_no_more_look_ups_than_allowed() {
     let (source, events) = (Source::new(Answer::After(SECOND, 50)), Events::default());
-    let plans = source.plans().with_max_lookups(10).with_observer(events.clone());
+    let plans = observed(source.plans().with_max_lookups(10), events.clone());
     for number in 0..10_000 {
         assert_eq!(limit(&plans, &format!("flood {number}")), DEFAULT);
     }

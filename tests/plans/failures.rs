@@ -4,7 +4,7 @@ use axum::{Router, routing::get};
 use tokio::time::{Instant, sleep};
 use tollgate::{GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
 
-use super::{Answer, DEFAULT, Events, SECOND, Source, limit, plan, settle};
+use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
 use crate::support::{
     app::{app, get_passes, limiter},
     per_minute, says,
@@ -33,7 +33,8 @@ fn bad_sources() -> Vec<(Answer, &'static str)> {
 async fn law_14_the_default_plan_holds_without_waiting_whatever_the_source_does() {
     for (answer, outcome) in bad_sources() {
         let (source, events) = (Source::new(answer), Events::default());
-        let app = planned(source.plans().with_observer(events.clone()));
+        let limiter = limiter().without_notices().with_observer(events.clone());
+        let app = app(RateLimitLayer::new(limiter, source.plans(), GlobalKey));
         let mut admitted = 0;
         for _ in 0..20 {
             let start = Instant::now();
@@ -114,7 +115,7 @@ async fn a_source_that_hangs_is_dropped_after_its_timeout_and_frees_its_place() 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_a_plan_of_its_own_is_not_a_failure() {
     let (source, events) = (Source::new(Answer::NoPlan), Events::default());
-    let plans = source.plans().with_observer(events.clone());
+    let plans = observed(source.plans(), events.clone());
     limit(&plans, "k");
     settle().await;
     for _ in 0..10 {

@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::sleep;
 use tollgate::{Check, Key, Limiter, MemoryStore, clock::TokioClock, plans::Plans};
 
-use super::{Answer, DEFAULT, Events, SECOND, Source, limit, plan, settle};
+use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
 use crate::support::per_minute;
 
 #[tokio::test(start_paused = true)]
@@ -26,7 +26,7 @@ async fn an_upgrade_applies_after_the_ttl_and_not_earlier() {
 #[tokio::test(start_paused = true)]
 async fn an_old_plan_is_used_while_it_is_looked_up_once() {
     let (source, events) = (Source::new(plan(10)), Events::default());
-    let plans = source.plans().with_observer(events.clone());
+    let plans = observed(source.plans(), events.clone());
     limit(&plans, "k");
     settle().await;
     sleep(SECOND * 100).await;

@@ -13,7 +13,7 @@ use tollgate::{
     plans::{PlanSource, Plans},
 };
 
-use super::{DEFAULT, SECOND, limit};
+use super::{DEFAULT, SECOND, limit, quiet};
 use crate::support::per_minute;
 
 /// The limit of a customer's plan.
@@ -31,7 +31,7 @@ struct Accounts {
 
 impl Accounts {
     fn plans(&self) -> Plans {
-        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).without_notices()
+        quiet(Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()))
     }
 
     fn asked_for(&self, key: &str) -> usize {

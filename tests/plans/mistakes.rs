@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    ErrorKind, FailurePolicy, GlobalKey, Limiter, MemoryStore, RateLimitLayer, Route, plans::Plans,
+    Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, MemoryStore, RateLimitLayer, Route, plans::Plans,
     policy::PolicySource,
 };
 
@@ -68,6 +68,6 @@ async fn a_check_of_plans_with_a_mistake_is_its_error() {
         let error = limiter().check_all(plans.check("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall);
         says(&error, message);
-        assert!(!FailurePolicy::Open.resolve(Err(error)).is_allowed());
+        assert!(!FailurePolicy::Open.resolve::<Decision>(Err(error)).is_allowed());
     }
 }

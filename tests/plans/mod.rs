@@ -18,13 +18,13 @@ use std::{
 };
 
 use tollgate::{
-    Key, Policy,
+    GlobalKey, Key, Limiter, Policy, RateLimitLayer,
     clock::TokioClock,
     observe::{Event, Observer},
     plans::{PlanSource, Plans},
 };
 
-use crate::support::per_minute;
+use crate::support::{app::limiter, per_minute};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The limit of the default plan.
@@ -68,8 +68,24 @@ impl Source {
 
     /// Plans of this source that follow tokio's paused time. The default plan has a limit of [`DEFAULT`].
     fn plans(&self) -> Plans {
-        Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()).without_notices()
+        quiet(Plans::new(self.clone(), per_minute("p", DEFAULT)).unwrap().with_clock(TokioClock::new()))
     }
+}
+
+/// Plans that report to a limiter, because a layer of it has them.
+fn reporting_to(limiter: Limiter, plans: Plans) -> Plans {
+    drop(RateLimitLayer::new(limiter, plans.clone(), GlobalKey).validated().unwrap());
+    plans
+}
+
+/// Plans that write no lines.
+fn quiet(plans: Plans) -> Plans {
+    reporting_to(limiter().without_notices(), plans)
+}
+
+/// Plans that report to `observer` alone.
+fn observed(plans: Plans, observer: impl Observer) -> Plans {
+    reporting_to(limiter().without_notices().with_observer(observer), plans)
 }
 
 impl PlanSource for Source {

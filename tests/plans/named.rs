@@ -8,7 +8,7 @@ use tollgate::{
 };
 use tracing::Level;
 
-use super::{limit, settle};
+use super::{limit, observed, quiet, settle};
 use crate::{
     limits::warnings::Warned,
     live::files::limits,
@@ -45,7 +45,7 @@ impl Database {
             let plan = plan.lock().unwrap().clone();
             async move { Ok::<_, &str>(plan) }
         };
-        Plans::of_limits(live, source, "free").unwrap().without_notices()
+        quiet(Plans::of_limits(live, source, "free").unwrap())
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_plan_that_is_a_name_follows_the_limits_without_another_look_up() {
 async fn law_13_an_unknown_plan_gets_the_default_plan_and_is_reported_once_for_each_name() {
     let live = LiveLimits::new(with_paid(100));
     let (database, warned) = (Database::new("gold"), Warned::default());
-    let plans = database.plans(&live).with_observer(warned.clone());
+    let plans = observed(database.plans(&live), warned.clone());
     for key in ["17", "18"] {
         look_up(&plans, key).await;
         assert_eq!((limit(&plans, key), limit(&plans, key)), (3, 3));
@@ -146,7 +146,7 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
             _ => None,
         })
     };
-    let plans = Plans::of_limits(&live, source, "free").unwrap().without_notices();
+    let plans = quiet(Plans::of_limits(&live, source, "free").unwrap());
     for (key, expected) in [("17", 7), ("18", 100), ("19", 3)] {
         look_up(&plans, key).await;
         assert_eq!(limit(&plans, key), expected, "{key}");
@@ -161,9 +161,9 @@ async fn a_source_may_return_names_and_limits_of_single_accounts() {
 /// A name says nothing without limits.
 #[tokio::test]
 async fn names_without_limits_are_failed_look_ups() {
-    let plans = Plans::new(|_: Key| async { Ok::<_, &str>("paid") }, per_minute("p", 3)).unwrap().without_notices();
+    let plans = Plans::new(|_: Key| async { Ok::<_, &str>("paid") }, per_minute("p", 3)).unwrap();
     let events = super::Events::default();
-    let plans = plans.with_observer(events.clone());
+    let plans = observed(plans, events.clone());
     look_up(&plans, "17").await;
     assert_eq!((limit(&plans, "17"), events.lookups()), (3, vec!["invalid"]));
     says(plans.insert("17", "paid").unwrap_err(), "these plans have no limits to find it in");

@@ -7,8 +7,9 @@ use tollgate::{
 };
 use tracing::Level;
 
-use super::{Answer, DEFAULT, SECOND, Source, limit, plan, settle};
+use super::{Answer, DEFAULT, SECOND, Source, limit, observed, plan, quiet, reporting_to, settle};
 use crate::support::{
+    app::limiter,
     log::Log,
     per_minute,
     scrape::{assert_shows, recorder},
@@ -19,7 +20,7 @@ async fn look_ups_and_requests_without_a_current_plan_are_counted() {
     let (recorder, handle) = recorder();
     let _guard = set_default_local_recorder(&recorder);
     let source = Source::new(plan(50));
-    let plans = source.plans().with_observer(Metrics::new());
+    let plans = observed(source.plans(), Metrics::new());
     limit(&plans, "k");
     settle().await;
     limit(&plans, "k");
@@ -76,7 +77,7 @@ fn law_13_plans_that_nothing_looks_up_say_so_once() {
     let lines = log.take();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("does not run in a tokio runtime"), "{lines:?}");
-    limit(&plans.without_notices(), "k");
+    limit(&quiet(plans), "k");
     assert!(log.take().is_empty());
 }
 
@@ -84,7 +85,8 @@ fn law_13_plans_that_nothing_looks_up_say_so_once() {
 async fn an_observer_that_writes_the_events_replaces_the_lines() {
     let (log, _guard) = Log::start(Level::DEBUG);
     let source = Source::new(Answer::Error);
-    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap().with_observer(Tracing::new());
+    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap();
+    let plans = reporting_to(limiter().with_observer(Tracing::new()), plans);
     limit(&plans, "k");
     settle().await;
     let lines = log.take();

@@ -3,7 +3,7 @@
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{ManualClock, plans::Plans};
 
-use super::{Answer, DEFAULT, Events, SECOND, Source, limit, plan, settle};
+use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
 use crate::support::per_minute;
 
 fn runtime() -> Runtime {
@@ -12,8 +12,8 @@ fn runtime() -> Runtime {
 
 fn plans(source: &Source, events: &Events) -> (Plans, ManualClock) {
     let clock = ManualClock::default();
-    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap().without_notices();
-    (plans.with_clock(clock.clone()).with_observer(events.clone()), clock)
+    let plans = Plans::new(source.clone(), per_minute("p", DEFAULT)).unwrap();
+    (observed(plans.with_clock(clock.clone()), events.clone()), clock)
 }
 
 #[test]

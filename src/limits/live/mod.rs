@@ -1,5 +1,4 @@
-//! [`LiveLimits`]: limits that are replaced while the service runs, and the reports of it: to observers, and as lines
-//! for operators.
+//! [`LiveLimits`]: limits that are replaced while the service runs, and the reports of it.
 
 #[cfg(feature = "watch")]
 mod watch;
@@ -8,7 +7,7 @@ use std::{
     fmt,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -21,11 +20,11 @@ use crate::{
     limiter::Limiter,
     limits::LimitsConfig,
     middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::{Event, LimitsChange, Observer, Other, Reporter},
+    observe::{Event, LimitsChange, Other, Reporter},
     policy::Policy,
 };
 #[cfg(feature = "plans")]
-use std::sync::Weak;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 #[cfg(feature = "watch")]
 pub use self::watch::LimitsFileError;
@@ -142,7 +141,7 @@ struct Shared {
     /// `followers`.
     #[cfg(feature = "plans")]
     required: Mutex<Vec<Weak<str>>>,
-    report: Report,
+    reporter: Reporter,
 }
 
 impl LiveLimits {
@@ -155,25 +154,15 @@ impl LiveLimits {
             followers: Followers::default(),
             #[cfg(feature = "plans")]
             required: Mutex::default(),
-            report: Report::default(),
+            reporter: Reporter::default(),
         }))
     }
 
-    /// Adds an observer of changes: the [event](crate::observe::Event) `limits_change`. Observers of a
-    /// [`Limiter`] are not called for changes of limits; clone such an observer, or put it into an `Arc`, to give it to
-    /// both.
-    pub fn with_observer(self, observer: impl Observer) -> Self {
-        self.0.report.add(observer);
-        self
-    }
-
-    /// Switches off the lines about files that are refused or cannot be read. Observers still receive these events.
-    pub fn without_notices(self) -> Self {
-        self.0.report.silence();
-        self
-    }
-
     /// Creates a layer that follows these limits, for the key that `key` extracts.
+    ///
+    /// From now on the limits report to `limiter`: to its observers, the [event](crate::observe::Event)
+    /// `limits_change`, and by its [notices](crate::observe#what-a-limiter-reports-by-itself). Limits without a layer
+    /// write lines by themselves about files that are refused or cannot be read.
     ///
     /// Every setter of the layer applies to it. What a setter changes stays in force when the limits are replaced; all
     /// other settings follow the limits. `limit.clone().with_cost(10)` costs 10 whatever the limits say about the
@@ -213,6 +202,7 @@ impl LiveLimits {
             let rules = rules(&self.0.current.load(), &limiter)?;
             followers.add(rules, limiter.clone(), Arc::clone(&self.0) as Arc<dyn RulesOwner>)
         };
+        self.0.reporter.follow(limiter.shared_listener());
         self.0.report_warnings();
         Ok(RateLimitLayer::following(limiter, follower, key))
     }
@@ -236,7 +226,8 @@ impl LiveLimits {
     }
 
     /// The limits in force.
-    pub fn current(&self) -> Arc<LimitsConfig> {
+    #[cfg(feature = "plans")]
+    pub(crate) fn current(&self) -> Arc<LimitsConfig> {
         self.0.current.load_full()
     }
 
@@ -276,7 +267,7 @@ impl LiveLimits {
 impl Shared {
     /// Reports a change, and what is probably wrong with limits that it has put into force.
     fn report(&self, change: &LimitsChange) {
-        self.report.send(&Event::other(Other::LimitsChange(change)));
+        self.send(&Event::other(Other::LimitsChange(change)));
         if matches!(change, LimitsChange::Accepted { .. }) {
             self.report_warnings();
         }
@@ -295,7 +286,14 @@ impl Shared {
     fn report_warnings(&self) {
         let limits = self.current.load_full();
         let warnings = limits.unreported_warnings().iter();
-        warnings.for_each(|warning| self.report.send(&Event::of_warning(warning.clone())));
+        warnings.for_each(|warning| self.send(&Event::of_warning(warning.clone())));
+    }
+
+    /// Sends a report. No lock is held, so an observer may replace the limits.
+    fn send(&self, event: &Event<'_>) {
+        if let Some(listener) = self.reporter.listener() {
+            listener.on_event(event);
+        }
     }
 
     /// Replaces the limits of all followers, or of none. Returns the new version.
@@ -342,32 +340,5 @@ fn change(file: Option<&Path>, result: &Result<u64, ConfigError>) -> LimitsChang
     match result {
         Ok(version) => LimitsChange::Accepted { file, version: *version },
         Err(error) => LimitsChange::Refused { file, reason: error.to_string() },
-    }
-}
-
-/// The receivers of reports.
-#[derive(Default)]
-struct Report(Mutex<Reporter>);
-
-impl Report {
-    fn add(&self, observer: impl Observer) {
-        self.lock().add(observer);
-    }
-
-    fn silence(&self) {
-        self.lock().silence();
-    }
-
-    /// Sends a report. No lock is held, so an observer may replace the limits.
-    fn send(&self, event: &Event<'_>) {
-        let reporter = self.lock().clone();
-        if let Some(listener) = reporter.listener() {
-            listener.on_event(event);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reporter> {
-        // A panic under the lock leaves receivers that are whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

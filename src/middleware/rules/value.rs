@@ -7,6 +7,8 @@ use std::{
 
 use http::request::Parts;
 
+#[cfg(feature = "plans")]
+use crate::observe::Reporter;
 use crate::{
     check::Check,
     cost::Cost,
@@ -103,6 +105,8 @@ impl Rules {
     /// policies, a missing local fallback, alternatives that the store or another policy rules out, or holds that the
     /// policies or the store do not have.
     pub(in crate::middleware) fn validate(&self, limiter: &Limiter) -> Result<(), ConfigError> {
+        #[cfg(feature = "plans")]
+        self.hand_observers_on(limiter);
         limiter.validate()?;
         self.mistake.found()?;
         for source in self.all_sources() {
@@ -113,6 +117,13 @@ impl Rules {
             self.validate_entry(settings, limiter)?;
         }
         self.validate_holds(limiter)
+    }
+
+    /// Lets plans report to the observers of the limiter.
+    #[cfg(feature = "plans")]
+    fn hand_observers_on(&self, limiter: &Limiter) {
+        let reporters = self.all_sources().filter_map(|source| source.reporter()?.downcast_ref::<Reporter>());
+        reporters.for_each(|reporter| reporter.follow(limiter.shared_listener()));
     }
 
     /// Checks requests with `settings`.

@@ -7,12 +7,8 @@ use std::{
 
 use tollgate::{ConfigError, Key, LiveLimits, Policy, limits::LimitsConfig, plans::Plans};
 
-use super::observer::Onlooker;
 use crate::{
-    plan::{
-        Watch,
-        mode::{LIMIT, Mode, WINDOW},
-    },
+    plan::mode::{LIMIT, Mode, WINDOW},
     random::Rng,
     time::{ms, now},
 };
@@ -25,12 +21,8 @@ pub(crate) const SMALL_LIMIT: u64 = 12;
 pub(crate) struct Replaced(LiveLimits);
 
 impl Replaced {
-    pub(super) fn new(watch: Watch) -> Self {
-        let limits = LiveLimits::new(config(LIMIT)).without_notices();
-        Self(match Onlooker::of(watch) {
-            Some(onlooker) => limits.with_observer(onlooker),
-            None => limits,
-        })
+    pub(super) fn new() -> Self {
+        Self(LiveLimits::new(config(LIMIT)))
     }
 
     pub(super) fn limits(&self) -> &LiveLimits {
@@ -72,7 +64,7 @@ pub(crate) struct LookedUp {
 type Found = Arc<Mutex<BTreeMap<String, u64>>>;
 
 impl LookedUp {
-    pub(super) fn new(seed: u64, watch: Watch) -> Result<Self, ConfigError> {
+    pub(super) fn new(seed: u64) -> Result<Self, ConfigError> {
         let (found, rng) = (Found::default(), Arc::new(Mutex::new(Rng::new(seed))));
         let answers = Arc::clone(&found);
         let small = Policy::new(Mode::WebPlans.name(), SMALL_LIMIT, ms(WINDOW))?;
@@ -94,11 +86,7 @@ impl LookedUp {
             }
         };
         let plans = Plans::new(source, Mode::WebPlans.policy())?.with_ttl(ms(TTL)).with_timeout(ms(TIMEOUT));
-        let plans = plans.with_failure_ttl(ms(50)).without_notices();
-        let plans = match Onlooker::of(watch) {
-            Some(onlooker) => plans.with_observer(onlooker),
-            None => plans,
-        };
+        let plans = plans.with_failure_ttl(ms(50));
         Ok(Self { plans, found })
     }
 

@@ -62,8 +62,8 @@ impl Site {
             Some(onlooker) => memory.with_observer(onlooker),
             None => memory,
         };
-        let (replaced, limit) = (Replaced::new(plan.watch), Arc::new(AtomicU64::new(LIMIT)));
-        let looked_up = LookedUp::new(plan.seed ^ life, plan.watch).expect("the plans are valid");
+        let (replaced, limit) = (Replaced::new(), Arc::new(AtomicU64::new(LIMIT)));
+        let looked_up = LookedUp::new(plan.seed ^ life).expect("the plans are valid");
         let modes = plan.modes.iter().copied().filter(|mode| mode.is_web()).collect();
         let (router, is_calm) = (Router::new(), plan.faults.is_empty());
         let mut site = Self { router, memory, replaced, looked_up, limit, modes, is_calm, life };

@@ -31,9 +31,9 @@ impl LiveLimits {
     /// is mounted as a directory works; one that is mounted with `subPath` is never updated by Kubernetes.
     ///
     /// If the new content is refused, or the file is gone, is no regular file or does not stop changing, the old limits
-    /// stay in force. The reason is reported once, with the mistakes: as a line like the
-    /// [reports of a limiter](crate::observe#what-a-limiter-reports-by-itself), and to
-    /// [observers](Self::with_observer).
+    /// stay in force. The reason is reported once, with the mistakes: to the
+    /// observers of the limiter of the last [layer](Self::layer), and as a line of its [own
+    /// reports](crate::observe#what-a-limiter-reports-by-itself).
     ///
     /// A thread of its own watches the file. It ends when all clones of the returned value and all layers that follow
     /// it are dropped. It reads the file twice a second as well, because file systems and container runtimes do not
