@@ -1,6 +1,7 @@
 //! Checks: the charges of one request.
 
 pub(crate) mod first_of;
+pub(crate) mod open_hold;
 mod place;
 
 use std::num::NonZeroU64;
@@ -12,7 +13,7 @@ use self::place::Place;
 use crate::policy::Policies;
 use crate::{
     error::{ConfigError, FirstMistake},
-    hold::{OpenHold, random_id},
+    hold::random_id,
     key::Key,
     policy::{Policy, validate_beside_alternatives},
 };
@@ -22,9 +23,9 @@ use crate::{
 /// Charges under [shadow](Policy::with_shadow) policies do not decide: a check that its other charges pass is charged,
 /// and each shadow charge that does not fit is left out.
 ///
-/// A check keeps the first mistake of its charges and of their policies. [`validated`](Self::validated) returns it;
-/// without `validated`, each call with the check returns it as an error of kind
-/// [`InvalidCall`](crate::ErrorKind::InvalidCall), charges nothing, and every failure policy refuses the check.
+/// A check keeps the first mistake of its charges and of their policies. Each call with the check returns it as an
+/// error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall), charges nothing, and every failure policy refuses the
+/// check.
 ///
 /// # Examples
 ///
@@ -57,7 +58,9 @@ pub struct Charge {
     pub policy: Policy,
     /// The cost in units. 0 charges nothing and always passes.
     pub cost: u64,
-    /// The [name of the hold](OpenHold::id) if the units are held until they are settled; `None` for a plain charge.
+    /// The name of the hold if the units are held until they are settled; `None` for a plain charge. Random bits: two
+    /// holds of one key and policy have different names, also if different processes make them, so a change that is
+    /// sent twice never ends another hold.
     pub hold: Option<NonZeroU64>,
     /// Whether the charge is one of several alternatives.
     pub(crate) place: Place,
@@ -101,30 +104,6 @@ impl Check {
         self
     }
 
-    /// Returns the check, or its first mistake: for code that builds checks long before it sends them.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: the first mistake of [`hold`](Self::hold), [`and`](Self::and), [`and_hold`](Self::and_hold) or
-    /// a policy.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Check, Policy};
-    ///
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (low, high) = (Policy::per_minute("per-user", 10)?, Policy::per_minute("per-user", 20)?);
-    /// let check = Check::new("user:17", &low, 1).and("user:17", &high, 1);
-    /// assert_eq!(check.validated().unwrap_err().policy_name(), Some("per-user"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn validated(self) -> Result<Self, ConfigError> {
-        self.validate()?;
-        Ok(self)
-    }
-
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         self.mistake.found()
@@ -157,12 +136,6 @@ impl Check {
         self.charges.drain(..)
     }
 
-    /// The holds of the check, in its order, with the numbers of their entries in a decision and their units.
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (usize, OpenHold, u64)> {
-        let charges = self.groups().enumerate().flat_map(|(number, group)| group.iter().map(move |one| (number, one)));
-        charges.filter_map(|(number, charge)| Some((number, charge.open_hold()?, charge.cost)))
-    }
-
     /// Gives new names to all holds.
     pub(crate) fn rename_holds(&mut self) {
         for id in self.charges.iter_mut().filter_map(|charge| charge.hold.as_mut()) {
@@ -183,12 +156,6 @@ impl Check {
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {
         self.charges.iter().all(|charge| charge.policy.is_direct())
-    }
-
-    /// A check that names a hold and charges nothing, to change the hold.
-    #[cfg(feature = "redis")]
-    pub(crate) fn of_open_hold(OpenHold { key, policy, id }: OpenHold) -> Self {
-        Self::of_distinct([Charge { hold: Some(id), ..Charge::new(key, policy, 0) }])
     }
 
     /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
@@ -317,11 +284,6 @@ impl Charge {
              which returns a handle"
         );
         ConfigError::new(message).about(name)
-    }
-
-    /// The hold that the charge makes if it passes; `None` for a plain charge.
-    pub fn open_hold(&self) -> Option<OpenHold> {
-        self.hold.map(|id| OpenHold::new(self.key.clone(), self.policy.clone(), id))
     }
 
     /// The charge of one shard, counted from 0; this charge itself under a policy without shards. The key of a shard

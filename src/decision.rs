@@ -120,6 +120,7 @@
 mod entries;
 mod policy_decision;
 mod purpose;
+pub(crate) mod resolved;
 #[cfg(feature = "serde")]
 mod serialize;
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::{key::Key, policy::Policy, runtime::random};
+use crate::runtime::random;
 
 /// The name of a hold: random bits.
 pub(crate) type HoldId = NonZeroU64;
@@ -12,32 +12,6 @@ pub(crate) fn random_id() -> HoldId {
     NonZeroU64::new(random::number()).unwrap_or(NonZeroU64::MIN)
 }
 
-/// A hold that a store has made: the units are held for this key under this policy until the hold ends.
-///
-/// A store gets it with each [change](crate::store::Store::change_hold).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct OpenHold {
-    /// The key whose units are held.
-    pub key: Key,
-    /// The policy under which the units are held.
-    pub policy: Policy,
-    /// The name of the hold: random bits. Two holds of one key and policy have different names, also if different
-    /// processes make them, so a change that is sent twice never ends another hold.
-    pub id: NonZeroU64,
-}
-
-impl OpenHold {
-    pub(crate) fn new(key: Key, policy: Policy, id: HoldId) -> Self {
-        Self { key, policy, id }
-    }
-
-    /// The units that a settlement with `units` charges: none under a concurrency limit.
-    pub(crate) fn charged(&self, units: u64) -> u64 {
-        if self.policy.is_concurrent() { 0 } else { units }
-    }
-}
-
 /// What happens to an open hold.
 ///
 /// A release is `Settle(0)`.
@@ -45,7 +19,7 @@ impl OpenHold {
 #[non_exhaustive]
 pub enum HoldChange {
     /// Ends the hold, and charges this number of units at that instant, whether or not they fit. More than
-    /// [`Policy::MAX_LIMIT`] count as that many.
+    /// [`Policy::MAX_LIMIT`](crate::Policy::MAX_LIMIT) count as that many.
     Settle(u64),
     /// Moves the end of the hold to one time-to-live from now.
     Renew,
@@ -60,6 +34,7 @@ pub enum SettleAnswer {
     /// The hold had ended before: it was settled or reset, or its time-to-live had passed. The hold was not changed.
     /// If a [`Hold`](crate::limiter::Hold) is settled with more than was charged when it ended, it charges the rest.
     Expired,
-    /// There was nothing to change: no store has made the hold. Only a [`Hold`](crate::limiter::Hold) answers this.
+    /// There was nothing to change: no store has made a hold, as for a plain charge, or for a
+    /// [`Hold`](crate::limiter::Hold) that a failure policy has let pass.
     NotHeld,
 }

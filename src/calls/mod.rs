@@ -30,12 +30,12 @@ use tokio::time::Instant;
 
 use crate::{
     breaker::{Breakers, CallOutcome, Permit},
-    check::{Charge, Check},
+    check::{Charge, Check, open_hold::OpenHold},
     decision::Decision,
     error::Error,
     failure::FailurePolicy,
     fallback::Fallback,
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     observe::{CheckSpan, NearLimits, Notices, Observer},
     policy::{HoldSettings, Policy},

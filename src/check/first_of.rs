@@ -170,14 +170,15 @@ mod tests {
     }
 
     fn mistake(check: Check) -> String {
-        check.validated().unwrap_err().to_string()
+        check.validate().unwrap_err().to_string()
     }
 
     #[test]
     fn groups_follow_one_another() {
         let [a, b, c, d] = ["a", "b", "c", "d"].map(policy);
         let check = Check::new("k", &a, 1).and_first_of("k", [&b, &c], 2).and_first_of("j", [&a, &b], 3);
-        let check = check.and_first_of("k", [&d], 4).validated().unwrap();
+        let check = check.and_first_of("k", [&d], 4);
+        check.validate().unwrap();
         let sizes: Vec<usize> = check.groups().map(<[Charge]>::len).collect();
         assert_eq!(sizes, [1, 2, 2, 1]);
     }
@@ -199,6 +200,6 @@ mod tests {
         assert!(mistake(Check::first_of("k", [&a, &leased], 1)).contains("lease"));
         assert!(mistake(Check::hold_first_of("k", [&a, &b], 1)).contains("holds"));
         let shadows = [&a, &b].map(|policy| policy.clone().with_shadow(true));
-        assert!(Check::first_of("k", &shadows, 1).validated().is_ok());
+        assert!(Check::first_of("k", &shadows, 1).validate().is_ok());
     }
 }

@@ -58,7 +58,7 @@
 //! With feature `test-util`, `FailingStore` simulates an outage in tests.
 
 use crate::{
-    decision::Decision,
+    decision::{Decision, resolved::Resolved},
     error::{Error, ErrorKind, in_words},
     verdict::Source,
 };
@@ -108,29 +108,37 @@ impl FailurePolicy {
     pub(crate) const WORDS: [(&'static str, Self); 3] =
         [("open", Self::Open), ("closed", Self::Closed), ("local", Self::Local)];
 
-    /// Turns an error into a decision. A decision is returned unchanged.
+    /// Turns the error of a check into a decision, and that of a [hold](crate::Limiter::hold) into a
+    /// [`HoldAnswer`](crate::limiter::HoldAnswer). A decision, and what a store or a fallback has held, is returned
+    /// unchanged.
     ///
     /// Every policy refuses [`ErrorKind::Overloaded`] and [`ErrorKind::InvalidCall`]: the store is not away. A flood
     /// must not lift the limit that it exceeds, and neither must a mistake in the program.
     ///
     /// [`Local`](Self::Local) refuses here, because the check that the fallback would judge is gone. To use the
-    /// fallback, call [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before the check is awaited.
+    /// fallback, call [`CheckFuture::fail_local`](crate::limiter::CheckFuture::fail_local) before the check is awaited,
+    /// or [`HoldFuture::fail_local`](crate::limiter::HoldFuture::fail_local).
+    ///
+    /// A hold that [`Open`](Self::Open) lets pass has nothing to settle: its changes are answered with
+    /// [`SettleAnswer::NotHeld`](crate::store::SettleAnswer::NotHeld).
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Error, ErrorKind, FailurePolicy};
+    /// use tollgate::{Decision, Error, ErrorKind, FailurePolicy};
     ///
-    /// let down = Error::new(ErrorKind::Unavailable, "connection refused");
-    /// assert!(FailurePolicy::Open.resolve(Err(down.clone())).is_allowed());
-    /// assert!(!FailurePolicy::Closed.resolve(Err(down)).is_allowed());
+    /// let checked: Result<Decision, Error> = Err(Error::new(ErrorKind::Unavailable, "connection refused"));
+    /// assert!(FailurePolicy::Open.resolve(checked.clone()).is_allowed());
+    /// assert!(!FailurePolicy::Closed.resolve(checked).is_allowed());
     /// ```
     #[inline]
-    pub fn resolve(self, result: Result<Decision, Error>) -> Decision {
-        result.unwrap_or_else(|error| match self {
-            _ if error.kind() == ErrorKind::Overloaded => Decision::without_store(false, Source::Overloaded),
-            Self::Open if error.kind().follows_failure_policy() => Decision::without_store(true, Source::Open),
-            Self::Closed | Self::Local | Self::Open => Decision::without_store(false, Source::Closed),
+    pub fn resolve<T: Resolved>(self, result: Result<T, Error>) -> T {
+        result.unwrap_or_else(|error| {
+            T::without_store(match self {
+                _ if error.kind() == ErrorKind::Overloaded => Decision::without_store(false, Source::Overloaded),
+                Self::Open if error.kind().follows_failure_policy() => Decision::without_store(true, Source::Open),
+                Self::Closed | Self::Local | Self::Open => Decision::without_store(false, Source::Closed),
+            })
         })
     }
 }

@@ -18,10 +18,10 @@ use self::{
     shares::{Reserved, Share, Shares},
 };
 use crate::{
-    check::{Charge, Check},
+    check::{Charge, Check, open_hold::OpenHold},
     decision::Decision,
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     observe::{Observer, with_reports_after},
     policy::Policy,
@@ -209,7 +209,7 @@ impl Fallback {
 
     /// Changes a hold that was made here.
     pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
-        let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id);
+        let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id());
         match self.memory.change_hold(&own, change) {
             Answer::Ready(settlement) => settlement.unwrap_or(SettleAnswer::Expired),
             // A memory store always answers at once.

@@ -42,7 +42,7 @@ impl Limiter {
     /// The future resolves to an [`Error`] if the store gives no verdict within its deadline, as for
     /// [`check`](Self::check). If the error [may have charged](Error::may_have_charged), the store may hold the units:
     /// they are released in the background, and the hold is never sent again.
-    /// [`FailurePolicy::resolve_hold`](crate::FailurePolicy::resolve_hold) turns the error into a handle that holds
+    /// [`FailurePolicy::resolve`](crate::FailurePolicy::resolve) turns the error into a handle that holds
     /// nothing, or into a denial.
     ///
     /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if the policy or the store has no holds, or the

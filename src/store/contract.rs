@@ -13,7 +13,7 @@ use crate::{
     breaker::{Breakers, settings::BreakerSettings},
     check::{Charge, Check},
     error::{ConfigError, Error, ErrorKind},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -145,11 +145,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.inner().is_some_and(|inner| inner.has_alternatives())
     }
 
-    /// Changes a hold: settles it, or moves its end. The answer says whether the hold was still open; a hold that has
-    /// ended is not changed. A change may be sent again if its fate is unknown, so it must not be made twice.
+    /// Changes a hold: settles it, or moves its end. `hold` has the key, the policy and the [name](Charge::hold) of the
+    /// charge that made it; its cost means nothing here. The answer says whether the hold was still open; a hold that
+    /// has ended is not changed. A change may be sent again if its fate is unknown, so it must not be made twice.
     ///
     /// Defaults to an error, for stores without holds.
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         match self.inner() {
             Some(inner) => inner.change_hold(hold, change),
             None => Answer::Ready(Err(ConfigError::store_without_holds().into())),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{
     check::{Charge, Check},
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     policy::Policy,
     store::{
@@ -123,7 +123,7 @@ impl Store for FailingStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         match self.error() {
             Some(error) => Answer::Ready(Err(error)),
             None => self.memory.change_hold(hold, change),

@@ -16,7 +16,7 @@ use super::{
     settings::{Costs, Settings},
     throttled::Throttled,
 };
-use crate::{key::Key, runtime::deadline::Deadline};
+use crate::{decision::Decision, key::Key, runtime::deadline::Deadline};
 
 /// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
 pub(super) struct Turns {
@@ -137,7 +137,7 @@ async fn turn(
                     held.release();
                 }
             }
-            Err(error) if !settings.failure.resolve(Err(error.clone())).is_allowed() => {
+            Err(error) if !settings.failure.resolve::<Decision>(Err(error.clone())).is_allowed() => {
                 return Err(Throttled::without_verdict(error, settings.paused(&key), max_wait));
             }
             // Open: no queue has kept the call back, so only pauses do.

@@ -15,7 +15,7 @@ use tollgate::{ManualClock, store::Store};
 /// let clock = ManualClock::default();
 /// let store = MemoryStore::new().with_clock(clock.clone());
 /// let fixture = Fixture::new(store.clone(), clock)
-///     .with_count_of_keys(move || store.len())
+///     .with_count_of_keys(move || store.keys())
 ///     .without_outage("the counts are in this process");
 /// # let _ = fixture;
 /// ```

@@ -40,7 +40,7 @@ pub struct StoreSuite {
 ///     let clock = ManualClock::default();
 ///     let store = MemoryStore::new().with_clock(clock.clone());
 ///     Fixture::new(store.clone(), clock)
-///         .with_count_of_keys(move || store.len())
+///         .with_count_of_keys(move || store.keys())
 ///         .without_outage("the counts are in this process")
 /// };
 /// store_suite(fixture).run().await.assert_passed();

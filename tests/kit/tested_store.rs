@@ -8,7 +8,7 @@ use std::{
 use tollgate::{
     Algorithm, Check, Error, Key, ManualClock, Policy,
     decision::Source,
-    store::{Answer, Charge, CountChange, HoldChange, OpenHold, SettleAnswer, Verdict},
+    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Verdict},
 };
 
 use crate::{
@@ -149,9 +149,9 @@ impl TestedStore {
     }
 
     /// Holds units, which must fit.
-    pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Result<OpenHold, NotPassed> {
+    pub(super) async fn hold(&self, key: impl Into<Key>, policy: &Policy, cost: u64) -> Result<Charge, NotPassed> {
         let check = Check::hold(key, policy, cost);
-        let hold = check.charges().iter().find_map(Charge::open_hold);
+        let hold = check.charges().iter().find(|charge| charge.hold.is_some()).cloned();
         let decision = self.check_all(check).await?;
         match hold {
             Some(hold) if decision.is_allowed() => Ok(hold),
@@ -160,7 +160,7 @@ impl TestedStore {
     }
 
     /// Changes a hold.
-    pub(super) async fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Result<SettleAnswer, NotPassed> {
+    pub(super) async fn change_hold(&self, hold: &Charge, change: HoldChange) -> Result<SettleAnswer, NotPassed> {
         self.note(format!("{change:?} of a hold under {:?}", hold.policy.name()));
         Ok(match self.fixture.store.change_hold(hold, change) {
             Answer::Ready(settlement) => settlement?,

@@ -6,6 +6,7 @@ use axum::{Router, body::Body, http::request::Parts, response::Response};
 use tollgate::{
     Check, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
     decision::Source,
+    limiter::HoldAnswer,
     rejection::{Denial, Reason},
     store::{Answer, Store, Verdict},
 };
@@ -116,8 +117,8 @@ async fn law_14_an_error_of_configuration_is_refused_by_every_failure_policy() {
     }
     let error = Error::new(ErrorKind::InvalidCall, "wrong");
     for policy in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {
-        assert!(!policy.resolve(Err(error.clone())).is_allowed());
-        assert!(!policy.resolve_hold(Err(error.clone())).is_allowed());
+        assert!(!policy.resolve::<Decision>(Err(error.clone())).is_allowed());
+        assert!(!policy.resolve::<HoldAnswer>(Err(error.clone())).is_allowed());
     }
 }
 

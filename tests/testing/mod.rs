@@ -10,7 +10,7 @@ async fn memory_store() -> Fixture {
     let clock = ManualClock::default();
     let store = MemoryStore::new().with_clock(clock.clone());
     Fixture::new(store.clone(), clock)
-        .with_count_of_keys(move || store.len())
+        .with_count_of_keys(move || store.keys())
         .without_outage("the counts are in this process")
 }
 
@@ -25,7 +25,7 @@ async fn failing_store() -> Fixture {
             true => store.fail(ErrorKind::Unavailable),
             false => store.recover(),
         })
-        .with_count_of_keys(move || memory.len())
+        .with_count_of_keys(move || memory.keys())
 }
 
 #[tokio::test]

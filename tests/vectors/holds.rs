@@ -6,7 +6,7 @@ use serde_json::Value;
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
     policy::HoldSettings,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store},
 };
 
 use super::outcome::{Outcome, expect, id, unknown};
@@ -68,14 +68,12 @@ async fn run_step(
     key: &Key,
     policy: &Policy,
     store: &dyn Store,
-    made: &mut HashMap<String, OpenHold>,
+    made: &mut HashMap<String, Charge>,
 ) -> Result<(), String> {
     let name = step["hold"].as_str().unwrap_or_default().to_owned();
     let check = match step["op"].as_str().unwrap() {
         "check" => Check::new(key.clone(), policy, number(&step["cost"])),
-        "hold" => {
-            Check::hold(key.clone(), policy, number(&step["cost"])).validated().map_err(|error| error.to_string())?
-        }
+        "hold" => Check::hold(key.clone(), policy, number(&step["cost"])),
         "settle" => {
             // A hold that was denied was never made, so there is nothing to settle.
             let settlement = match made.get(&name) {
@@ -91,8 +89,9 @@ async fn run_step(
     if let Some(allowed) = step["allowed"].as_bool() {
         expect("allowed", &verdict.allowed, &allowed)?;
     }
-    if let Some(hold) = check.charges()[0].open_hold().filter(|_| verdict.allowed) {
-        made.insert(name, hold);
+    let charge = &check.charges()[0];
+    if charge.hold.is_some() && verdict.allowed {
+        made.insert(name, charge.clone());
     }
     expect("available", &verdict.outcomes[0].available, &step["available"].as_u64().unwrap())
 }

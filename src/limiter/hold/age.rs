@@ -12,8 +12,9 @@ use std::{
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
+    check::open_hold::OpenHold,
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     observe::HoldEnd,
     policy::Policy,
 };

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 
 use crate::{
     calls::{Call, Calls},
-    check::Charge,
+    check::open_hold::OpenHold,
     error::Error,
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     limiter::hold::{age::Ending, ends::SharedHolds},
     observe::{EndedHold, Event, HoldEnd, ObservedKey},
     store::{Answer, Pending},
@@ -83,7 +83,7 @@ impl SharedHolds {
         self.report_hold_end(&ending, if is_settled { ending.end() } else { HoldEnd::Expired });
         // The store has charged nothing for a hold that it has not made, also if the hold has ended too early.
         if is_owed {
-            fallback.owe(&Charge::new(ending.hold.key, ending.hold.policy, ending.actual));
+            fallback.owe(&ending.hold.into_charge(ending.actual));
         } else {
             fallback.note_unsure(&ending.hold.key, &ending.hold.policy);
             ending.is_uncertain = true;

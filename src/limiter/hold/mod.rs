@@ -25,10 +25,10 @@ use tokio::runtime::Handle;
 
 use self::{age::Ending, renewals::RenewedHold, settle::merged};
 use crate::{
-    decision::Decision,
+    check::open_hold::OpenHold,
+    decision::{Decision, resolved::Resolved},
     error::Error,
-    failure::FailurePolicy,
-    hold::{OpenHold, SettleAnswer},
+    hold::SettleAnswer,
     observe::HoldEnd,
     policy::Policy,
     verdict::Source,
@@ -289,31 +289,12 @@ impl fmt::Debug for Hold {
     }
 }
 
-impl FailurePolicy {
-    /// Turns the error of a [hold](crate::Limiter::hold) into a handle that holds nothing, or a denial. What a store
-    /// or a fallback has held is returned unchanged.
-    ///
-    /// The handle of [`Open`](Self::Open) has nothing to settle: its changes are answered with
-    /// [`SettleAnswer::NotHeld`]. Otherwise as [`resolve`](Self::resolve); to use
-    /// the fallback, call [`HoldFuture::fail_local`](crate::limiter::HoldFuture::fail_local).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Error, ErrorKind, FailurePolicy};
-    ///
-    /// let down = Error::new(ErrorKind::Unavailable, "connection refused");
-    /// assert!(FailurePolicy::Open.resolve_hold(Err(down.clone())).is_allowed());
-    /// assert!(!FailurePolicy::Closed.resolve_hold(Err(down)).is_allowed());
-    /// ```
-    pub fn resolve_hold(self, result: Result<HoldAnswer, Error>) -> HoldAnswer {
-        result.unwrap_or_else(|error| {
-            let decision = self.resolve(Err(error));
-            if decision.is_allowed() {
-                HoldAnswer::Open(Hold::of_nothing(decision))
-            } else {
-                HoldAnswer::Denied(decision)
-            }
-        })
+/// A hold that a failure policy lets pass holds nothing.
+impl Resolved for HoldAnswer {
+    fn without_store(decision: Decision) -> Self {
+        match decision.is_allowed() {
+            true => Self::Open(Hold::of_nothing(decision)),
+            false => Self::Denied(decision),
+        }
     }
 }

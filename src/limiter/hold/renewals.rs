@@ -11,8 +11,9 @@ use tokio::{runtime, time::Instant};
 
 use crate::{
     clock::whole_micros,
+    check::open_hold::OpenHold,
     error::Error,
-    hold::{HoldId, OpenHold, SettleAnswer},
+    hold::{HoldId, SettleAnswer},
     limiter::hold::age::{Age, AgedHold, Claim},
     observe::Once,
     runtime::random::RandomMap,
@@ -127,9 +128,9 @@ impl Renewals {
             let mut state = self.lock();
             let ages = [state.next_age, renewal.age.as_ref().map(|age| age.at)];
             state.next_age = ages.into_iter().flatten().min();
-            state.holds.insert(hold.id, renewal);
+            state.holds.insert(hold.id(), renewal);
         }
-        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id, claim }, due.min(ends), elsewhere.min(ends)))
+        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id(), claim }, due.min(ends), elsewhere.min(ends)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    hold::OpenHold,
+    check::open_hold::OpenHold,
     limiter::hold::{
         age::{Age, AgedHold, Owner},
         ends::SharedHolds,
@@ -98,7 +98,7 @@ async fn renew_all(shared: Arc<SharedHolds>, _running: Running) {
     while let Some((hold, is_local)) = shared.renewals.take() {
         let sent = Instant::now();
         let result = shared.renew_hold(&hold, is_local).await;
-        shared.renewals.on_renewed(hold.id, sent, &result);
+        shared.renewals.on_renewed(hold.id(), sent, &result);
         // A store that answers at once must not keep the thread from other tasks.
         tokio::task::yield_now().await;
     }

@@ -6,9 +6,8 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::{
-    check::Check,
+    check::{Check, open_hold::OpenHold},
     decision::{Decision, PolicyDecision},
-    hold::OpenHold,
     limiter::hold::{
         OpenHolds,
         age::{Charged, Claim, Ending, OnLongest, Origin, Owner},

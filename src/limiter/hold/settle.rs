@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::{
+    check::open_hold::OpenHold,
     error::Error,
-    hold::{OpenHold, SettleAnswer},
+    hold::SettleAnswer,
     limiter::hold::{age::Ending, change::Change, ends::SharedHolds},
 };
 

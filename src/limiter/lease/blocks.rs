@@ -5,7 +5,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{hold::OpenHold, policy::Policy};
+use crate::{check::open_hold::OpenHold, policy::Policy};
 
 /// Units that were spent from blocks.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use super::{
     size::{SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, Reply, Standing, Waiters},
 };
-use crate::{error::Error, hold::OpenHold, key::Key, policy::Policy, verdict::Verdict};
+use crate::{check::open_hold::OpenHold, error::Error, key::Key, policy::Policy, verdict::Verdict};
 
 /// The state of one lease, under a lock.
 #[derive(Debug)]

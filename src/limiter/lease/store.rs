@@ -20,9 +20,8 @@ use super::{
 };
 use crate::{
     calls::Purpose,
-    check::{Charge, Check},
+    check::{Charge, Check, open_hold::OpenHold},
     error::Error,
-    hold::OpenHold,
     limiter::core::{Core, OneCall},
     runtime::{deadline::within, drivers::Driver, stalls::Budget},
     store::{Answer, Pending},
@@ -226,7 +225,10 @@ impl Keeper {
         let LeaseId { key, block_policy, .. } = &self.id;
         // From before the request, because the time-to-live counts from a later instant.
         let sent = Instant::now();
-        let Ok(check) = Check::hold(key.clone(), block_policy, units).validated() else { return };
+        let check = Check::hold(key.clone(), block_policy, units);
+        if check.validate().is_err() {
+            return;
+        }
         let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
         if !self.core.calls.may_take_blocks(charge) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);

@@ -302,10 +302,7 @@ mod tests {
     use std::{sync::mpsc, thread};
 
     use super::*;
-    use crate::{
-        hold::{self, OpenHold},
-        verdict::Outcome,
-    };
+    use crate::{check::open_hold::OpenHold, hold, verdict::Outcome};
 
     /// A check that finds the block used up is judged by the local fallback during an outage. The fallback must know
     /// all units of the block by then.

@@ -9,7 +9,7 @@ use crate::{
     check::Charge,
     clock::Clock,
     error::{Error, ErrorKind},
-    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
+    hold::{HoldChange, HoldId, SettleAnswer},
     key::Key,
     policy::Policy,
     store::{
@@ -81,17 +81,18 @@ impl Table {
 
     /// Changes a hold, in its key's own count and in the bucket that new keys share: a count that starts with what the
     /// bucket has spent has its holds too.
-    pub(super) fn change_hold(&self, hold: &OpenHold, change: HoldChange, clock: &dyn Clock) -> SettleAnswer {
-        let OpenHold { key, policy, id } = hold;
+    pub(super) fn change_hold(&self, hold: &Charge, change: HoldChange, clock: &dyn Clock) -> SettleAnswer {
+        let Some(id) = hold.hold else { return SettleAnswer::NotHeld };
+        let Charge { key, policy, .. } = hold;
         let place = self.place(key, policy);
         let mut shard = lock(&self.shards[place.shard]);
         let now = now_us(clock);
-        let own = shard.change_hold(key, policy, place.hash, now, *id, change);
+        let own = shard.change_hold(key, policy, place.hash, now, id, change);
         if !self.fullness.is_shared(now) {
             return own;
         }
         let mut shared = lock(&self.fullness.shared);
-        let in_bucket = shared.change_hold(&self.fullness.shared_key, policy, policy.name_hash(), now, *id, change);
+        let in_bucket = shared.change_hold(&self.fullness.shared_key, policy, policy.name_hash(), now, id, change);
         if in_bucket == SettleAnswer::Settled {
             self.fullness.shared_until(shared.idle_at_of(&self.fullness.shared_key, policy, policy.name_hash()));
             return in_bucket;

@@ -18,7 +18,7 @@ use crate::{
     check::{Charge, Check},
     clock::{Clock, SystemClock},
     error::ConfigError,
-    hold::{HoldChange, HoldId, OpenHold, SettleAnswer},
+    hold::{HoldChange, HoldId, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -41,13 +41,12 @@ pub use self::table::WhenFull;
 ///
 /// # Bounded memory
 ///
-/// The store keeps at most [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys, or as many as
-/// [`with_capacity`](Self::with_capacity) says. When it is full, a new key takes the place of an idle one, whose window
-/// has passed, so nothing is lost. If no idle key is found nearby, [`when_full`](Self::when_full) decides what the new
-/// key gets. By default the new key replaces a live count, and the client of that count starts with a fresh budget. The
-/// store inspects a few counts at random places, and drops the one that has spent the smallest share of its limit. A
-/// flood of made-up keys therefore drops its own counts first. Observers get a
-/// [warning](crate::observe::Warning) once, and the [event](crate::observe::Event) `eviction` for each
+/// The store keeps at most 100 000 keys, or as many as [`with_capacity`](Self::with_capacity) says. When it is full, a
+/// new key takes the place of an idle one, whose window has passed, so nothing is lost. If no idle key is found nearby,
+/// [`when_full`](Self::when_full) decides what the new key gets. By default the new key replaces a live count, and the
+/// client of that count starts with a fresh budget. The store inspects a few counts at random places, and drops the one
+/// that has spent the smallest share of its limit. A flood of made-up keys therefore drops its own counts first.
+/// Observers get a [warning](crate::observe::Warning) once, and the [event](crate::observe::Event) `eviction` for each
 /// live count that is dropped. [`evicted`](Self::evicted) returns the number of these counts.
 ///
 /// Give the store room for the clients of one window. A key under one policy takes about 150 bytes, also under the
@@ -78,10 +77,9 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// The default capacity, 100 000 keys: about 19 MB when clients send five requests each.
-    pub const DEFAULT_CAPACITY: usize = 100_000;
+    const DEFAULT_CAPACITY: usize = 100_000;
 
-    /// Creates a store with room for [`DEFAULT_CAPACITY`](Self::DEFAULT_CAPACITY) keys.
+    /// Creates a store with room for 100 000 keys: about 19 MB when clients send five requests each.
     pub fn new() -> Self {
         Self::build(Self::DEFAULT_CAPACITY)
     }
@@ -110,7 +108,8 @@ impl MemoryStore {
         Ok(Self::build(keys))
     }
 
-    /// Sets the clock. Defaults to [`SystemClock`].
+    /// Sets the clock. Defaults to [`SystemClock`]. Set it before the store is cloned: earlier clones keep their clock,
+    /// and would judge the same counts by it.
     ///
     /// # Examples
     ///
@@ -151,13 +150,8 @@ impl MemoryStore {
     }
 
     /// Number of keys in the store, idle ones included.
-    pub fn len(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.table.shards.iter().map(|shard| lock(shard).entries.len()).sum()
-    }
-
-    /// Whether the store has no key.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Forgets everything: the counts, bans and open holds of all keys under all policies. For one key, call
@@ -220,7 +214,7 @@ impl Default for MemoryStore {
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
-            .field("len", &self.len())
+            .field("keys", &self.keys())
             .field("clock", &self.clock)
             .field("when_full", &self.table.fullness.when_full())
             .finish()
@@ -253,7 +247,7 @@ impl Store for MemoryStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::Ready(Ok(self.table.change_hold(hold, change, &*self.clock)))
     }
 

@@ -26,9 +26,9 @@ use super::{
 };
 use crate::{
     breaker::settings::BreakerSettings,
-    check::{Charge, Check},
+    check::{Charge, Check, open_hold::OpenHold},
     error::{Error, ErrorKind},
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     observe::Observer,
     policy::Policy,
@@ -320,11 +320,12 @@ impl Store for RedisStore {
     }
 
     /// Changes the hold in one call, which checks may share.
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
+        let Some(hold) = OpenHold::of(hold) else { return Answer::Ready(Ok(SettleAnswer::NotHeld)) };
         let Inner { client, key_hash, .. } = &*self.inner;
         let progress = Progress::new(false);
         let key = key_hash.apply(&hold.key);
-        let settlement = count_reply::change_hold(Arc::clone(client), hold.clone(), key, change, Arc::clone(&progress));
+        let settlement = count_reply::change_hold(Arc::clone(client), hold, key, change, Arc::clone(&progress));
         Answer::Pending(Pending::new(settlement).with_deadline_handler(progress))
     }
 

@@ -4,7 +4,7 @@ use tollgate::{
     Check, ErrorKind, Key,
     limiter::HoldAnswer,
     policy::HoldSettings,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use super::*;
@@ -148,7 +148,7 @@ async fn a_caller_that_cannot_have_a_hold_gets_an_error_or_a_denial() {
     let local = limiter.acquire_hold(KEY, &slots(1), 1).fail_local().within(SECOND).await;
     assert_eq!(local.unwrap_err().kind(), ErrorKind::InvalidCall, "no fallback");
     let never = limiter.acquire_hold(KEY, &slots(1), 2).within(SECOND).await.unwrap();
-    assert!(never.decision().policies()[0].never_fits());
+    assert_eq!(never.decision().retry_after(), None, "no wait helps");
     let first = slot(&limiter, Duration::ZERO).await;
     let start = Instant::now();
     assert!(!slot(&limiter, SECOND).await.is_allowed());
@@ -191,7 +191,7 @@ impl Store for SlowHolds {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         self.after(self.memory.change_hold(hold, change))
     }
 }

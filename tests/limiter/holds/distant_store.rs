@@ -12,7 +12,7 @@ use std::{
 use tokio::time::sleep;
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 /// A store that each call needs `LATENCY` to reach, and as long to come back. Clones are one store.
@@ -99,7 +99,7 @@ impl Store for DistantStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let sent = hold.clone();
         self.reach(&hold.key, move |state| {
             state.changes.fetch_add(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, Key, Limiter, MemoryStore, Policy,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 /// Has one failure domain, and numbers it by a hash of the key.
@@ -28,7 +28,7 @@ impl Store for Hashed {
         usize::MAX / 3
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let (memory, hold) = (self.0.clone(), hold.clone());
         Answer::pending(async move {
             tokio::task::yield_now().await;

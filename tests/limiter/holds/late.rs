@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     policy::HoldSettings,
-    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use super::{
@@ -99,7 +99,7 @@ impl Store for Plain {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         self.0.change_hold(hold, change)
     }
 }

@@ -164,7 +164,7 @@ fn a_settlement_after_the_end_changes_nothing_however_many_holds_have_ended() {
         judge(&store, check);
     }
     clock.advance(TTL);
-    let last = checks.last().unwrap().charges()[0].open_hold().unwrap();
+    let last = checks.last().unwrap().charges()[0].clone();
     let Answer::Ready(settlement) = store.change_hold(&last, HoldChange::Settle(500)) else { panic!("at once") };
     assert_eq!(settlement.unwrap(), SettleAnswer::Expired);
     assert_eq!(judge(&store, &Check::new("k", &policy, 0)), 900);

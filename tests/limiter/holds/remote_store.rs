@@ -9,7 +9,7 @@ use std::{
 use tokio::time::timeout;
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 /// A memory store that has to be awaited, like one behind a network.
@@ -69,7 +69,7 @@ impl RemoteStore {
         timeout(Duration::from_secs(10), received).await.expect("the store receives the change");
     }
 
-    async fn change(self, hold: OpenHold, change: HoldChange) -> Result<SettleAnswer, Error> {
+    async fn change(self, hold: Charge, change: HoldChange) -> Result<SettleAnswer, Error> {
         let down = |message: &str| Err(Error::new(ErrorKind::Unavailable, message));
         tokio::task::yield_now().await;
         let network = self.network();
@@ -107,7 +107,7 @@ impl Store for RemoteStore {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         Answer::pending(self.clone().change(hold.clone(), change))
     }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     clock::TokioClock,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Store for Remote {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         self.calls.settlements.fetch_add(1, Ordering::SeqCst);
         if self.calls.loses_settlements.load(Ordering::SeqCst) {
             return Answer::pending(std::future::pending());

@@ -9,7 +9,7 @@ use tokio::{sync::Notify, sync::oneshot, time::sleep};
 use tollgate::{
     Check, Error, ErrorKind, Key, MemoryStore, Policy,
     failure::BreakerSettings,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use crate::support::random::Random;
@@ -175,7 +175,7 @@ impl Store for Link {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let hold = hold.clone();
         self.call(move |memory| memory.change_hold(&hold, change))
     }

@@ -15,7 +15,7 @@ use tollgate::{
     observe::{Event, Observer},
     policy::HoldSettings,
     store::{
-        Answer, Check, HoldChange, OpenHold,
+        Answer, Charge, Check, HoldChange,
         SettleAnswer::{self, Expired, Settled},
         Store, Verdict,
     },
@@ -199,7 +199,7 @@ impl Store for PanicsOnce {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         assert!(self.has_panicked.swap(true, Ordering::SeqCst), "the store of a test");
         self.store.change_hold(hold, change)
     }

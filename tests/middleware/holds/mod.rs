@@ -36,7 +36,7 @@ use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
     middleware::{Settlement, WrappedBody},
     policy::HoldSettings,
-    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 /// A memory store that records the settlements that reach it.
@@ -106,7 +106,7 @@ impl Store for Ledger {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         if self.changes_fail.load(Ordering::SeqCst) {
             return Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "down")));
         }

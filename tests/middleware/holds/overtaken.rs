@@ -7,7 +7,7 @@ use http::{Request, Response};
 use tokio::time::{sleep, timeout};
 use tollgate::{
     Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -48,7 +48,7 @@ impl Store for TwoWays {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let (memory, hold) = (self.0.clone(), hold.clone());
         Answer::pending(async move {
             sleep(MS).await;

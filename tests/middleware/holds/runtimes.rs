@@ -17,7 +17,7 @@ use tollgate::{
     middleware::Bill,
     observe::{Event, Observer},
     policy::HoldSettings,
-    store::{Answer, Check, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
@@ -78,7 +78,7 @@ impl Store for Remote {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let hold = hold.clone();
         self.send(move |memory| memory.change_hold(&hold, change))
     }

@@ -13,7 +13,7 @@ use std::{
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore,
     observe::{Event, Observer},
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use crate::support::redis_server::RedisServer;
@@ -85,7 +85,7 @@ impl Store for Flaky {
         true
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         self.answer(|store| store.change_hold(hold, change))
     }
 }

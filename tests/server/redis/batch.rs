@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore, decision::Source};
+use tollgate::{Decision, ErrorKind, FailurePolicy, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, connected, limiter, policy, with_default_deadline};
 use crate::support::{
@@ -144,7 +144,7 @@ async fn law_14_a_full_queue_refuses_further_checks_of_its_own_lane_only() {
                     assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Overloaded, false));
                     // No failure policy admits an overloaded check, which would lift the limit of the flood.
                     for policy in [FailurePolicy::Open, FailurePolicy::Local, FailurePolicy::Closed] {
-                        assert!(!policy.resolve(Err(error.clone())).is_allowed());
+                        assert!(!policy.resolve::<Decision>(Err(error.clone())).is_allowed());
                     }
                     refused.fetch_add(1, Ordering::Relaxed);
                 }

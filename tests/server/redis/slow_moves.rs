@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tollgate::{
     Check, Policy, RedisStore,
     policy::HoldSettings,
-    store::{HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use super::holds::{answer, available, change, check, hold};
@@ -143,7 +143,7 @@ async fn law_1_a_policy_with_holds_gets_verdicts_wherever_its_keys_are_during_a_
     let policy = Policy::per_hour("h", 6).unwrap().with_holds(HoldSettings::new());
     let subjects = placed(&cluster);
     let one = async |subject: &str, cost| check(&store, &Check::new(subject, &policy, cost)).await.allowed;
-    let mut open: Vec<Option<OpenHold>> = Vec::new();
+    let mut open: Vec<Option<Charge>> = Vec::new();
     for (subject, place) in &subjects {
         if *place != Place::New {
             assert!(one(subject, 1).await);

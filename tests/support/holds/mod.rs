@@ -8,7 +8,7 @@ use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
     clock::Clock,
     policy::HoldSettings,
-    store::{Answer, HoldChange, OpenHold, Store},
+    store::{Answer, Charge, HoldChange, Store},
 };
 
 use self::oracle::{Oracles, charged};
@@ -57,7 +57,7 @@ async fn trace(
             );
             let fitted: Vec<bool> = verdict.outcomes.iter().map(|outcome| outcome.fits).collect();
             let held = charged(&check, &fitted).unwrap_or_default().into_iter().map(|number| &check.charges()[number]);
-            made.extend(held.filter_map(|charge| Some((charge.open_hold()?, charge.cost))));
+            made.extend(held.filter(|charge| charge.hold.is_some()).map(|charge| (charge.clone(), charge.cost)));
         }
     }
 }
@@ -138,7 +138,7 @@ fn check_with_alternatives(random: &mut Random, policies: &[Policy]) -> Check {
 }
 
 /// A change of a hold that was made, which may have ended.
-fn change(random: &mut Random, made: &[(OpenHold, u64)]) -> (OpenHold, HoldChange) {
+fn change(random: &mut Random, made: &[(Charge, u64)]) -> (Charge, HoldChange) {
     // Mostly one of the last, which may be open.
     let last = made.len().min(random.pick(&[1, 4, usize::MAX]));
     let (hold, cost) = &made[made.len() - 1 - random.index(last)];

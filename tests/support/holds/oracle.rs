@@ -4,7 +4,7 @@ use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use tollgate::{
     Check, Key, Policy,
-    store::{Charge, HoldChange, OpenHold, Outcome, SettleAnswer},
+    store::{Charge, HoldChange, Outcome, SettleAnswer},
 };
 use tollgate_testing::Oracle;
 
@@ -43,9 +43,11 @@ impl Oracles {
         (allowed, outcomes.collect())
     }
 
-    pub(super) fn change(&mut self, hold: &OpenHold, change: HoldChange, now_us: u64) -> SettleAnswer {
+    pub(super) fn change(&mut self, hold: &Charge, change: HoldChange, now_us: u64) -> SettleAnswer {
         let oracle = self.of(&hold.key, &hold.policy, now_us);
-        let Some(place) = oracle.open.iter().position(|held| held.id == hold.id) else { return SettleAnswer::Expired };
+        let Some(place) = oracle.open.iter().position(|held| hold.hold == Some(held.id)) else {
+            return SettleAnswer::Expired;
+        };
         match change {
             HoldChange::Settle(actual) => {
                 oracle.open.remove(place);

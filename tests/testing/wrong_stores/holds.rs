@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{
     Check,
     policy::HoldSettings,
-    store::{Answer, HoldChange, OpenHold, SettleAnswer, Verdict},
+    store::{Answer, Charge, HoldChange, SettleAnswer, Verdict},
 };
 use tollgate_testing::Fixture;
 
@@ -15,7 +15,7 @@ use super::{Wrong, fixture_refused_by, plain, ready};
 async fn refused_by(
     name: &'static str,
     check: fn(&Wrong, &Check) -> Answer<Verdict>,
-    change_hold: fn(&Wrong, &OpenHold, HoldChange) -> SettleAnswer,
+    change_hold: fn(&Wrong, &Charge, HoldChange) -> SettleAnswer,
 ) -> String {
     fixture_refused_by(name, move |clock| {
         let store = Wrong { change_hold: Some(change_hold), ..Wrong::new(clock.clone(), check) };

@@ -16,7 +16,7 @@ use std::{
 
 use tollgate::{
     Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy,
-    store::{Answer, Charge, CountChange, HoldChange, OpenHold, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict},
 };
 use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
@@ -33,7 +33,7 @@ struct Wrong {
     check: fn(&Self, &Check) -> Answer<Verdict>,
     reset: fn(&Self, &Key, &Policy) -> Answer<bool>,
     /// `None` without holds.
-    change_hold: Option<fn(&Self, &OpenHold, HoldChange) -> SettleAnswer>,
+    change_hold: Option<fn(&Self, &Charge, HoldChange) -> SettleAnswer>,
     /// `None` without changes by hand.
     change_count: Option<ChangeCount>,
 }
@@ -69,7 +69,7 @@ impl Wrong {
     }
 
     /// What the memory store does with a hold.
-    fn change(&self, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
+    fn change(&self, hold: &Charge, change: HoldChange) -> SettleAnswer {
         match self.memory.change_hold(hold, change) {
             Answer::Ready(settlement) => settlement.unwrap(),
             Answer::Pending(_) => unreachable!("a memory store answers without waiting"),
@@ -90,7 +90,7 @@ impl Store for Wrong {
         self.change_hold.is_some()
     }
 
-    fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> Answer<SettleAnswer> {
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
         let change_hold = self.change_hold.expect("the store has holds");
         Answer::Ready(Ok(change_hold(self, hold, change)))
     }

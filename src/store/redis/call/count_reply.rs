@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     algorithm::{Held, Reported},
-    check::{Charge, Check},
+    check::{Charge, Check, open_hold::OpenHold},
     error::Error,
-    hold::{HoldChange, OpenHold, SettleAnswer},
+    hold::{HoldChange, SettleAnswer},
     key::Key,
     policy::{Algorithm, Policy},
     store::{CountChange, ban::PolicyCost, redis::net::error},

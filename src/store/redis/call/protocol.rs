@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        check::Check,
+        check::{Check, open_hold::OpenHold},
         hold::HoldChange,
         policy::{HoldSettings, Policy},
         store::redis::call::{
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(written(Check::new("a", &charged, 3), Step::Commit), runs(count(3), holds(0, 0.0, 0, 0.0)));
 
         let hold = Check::hold("a", &released, 3);
-        let open = hold.charges()[0].open_hold().unwrap();
-        let id = open.id.get();
+        let open = OpenHold::of(&hold.charges()[0]).unwrap();
+        let id = open.id().get();
         assert_eq!(written(hold, Step::Commit), runs(count(3), holds(0, 1.0, id, 0.0)));
         let changed = |change| written(Check::of_open_hold(open.clone()), Step::Change(change));
         assert_eq!(changed(HoldChange::Settle(7)), runs(count(0), holds(1, 1.0, id, 7.0)));

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tollgate::{
     Algorithm, Check, ManualClock, MemoryStore, Policy,
     policy::HoldSettings,
-    store::{HoldChange, OpenHold, Store},
+    store::{Charge, HoldChange, Store},
 };
 
-use super::{builder, change, check, with_clock};
+use super::{builder, change, check, clock_at, with_clock};
 use crate::support::{
     cluster::Cluster,
     holds::random_trace,
@@ -55,7 +55,7 @@ struct Trace<'a> {
     memory: MemoryStore,
     redis: &'a dyn Store,
     /// Holds that were made; some have ended.
-    made: Vec<OpenHold>,
+    made: Vec<Charge>,
 }
 
 impl Trace<'_> {
@@ -92,7 +92,7 @@ impl Trace<'_> {
         );
         if memory.allowed {
             // Shadow charges that do not fit are not held, so a change of such a hold is answered with `Expired`.
-            self.made.extend(whole.charges().iter().filter_map(|charge| charge.open_hold()));
+            self.made.extend(whole.charges().iter().filter(|charge| charge.hold.is_some()).cloned());
         }
         format!("{} {}", memory.allowed, memory.outcomes[0].available)
     }
@@ -154,7 +154,7 @@ async fn compare(redis: &dyn Store, clock: ManualClock, seed: u64, steps: u64, k
 async fn law_12_memory_and_redis_agree_on_every_field_with_holds() {
     let server = RedisServer::start();
     for seed in seeds(seed::in_this_run(8).into()) {
-        let clock = ManualClock::at_us(START_US + seed * 1_000_000_000);
+        let clock = clock_at(START_US + seed * 1_000_000_000);
         let store = builder().prefix(format!("t{seed}:")).deny_cache(false).clock(clock.clone());
         compare(&store.open(&server.url()).unwrap(), clock, seed, 150, &["a", "b"]).await;
     }
@@ -162,13 +162,13 @@ async fn law_12_memory_and_redis_agree_on_every_field_with_holds() {
 
 #[tokio::test]
 async fn law_12_a_deny_cache_changes_no_decision_with_holds() {
-    let (server, clock) = (RedisServer::start(), ManualClock::at_us(START_US));
+    let (server, clock) = (RedisServer::start(), clock_at(START_US));
     compare(&with_clock(&server, &clock), clock, 77, 150, &["a"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_12_memory_and_a_cluster_agree_with_holds_in_one_slot() {
-    let (cluster, clock) = (Cluster::start(), ManualClock::at_us(START_US));
+    let (cluster, clock) = (Cluster::start(), clock_at(START_US));
     let store = builder().deny_cache(false).clock(clock.clone());
     let store = store.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     compare(&store, clock, 5, 30, &["a"]).await;
@@ -178,7 +178,7 @@ async fn law_12_memory_and_a_cluster_agree_with_holds_in_one_slot() {
 async fn law_12_redis_agrees_with_an_oracle_of_two_lists() {
     let server = RedisServer::start();
     for seed in seeds(seed::in_this_run(24).into()) {
-        let clock = ManualClock::at_us(START_US + seed * 1_000_000_007);
+        let clock = clock_at(START_US + seed * 1_000_000_007);
         let store = builder().deny_cache(seed % 2 == 0).clock(clock.clone()).open(&server.url()).unwrap();
         random_trace(&store, &clock, seed, 400).await;
     }

@@ -285,7 +285,7 @@ async fn law_12_holds_agree_with_an_oracle_and_memory_while_the_servers_clock_st
                 assert_eq!((fits, LIMIT - oracle.held()), (verdict.allowed, verdict.outcomes[0].available), "{place}");
                 assert_eq!(server_clock.call(units, CHECK, id, 0), (fits, oracle.held()), "{place}");
                 if fits {
-                    made.push((id, check.charges()[0].open_hold().unwrap()));
+                    made.push((id, check.charges()[0].clone()));
                 }
             } else {
                 let (id, hold) = &made[made.len() - 1 - random.index(made.len().min(6))];

@@ -58,7 +58,7 @@ async fn law_3_a_hold_across_slots_is_made_in_all_of_them_or_in_none() {
         assert_eq!(admitted.len(), 100, "{algorithm:?}");
         assert_eq!(available(&store, LAST, &scarce).await, 0, "{algorithm:?}");
         let open = |key: &str| {
-            let held = admitted.iter().flat_map(|check| check.charges()).filter_map(|charge| charge.open_hold());
+            let held = admitted.iter().flat_map(|check| check.charges()).filter(|charge| charge.hold.is_some());
             held.filter(|hold| hold.key == key.into()).collect::<Vec<_>>()
         };
         // The denials return before their refunds are executed.

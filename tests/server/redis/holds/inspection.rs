@@ -9,7 +9,7 @@ use tollgate::{
     store::{HoldChange, OpenHolds, Store},
 };
 
-use super::{answer, available, builder, change, hold, with_clock};
+use super::{answer, available, builder, change, clock_at, hold, with_clock};
 use crate::support::{
     cluster::Cluster,
     redis_server::{RedisServer, calls},
@@ -28,7 +28,7 @@ async fn held(store: &RedisStore, policy: &Policy) -> (u64, u64, u64, u64) {
 
 #[tokio::test]
 async fn open_holds_are_counted_until_they_are_settled_and_overdue_ones_are_told_apart() {
-    let (server, clock) = (RedisServer::start(), ManualClock::at_us(1_700_000_000_000_000));
+    let (server, clock) = (RedisServer::start(), clock_at(1_700_000_000_000_000));
     let store = with_clock(&server, &clock);
     let plain = Policy::per_minute("tokens", 1_000).unwrap();
     let tokens = plain.clone().with_holds(HoldSettings::new().with_ttl(10 * SECOND));

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check, Error, ManualClock, Policy, RedisStore,
-    store::{Answer, HoldChange, OpenHold, RedisStoreBuilder, SettleAnswer, Store, Verdict},
+    store::{Answer, Charge, HoldChange, RedisStoreBuilder, SettleAnswer, Store, Verdict},
 };
 
 use crate::support::redis_server::RedisServer;
@@ -27,6 +27,13 @@ use crate::support::redis_server::RedisServer;
 /// A store with plain keys and a long deadline, so that a loaded machine causes no timeouts.
 fn builder() -> RedisStoreBuilder {
     RedisStore::builder().plain_keys().deadline(Duration::from_secs(10))
+}
+
+/// A clock that stands at this time.
+fn clock_at(now_us: u64) -> ManualClock {
+    let clock = ManualClock::default();
+    clock.set_us(now_us);
+    clock
 }
 
 fn with_clock(server: &RedisServer, clock: &ManualClock) -> RedisStore {
@@ -44,14 +51,14 @@ pub(super) async fn check(store: &dyn Store, check: &Check) -> Verdict {
     answer(store.check(check)).await.unwrap()
 }
 
-pub(super) async fn change(store: &dyn Store, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
+pub(super) async fn change(store: &dyn Store, hold: &Charge, change: HoldChange) -> SettleAnswer {
     answer(store.change_hold(hold, change)).await.unwrap()
 }
 
 /// Holds units. `None` if they do not fit.
-pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u64) -> Option<OpenHold> {
+pub(super) async fn hold(store: &dyn Store, key: &str, policy: &Policy, cost: u64) -> Option<Charge> {
     let held = Check::hold(key, policy, cost);
-    check(store, &held).await.allowed.then(|| held.charges()[0].open_hold().unwrap())
+    check(store, &held).await.allowed.then(|| held.charges()[0].clone())
 }
 
 pub(super) async fn available(store: &dyn Store, key: &str, policy: &Policy) -> u64 {

@@ -7,10 +7,10 @@ use tollgate::{
     Algorithm, Check, Key, ManualClock, MemoryStore, Policy,
     clock::Clock,
     policy::HoldSettings,
-    store::{HoldChange, OpenHold, Store},
+    store::{Charge, HoldChange, Store},
 };
 
-use super::{answer, builder, change, check, hold, with_clock};
+use super::{answer, builder, change, check, clock_at, hold, with_clock};
 use crate::support::{
     ALGORITHMS,
     random::Random,
@@ -40,7 +40,7 @@ async fn compare(redis: &dyn Store, clock: ManualClock, policies: &[Policy], see
     let stores = ["a", "b", "c"].map(|key| (Key::from(key), MemoryStore::new().with_clock(clock.clone())));
     let memory = |key: &Key| stores.iter().find(|(other, _)| other == key).map(|(_, store)| store).unwrap();
     let mut random = Random(seed);
-    let mut made: Vec<OpenHold> = Vec::new();
+    let mut made: Vec<Charge> = Vec::new();
     for step in 0..400 {
         let longest = random.pick(&[0, 1, 10, 60, 250]);
         let by = random.below(longest + 1);
@@ -74,7 +74,7 @@ async fn compare(redis: &dyn Store, clock: ManualClock, policies: &[Policy], see
             };
             let (one, other) = (check(memory(&key.into()), &whole).await, check(redis, &whole).await);
             assert_eq!((one.allowed, &one.outcomes), (other.allowed, &other.outcomes), "{place}: {whole:?}");
-            made.extend(whole.charges()[0].open_hold().filter(|_| one.allowed));
+            made.extend(whole.charges().first().filter(|charge| charge.hold.is_some() && one.allowed).cloned());
         }
     }
 }
@@ -84,7 +84,7 @@ async fn law_12_policies_that_share_a_count_agree() {
     let server = RedisServer::start();
     for algorithm in ALGORITHMS {
         for seed in seeds(seed::in_this_run(12).into()) {
-            let clock = ManualClock::at_us(START_US + seed * 1_000_000_000);
+            let clock = clock_at(START_US + seed * 1_000_000_000);
             let store = builder().prefix(format!("{algorithm:?}{seed}:")).deny_cache(false).clock(clock.clone());
             let store = store.open(&server.url()).unwrap();
             compare(&store, clock, &policies(algorithm, seed % 3 == 1), seed, seed % 3 == 2).await;
@@ -95,7 +95,7 @@ async fn law_12_policies_that_share_a_count_agree() {
 /// A policy without holds looks for none, also when it resets the count.
 #[tokio::test]
 async fn law_12_a_reset_without_holds_leaves_those_of_other_policies() {
-    let (server, clock) = (RedisServer::start(), ManualClock::at_us(START_US));
+    let (server, clock) = (RedisServer::start(), clock_at(START_US));
     let (redis, memory) = (with_clock(&server, &clock), MemoryStore::new().with_clock(clock.clone()));
     for algorithm in ALGORITHMS {
         let [plain, with_holds, ..] = &policies(algorithm, false)[..] else { panic!() };
@@ -112,7 +112,7 @@ async fn law_12_a_reset_without_holds_leaves_those_of_other_policies() {
 /// More is charged than was held, so fewer units are left than are held, and the log is searched for the next one.
 #[tokio::test]
 async fn law_12_the_next_unit_of_an_overdrawn_log_is_exact_beside_holds() {
-    let (server, clock) = (RedisServer::start(), ManualClock::at_us(START_US));
+    let (server, clock) = (RedisServer::start(), clock_at(START_US));
     let (redis, memory) = (with_clock(&server, &clock), MemoryStore::new().with_clock(clock.clone()));
     let holds = HoldSettings::new().with_typical_duration(Duration::from_secs(600));
     let policy = Policy::per_minute("log", 10).unwrap().with_holds(holds);
