@@ -84,10 +84,6 @@ impl<'a> EventKind<'a> {
         if let Self::Warning(warning) = self { Some(warning) } else { None }
     }
 
-    pub(super) fn refusal(&self) -> Option<&RefusalEvent<'a>> {
-        if let Self::Refusal(refusal) | Self::WouldRefuse(refusal) = self { Some(refusal) } else { None }
-    }
-
     pub(super) fn request(&self) -> Option<ObservedRequest<'a>> {
         match self {
             Self::Decision(decided) => decided.request(),

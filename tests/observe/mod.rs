@@ -1,6 +1,7 @@
 //! Events, warnings, logs and metrics.
 
 mod calls_back;
+mod event_names;
 mod events;
 mod exempt;
 mod log;
