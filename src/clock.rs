@@ -131,11 +131,6 @@ pub struct ManualClock(std::sync::Arc<std::sync::atomic::AtomicU64>);
 
 #[cfg(feature = "test-util")]
 impl ManualClock {
-    /// Creates a clock that stands at `now_us` microseconds since the Unix epoch.
-    pub fn at_us(now_us: u64) -> Self {
-        Self(std::sync::Arc::new(now_us.into()))
-    }
-
     /// Moves the clock forward by `by`, without fractions of a microsecond.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(micros(by), std::sync::atomic::Ordering::SeqCst);
@@ -155,7 +150,7 @@ const TEST_EPOCH_US: u64 = 1_767_225_600_000_000;
 impl Default for ManualClock {
     /// Creates a clock that stands at 2026-01-01 00:00:00 UTC.
     fn default() -> Self {
-        Self::at_us(TEST_EPOCH_US)
+        Self(std::sync::Arc::new(TEST_EPOCH_US.into()))
     }
 }
 

@@ -81,7 +81,7 @@ impl PolicyDecision {
     }
 
     /// Whether the cost exceeds the policy's [capacity](Policy::capacity), so that no wait helps.
-    pub fn never_fits(&self) -> bool {
+    pub(crate) fn never_fits(&self) -> bool {
         self.cost > self.policy.capacity()
     }
 }

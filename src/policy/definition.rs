@@ -191,7 +191,7 @@ pub(super) fn is_token(name: &str) -> bool {
     name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*') && name.chars().all(tail)
 }
 
-/// The default of [`Policy::near_limit`](crate::Policy::near_limit).
+/// The default of [`Policy::with_near_limit`](crate::Policy::with_near_limit).
 pub(super) const NEAR_LIMIT: f64 = 0.8;
 
 /// The smallest number of spent units that is at least `share` of `capacity`, and at least 1. Without a share, a number

@@ -73,7 +73,7 @@ async fn law_3_alternatives_beside_another_key_are_charged_together_with_it_or_n
 async fn alternatives_may_have_different_costs_and_one_above_all_limits_is_refused() {
     let limit = RateLimitLayer::new(limiter(), FirstOf::new([policy("calls", 1), policy("tokens", 100)]), GlobalKey)
         .with_cost_of("tokens", 60);
-    let app = app(limit.route("/search", Route::new().cost(2).cost_of("tokens", 101)));
+    let app = app(limit.route("/search", Route::new().cost_fn(|_| 2).cost_of("tokens", 101)));
     for (remaining, name) in [(0, "calls"), (40, "tokens")] {
         let limit = fetch(&app, "/").await.header("ratelimit").unwrap();
         assert!(limit.starts_with(&format!(r#""{name}";r={remaining};"#)), "{limit}");
@@ -203,7 +203,7 @@ async fn a_cost_above_the_limits_of_all_alternatives_is_a_mistake_of_the_layer()
     let layer = RateLimitLayer::new(limiter(), included_then_credits(), GlobalKey);
     let too_much = layer.clone().with_cost(3);
     assert_eq!(fetch(&app(too_much.clone()), "/").await.status, 500);
-    says(too_much.validated().unwrap_err(), "a cost of 3 can never pass policy \"included\"");
+    says(too_much.validated().unwrap_err(), "a cost of 3 can never pass policy \"credits\"");
     assert!(layer.clone().with_cost(2).validated().is_ok(), "the included quota has room for it");
     assert!(layer.clone().with_cost(3).with_cost_of("credits", 1).validated().is_ok());
     says(layer.route("/search", Route::new().cost(3)).validated().unwrap_err(), "a cost of 3");

@@ -1,6 +1,6 @@
 //! How blocks end: used up, idle, closed, reset, expired, or with their runtime.
 
-use tollgate::FailurePolicy;
+use tollgate::{Decision, FailurePolicy};
 
 use super::*;
 
@@ -92,7 +92,7 @@ async fn while_the_store_is_away_a_block_is_spent_and_then_the_failure_policy_de
             Err(error) => {
                 failed += 1;
                 assert!(!error.may_have_charged());
-                assert!(FailurePolicy::Open.resolve(Err(error)).is_allowed());
+                assert!(FailurePolicy::Open.resolve::<Decision>(Err(error)).is_allowed());
             }
         }
     }

@@ -71,7 +71,7 @@ async fn fail_local_without_a_fallback_is_a_configuration_error() {
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
     assert!(error.to_string().contains("Limiter::with_local_fallback"), "{error}");
     assert_eq!(limiter.peek("k", &per_minute(9)).await.unwrap().available(), Some(9));
-    let decision = FailurePolicy::Local.resolve(Err(error));
+    let decision: Decision = FailurePolicy::Local.resolve(Err(error));
     assert_eq!((decision.is_allowed(), decision.source()), (false, Source::Closed));
 }
 

@@ -48,7 +48,7 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
     ] {
         let (limiter, store, _clock) = store(1, WhenFull::Deny);
         assert!(limiter.check_all(check.clone()).await.unwrap().is_allowed(), "{check:?}");
-        assert_eq!(store.len(), 1);
+        assert_eq!(store.keys(), 1);
     }
     for (first, second) in [(&banning, &daily), (&daily, &banning)] {
         let (limiter, store, _clock) = store(2, WhenFull::Deny);
@@ -56,13 +56,13 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
         assert!(limiter.check_all(check).await.unwrap().is_allowed());
         // No place is left for the count of denials.
         assert!(!limiter.check("new", &banning, 10).await.unwrap().is_allowed());
-        assert_eq!((store.len(), store.evicted()), (2, 0));
+        assert_eq!((store.keys(), store.evicted()), (2, 0));
     }
     let (limiter, store, _clock) = store(2, WhenFull::Deny);
     let _ = limiter.check("new", &banning, 10).await.unwrap();
     let denied = limiter.check("new", &banning, 1).await.unwrap();
     assert_eq!(
-        (denied.policies()[0].ban, store.len()),
+        (denied.policies()[0].ban, store.keys()),
         (Some(MINUTE), 2),
         "one place is left for the count of denials"
     );

@@ -96,6 +96,7 @@ async fn law_11_when_full_is_one_setting_of_all_clones() {
 #[ignore = "measures the memory of this process, so no other test may run"]
 async fn bytes_per_key() {
     const STORES: u32 = 3;
+    const CAPACITY: u32 = 100_000;
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         4_096 * statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
@@ -105,7 +106,7 @@ async fn bytes_per_key() {
     for (algorithm, requests) in
         ALGORITHMS.map(|algorithm| (algorithm, 1)).into_iter().chain([(ALGORITHMS[2], 5), (ALGORITHMS[2], 60)])
     {
-        let (before, keys) = (resident(), STORES * MemoryStore::DEFAULT_CAPACITY as u32);
+        let (before, keys) = (resident(), STORES * CAPACITY);
         let policy = Policy::per_day("per-client", 100).unwrap().with_algorithm(algorithm);
         let clock = ManualClock::default();
         for _ in 0..STORES {
@@ -117,7 +118,7 @@ async fn bytes_per_key() {
                 }
                 clock.advance(Duration::from_micros(1));
             }
-            assert_eq!(store.len(), MemoryStore::DEFAULT_CAPACITY);
+            assert_eq!(store.keys(), CAPACITY as usize);
             stores.push(store);
         }
         println!("{algorithm:?}, {requests} requests a key: {} bytes", (resident() - before) / keys as usize);
