@@ -6,8 +6,8 @@
 //!
 //! # Rules
 //!
-//! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. The store of the limiter reports to it
-//!    too, and so do the plans and the live limits of its layers. Without an observer, a check is neither timed nor
+//! 1. [`Limiter::with_observer`](crate::Limiter::with_observer) adds an observer. The store of the limiter reports to
+//!    it too, and so do the plans and the live limits of its layers. Without an observer, a check is neither timed nor
 //!    copied, and costs one branch more.
 //! 2. Observers are called in the path of a request, by several threads at once. They must not block.
 //! 3. No event shows a key. A [`Fingerprint`] distinguishes keys: a hash under a random secret of this process, or
