@@ -282,6 +282,8 @@ macro_rules! tuple {
     ($($part:ident $key:ident),+) => {
         /// Extracts all keys and joins them into one compound key. If one extractor exempts the request, the request is
         /// exempt.
+        ///
+        /// For a reset, join the keys of the parts in their order: `Key::join([a.key_of(..), b.key_of(..)])`.
         impl<$($part: KeyExtractor),+> KeyExtractor for ($($part,)+) {
             fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
                 let ($($key,)+) = self;

@@ -114,10 +114,38 @@ pub use self::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchedPathKey;
 
+impl MatchedPathKey {
+    /// Returns the key that requests of the route `path` are charged to, for [`Limiter::reset`](crate::Limiter::reset)
+    /// and [`Limiter::peek`](crate::Limiter::peek). `None` stands for all requests that no route matched.
+    ///
+    /// `path` is the whole template, as the router has it: `/users/{id}`. A text without a slash in front is the path
+    /// of no route, so its key is that of `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MatchedPathKey, Policy};
+    ///
+    /// # async fn lift(limiter: Limiter, per_route: Policy) -> Result<(), Box<dyn std::error::Error>> {
+    /// limiter.reset(MatchedPathKey.key_of("/users/{id}"), &per_route).await?;
+    /// limiter.reset(MatchedPathKey.key_of(None), &per_route).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn key_of<'a>(&self, path: impl Into<Option<&'a str>>) -> Key {
+        route_key(path.into().and_then(without_trailing_slash))
+    }
+}
+
 impl KeyExtractor for MatchedPathKey {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        Ok(Some(matched_path(parts).map_or_else(|| Key::reserved(Key::UNMATCHED), Key::from)))
+        Ok(Some(route_key(matched_path(parts))))
     }
+}
+
+/// The key of a route's template without a trailing slash, or of the requests that no route matched.
+fn route_key(path: Option<&str>) -> Key {
+    path.map_or_else(|| Key::reserved(Key::UNMATCHED), Key::from)
 }
 
 /// Charges one budget for all requests.
@@ -136,9 +164,31 @@ impl KeyExtractor for MatchedPathKey {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GlobalKey;
 
+impl GlobalKey {
+    /// Returns the key that all requests are charged to, for [`Limiter::reset`](crate::Limiter::reset) and
+    /// [`Limiter::peek`](crate::Limiter::peek). No text is this key: `Key::from("*")` is another one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (limiter, all) = (Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?);
+    /// let left = limiter.peek(GlobalKey.key_of(), &all).await?.available();
+    /// # assert_eq!(left, Some(500));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn key_of(&self) -> Key {
+        Key::reserved(Key::GLOBAL)
+    }
+}
+
 impl KeyExtractor for GlobalKey {
     fn extract(&self, _: &Parts) -> Result<Option<Key>, KeyError> {
-        Ok(Some(Key::reserved(Key::GLOBAL)))
+        Ok(Some(self.key_of()))
     }
 }
 
@@ -226,6 +276,23 @@ impl<T> ExtensionKey<T> {
     /// Creates the extractor of the extension `T`.
     pub fn new() -> Self {
         Self(PhantomData)
+    }
+
+    /// Returns the key that requests with the extension `value` are charged to, for
+    /// [`Limiter::reset`](crate::Limiter::reset) and [`Limiter::peek`](crate::Limiter::peek): `value.into()`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ExtensionKey, Key};
+    ///
+    /// assert_eq!(ExtensionKey::<u64>::new().key_of(&17), Key::from(17));
+    /// ```
+    pub fn key_of<'a>(&self, value: &'a T) -> Key
+    where
+        &'a T: Into<Key>,
+    {
+        value.into()
     }
 }
 

@@ -265,10 +265,9 @@ impl Limiter {
     /// # }
     /// ```
     ///
-    /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens:
-    /// [`PeerIp::key_of`](crate::PeerIp::key_of), [`ClientIp::key_of`](crate::ClientIp::key_of),
-    /// [`ApiKey::key_of`](crate::ApiKey::key_of), [`HeaderKey::key_of`](crate::HeaderKey::key_of). The key of a tuple
-    /// is [`Key::join`] of its parts' keys, in their order.
+    /// Take the key from the extractor that charges it, because extractors group addresses and hash tokens. Each has a
+    /// method `key_of`, such as [`PeerIp::key_of`](crate::PeerIp::key_of). The key of a tuple is [`Key::join`] of its
+    /// parts' keys, in their order.
     ///
     /// # Errors
     ///

@@ -6,7 +6,9 @@ use axum::{
     extract::{Request, connect_info::ConnectInfo},
     http::Method,
 };
-use tollgate::{ApiKey, ClientIp, HeaderKey, Key, KeyExtractor, PeerIp, RateLimitLayer};
+use tollgate::{
+    ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, PeerIp, RateLimitLayer,
+};
 
 use crate::support::{
     app::{app, limiter, passes, per_minute},
@@ -61,4 +63,32 @@ async fn key_of_a_header_value_is_the_charged_key() {
     assert_reset_by_key(api_key.clone(), api_key.key_of("sk-1 "), || from(peer, "x-api-key", " sk-1")).await;
     let bearer = ApiKey::bearer();
     assert_reset_by_key(bearer.clone(), bearer.key_of("t-1"), || from(peer, "authorization", "Bearer t-1")).await;
+}
+
+#[tokio::test]
+async fn key_of_a_route_and_of_all_requests_is_the_charged_key() {
+    let get = |path: &'static str| move || request(Method::GET, path, &[]);
+    assert_reset_by_key(GlobalKey, GlobalKey.key_of(), get("/")).await;
+    assert_ne!(GlobalKey.key_of(), Key::from("*"), "no text is the key of all requests");
+    assert_reset_by_key(MatchedPathKey, MatchedPathKey.key_of("/users/{id}"), get("/users/7")).await;
+    assert_reset_by_key(MatchedPathKey, MatchedPathKey.key_of("/search/"), get("/search?x=1")).await;
+    assert_reset_by_key(MatchedPathKey, MatchedPathKey.key_of("/"), get("/")).await;
+    assert_reset_by_key(MatchedPathKey, MatchedPathKey.key_of(None), get("/nowhere")).await;
+    assert_eq!(MatchedPathKey.key_of("users"), MatchedPathKey.key_of(None), "no template is without a slash");
+}
+
+#[tokio::test]
+async fn key_of_an_extension_and_of_a_tuple_is_the_charged_key() {
+    let from_user = || {
+        let mut request = request(Method::GET, "/users/7", &[]);
+        request.extensions_mut().insert(17_u64);
+        request
+    };
+    let user = ExtensionKey::<u64>::new();
+    assert_reset_by_key(user, user.key_of(&17), from_user).await;
+    let key = Key::join([user.key_of(&17), MatchedPathKey.key_of("/users/{id}")]);
+    assert_reset_by_key((user, MatchedPathKey), key, from_user).await;
+    let inner = Key::join([MatchedPathKey.key_of("/users/{id}"), GlobalKey.key_of()]);
+    let key = Key::join([user.key_of(&17), inner]);
+    assert_reset_by_key((user, (MatchedPathKey, GlobalKey)), key, from_user).await;
 }

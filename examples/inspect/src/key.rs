@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::Request;
 use tollgate::{ApiKey, ClientIp, GlobalKey, Key, KeyExtractor, MatchedPathKey, observe::Fingerprint};
 
 use crate::files::read_secret;
@@ -47,15 +46,15 @@ pub(crate) fn parse(parts: &[String], addresses: &Addresses) -> Result<Key, Stri
 fn parse_part(part: &str, addresses: &Addresses) -> Result<Key, String> {
     let (kind, value) = part.split_once(':').unwrap_or((part, ""));
     match kind {
-        "global" if value.is_empty() => without_caller(part, &GlobalKey),
-        "unmatched" if value.is_empty() => without_caller(part, &MatchedPathKey),
+        "global" if value.is_empty() => Ok(GlobalKey.key_of()),
+        "unmatched" if value.is_empty() => Ok(MatchedPathKey.key_of(None)),
         "ip" => address(part, value, None, addresses),
         "text" => Ok(Key::from(value)),
         "token" => match value.strip_prefix('@') {
             Some(file) => Ok(ApiKey::bearer().key_of(read_secret(file)?)),
             None => Err("token: write the token into a file and name it: token:@FILE".to_owned()),
         },
-        "route" if value.starts_with('/') => Ok(Key::from(without_trailing_slash(value))),
+        "route" if value.starts_with('/') => Ok(MatchedPathKey.key_of(value)),
         "route" => Err(format!("{part}: a route begins with a slash: route:/search")),
         _ => match kind.strip_prefix("ip/").map(str::parse) {
             Some(Ok(length)) => address(part, value, Some(length), addresses),
@@ -133,24 +132,6 @@ fn address(part: &str, text: &str, prefix: Option<u8>, addresses: &Addresses) ->
         extractor.validate().map_err(|error| format!("--nat64-prefix: {error}"))?;
     }
     Ok(extractor.key_of(address))
-}
-
-/// The key of an extractor that does not look at the caller.
-fn without_caller(part: &str, extractor: &impl KeyExtractor) -> Result<Key, String> {
-    let (parts, ()) = Request::new(()).into_parts();
-    match extractor.extract(&parts) {
-        Ok(Some(key)) => Ok(key),
-        Ok(None) => Err(format!("{part}: the extractor exempts the request")),
-        Err(error) => Err(format!("{part}: {error}")),
-    }
-}
-
-/// The path as [`MatchedPathKey`] charges it.
-fn without_trailing_slash(path: &str) -> &str {
-    match path.trim_end_matches('/') {
-        "" => "/",
-        trimmed => trimmed,
-    }
 }
 
 #[cfg(test)]
