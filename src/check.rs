@@ -1,5 +1,6 @@
 //! Checks: the charges of one request.
 
+mod by_policy;
 pub(crate) mod first_of;
 pub(crate) mod open_hold;
 mod place;
@@ -152,10 +153,13 @@ impl Check {
         Err(charge.needs_handle())
     }
 
-    /// Whether all charges go to the store as they are, without shards and leases.
+    /// Whether there are charges, and all go to the store as they are, without shards and leases.
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {
-        self.charges.iter().all(|charge| charge.policy.is_direct())
+        match &self.charges[..] {
+            [one] => one.policy.is_direct(),
+            charges => !charges.is_empty() && charges.iter().all(|charge| charge.policy.is_direct()),
+        }
     }
 
     /// Whether a charge is under a policy with shards. No store gets such a check: the limiter chooses shards first.
@@ -262,6 +266,10 @@ impl Charge {
 
     /// A hold with a new name.
     pub(crate) fn held(key: Key, policy: Policy, cost: u64) -> Result<Self, ConfigError> {
+        if policy.is_blocked() {
+            // Nothing is ever held: the check is denied, or the policy is a shadow policy.
+            return Ok(Self::new(key, policy, cost));
+        }
         if policy.holds().is_none() {
             return Err(ConfigError::policy_without_holds(policy.name()));
         }

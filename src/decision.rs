@@ -65,14 +65,14 @@
 //! | field of a decision | value |
 //! | --- | --- |
 //! | `allowed` | [`Decision::is_allowed`] |
-//! | `source` | the [`Source`] in snake case: `"store"`, `"deny_cache"`, `"lease"`, `"local"`, `"open"`, `"closed"`, `"overloaded"`, `"queue"`, `"waiters_full"` |
+//! | `source` | the [`Source`] in snake case: `"store"`, `"deny_cache"`, `"lease"`, `"local"`, `"open"`, `"closed"`, `"overloaded"`, `"policy"`, `"queue"`, `"waiters_full"` |
 //! | `available` | [`Decision::available`]; null without a verdict, and under shadow policies alone |
 //! | `retry_after`, `retry_after_us` | [`Decision::retry_after`] in seconds and in microseconds; null if there is nothing to wait for |
 //! | `policies` | an array with one object for each policy |
 //!
 //! | field of a policy | value |
 //! | --- | --- |
-//! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [concurrency limit](crate::Policy::concurrent) is null |
+//! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [concurrency limit](crate::Policy::concurrent) and of a [blocked](crate::Policy::blocked) policy is null |
 //! | `cost`, `violated`, `would_deny`, `available`, `next`, `reset` | the fields of [`PolicyDecision`] |
 //! | `shadow` | whether the policy is a [shadow policy](crate::Policy::with_shadow) |
 //! | `retry_after`, `retry_after_us`, `ban` | the fields of [`PolicyDecision`]; null if there is nothing to wait for |
@@ -356,7 +356,7 @@ impl Decision {
             Source::DenyCache | Source::Lease | Source::Local | Source::Store => Some(self.time_us),
             // A queue that knows no decision of the store knows no time.
             Source::Queue | Source::WaitersFull => Some(self.time_us).filter(|time_us| *time_us > 0),
-            Source::Closed | Source::Open | Source::Overloaded => None,
+            Source::Closed | Source::Open | Source::Overloaded | Source::Policy => None,
         }
     }
 }

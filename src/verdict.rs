@@ -137,6 +137,9 @@ pub enum Source {
     /// More checks waited for the store than it answers within the deadline. Every failure policy refuses the request.
     /// See [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded).
     Overloaded,
+    /// A policy of the check decides without the store: one is [blocked](crate::Policy::blocked), or the plan is
+    /// [unlimited](crate::policy::Policies::unlimited).
+    Policy,
     /// The queue of waiters in this process denied the request without asking the store: the wait is certain to take
     /// longer than the caller's `max_wait`, or `max_wait` has passed. See
     /// [`Limiter::acquire`](crate::Limiter::acquire).

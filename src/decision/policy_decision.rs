@@ -34,7 +34,8 @@ pub struct PolicyDecision {
     /// Whether the cost did not fit under a [shadow](Policy::with_shadow) policy, which would deny it if it were
     /// enforced. For a peek, whether it would deny a cost of 1. Always `false` under an enforced policy.
     pub would_deny: bool,
-    /// The largest cost that would pass now.
+    /// The largest cost that would pass now. 0 if another policy of the check is [blocked](Policy::blocked), because
+    /// nothing else is then looked up.
     pub available: u64,
     /// Time until the same cost fits if nothing else is charged (for a peek, a cost of 1). `None` if the cost fits or
     /// can never fit.

@@ -14,7 +14,7 @@ impl Decision {
             let is_spent = policy.available == 0;
             policy.would_deny = is_spent && policy.is_shadow();
             policy.violated = is_spent && !policy.would_deny;
-            policy.retry_after = is_spent.then_some(policy.next);
+            policy.retry_after = (is_spent && !policy.policy.is_blocked()).then_some(policy.next);
         }
         self.allowed = policies.iter().all(|policy| !policy.violated);
     }

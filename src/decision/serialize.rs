@@ -73,6 +73,7 @@ impl Serialize for Source {
             Self::Local => "local",
             Self::Open => "open",
             Self::Overloaded => "overloaded",
+            Self::Policy => "policy",
             Self::Queue => "queue",
             Self::Store => "store",
             Self::WaitersFull => "waiters_full",

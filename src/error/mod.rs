@@ -98,6 +98,14 @@ impl ConfigError {
         Self::new("no policy, so nothing would be limited; give at least one")
     }
 
+    #[cfg(feature = "plans")]
+    pub(crate) fn unlimited_default_plan() -> Self {
+        Self::new(
+            "the default plan is unlimited, and each key has it until its first look-up has ended, so no client would \
+             be limited after a start; use a default plan with a limit",
+        )
+    }
+
     pub(crate) fn local_without_fallback() -> Self {
         Self::new(
             "fail_local needs a limiter with a local fallback: call `Limiter::with_local_fallback(MemoryStore::new(), \

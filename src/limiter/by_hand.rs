@@ -89,6 +89,7 @@ impl Limiter {
     pub(super) async fn change_by_hand(&self, key: Key, policy: &Policy, change: CountChange) -> Result<u64, Error> {
         self.core.mistake.found()?;
         policy.validate()?;
+        policy.refuse_change_if_blocked()?;
         change.validate(policy)?;
         let core = &self.core;
         let observed = core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));

@@ -17,7 +17,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     failure::FailurePolicy,
-    limiter::{core::Core, lease, unusual},
+    limiter::{by_policy, core::Core, lease, unusual},
     observe::CheckSpan,
     store::{Answer, Pending},
     verdict::Verdict,
@@ -282,7 +282,7 @@ impl Waiting {
                 core.holds.look_after();
                 Awaited::Store(CheckCall::new(verdict))
             }
-            Route::Shards | Route::Lease => Awaited::Detour(verdict),
+            Route::ByPolicy | Route::Shards | Route::Lease => Awaited::Detour(verdict),
         };
         Self { verdict, span }
     }
@@ -322,6 +322,8 @@ impl Waiting {
 pub(super) enum Route {
     /// The check goes to the store as it is.
     Direct,
+    /// A policy is blocked, or there is no charge.
+    ByPolicy,
     /// A policy has shards: each charge goes to one of them.
     Shards,
     /// A policy has a lease, or this process holds blocks of its counts.
@@ -333,6 +335,8 @@ impl Core {
     pub(super) fn route(&self, check: &Check) -> Route {
         if check.is_direct() && self.calls.held.check_beside(check).is_none() {
             Route::Direct
+        } else if check.is_decided_by_policy() {
+            Route::ByPolicy
         } else if check.is_sharded() {
             Route::Shards
         } else {
@@ -353,6 +357,7 @@ impl Core {
     ) -> Answer<Verdict> {
         match route {
             Route::Direct => self.calls.store.check(check),
+            Route::ByPolicy => by_policy::ask(self, check, purpose),
             // Shards spend from no block, but a denial gives back what this process holds of their counts.
             Route::Shards => lease::judge(self, check, purpose),
             Route::Lease => lease::ask(self, check, purpose, may_wait),

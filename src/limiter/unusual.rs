@@ -36,22 +36,32 @@ async fn peek(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Dec
     let without_cost = |charge: &Charge| Charge { cost: 0, ..charge.clone() };
     let free = || Check::of_distinct(check.charges().iter().map(without_cost));
     let span = core.calls.observer.is_some().then(free).and_then(|free| core.calls.start_span(&free));
-    let beside = core.calls.held.check_beside(&check);
-    let whole = beside.as_ref().unwrap_or(&check);
-    let sent = if whole.is_sharded() { &sharded::all_shards(whole) } else { whole };
-    let result = match core.calls.store.peek(sent) {
-        Answer::Ready(result) => result,
-        Answer::Pending(pending) => CheckCall::new(pending).answer(&core.calls, sent, &check, purpose).await,
+    let result = match check.beside_blocked().filter(|_| check.is_decided_by_policy()) {
+        Some(others) if !others.charges().is_empty() => {
+            peek_at_store(&core, &others, purpose).await.map(|verdict| check.with_blocked(verdict))
+        }
+        others if check.is_decided_by_policy() => Ok(check.verdict_of_policies(others.is_some())),
+        _ => peek_at_store(&core, &check, purpose).await,
     };
     match result {
-        Ok(verdict) => {
-            core.calls.on_answer(&verdict);
-            let mut verdict = if check.is_sharded() { sharded::merge_costs(&check, verdict) } else { verdict };
-            lease::add_left(&core, &check, &mut verdict);
-            Ok(Decision::new(&mut check, &verdict))
-        }
+        Ok(verdict) => Ok(Decision::new(&mut check, &verdict)),
         Err(error) => core.on_error(&check, error, purpose, span),
     }
+}
+
+/// Looks up whether the costs of a check would pass, by the store and what this process has left of its blocks.
+async fn peek_at_store(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
+    let beside = core.calls.held.check_beside(check);
+    let whole = beside.as_ref().unwrap_or(check);
+    let sent = if whole.is_sharded() { &sharded::all_shards(whole) } else { whole };
+    let verdict = match core.calls.store.peek(sent) {
+        Answer::Ready(result) => result,
+        Answer::Pending(pending) => CheckCall::new(pending).answer(&core.calls, sent, check, purpose).await,
+    }?;
+    core.calls.on_answer(&verdict);
+    let mut verdict = if check.is_sharded() { sharded::merge_costs(check, verdict) } else { verdict };
+    lease::add_left(core, check, &mut verdict);
+    Ok(verdict)
 }
 
 async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
@@ -79,6 +89,9 @@ async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<De
 
 /// Asks the store, behind the breaker and within the deadline.
 async fn charge_up_to(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<(Verdict, u64), Error> {
+    if check.is_decided_by_policy() {
+        return Ok((check.verdict_of_policies(check.beside_blocked().is_some()), 0));
+    }
     let beside = core.calls.held.check_beside(check);
     let sent = beside.as_ref().unwrap_or(check);
     let Some(charge) = sent.charges().first() else { return Err(ConfigError::new("the check has no charge").into()) };

@@ -177,6 +177,9 @@ impl<K: KeyExtractor, R> Config<K, R> {
             Some(policies) => charges.add(key, policies),
             None => {
                 let policies = policies.policies(parts, &key);
+                if policies.is_unlimited {
+                    return Ok(Some(ExemptCause::Unlimited));
+                }
                 // Those of every request have been judged with the layer.
                 policies.iter().try_for_each(Policy::validate).map_err(misconfigured)?;
                 match policies.are_alternatives {
@@ -325,7 +328,7 @@ impl<'a> Charges<'a> {
 }
 
 fn is_above_limit(policy: &Policy, cost: Units) -> bool {
-    cost.units > policy.capacity() && !policy.is_shadow()
+    cost.units > policy.capacity() && !policy.is_shadow() && !policy.is_blocked()
 }
 
 fn above_limit(policy: &Policy, cost: Units) -> Refusal {

@@ -48,22 +48,31 @@ impl<'a> DecisionEvent<'a> {
         self.check
     }
 
-    /// The outcome in one word: `allowed`, `denied`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
+    /// The outcome in one word: `allowed`, `denied`, `blocked`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
     pub(super) fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",
             Source::Local => "local",
             Source::Open => "open",
             Source::Overloaded => "overloaded",
-            Source::DenyCache | Source::Lease | Source::Store if self.decision.is_allowed() => "allowed",
-            Source::DenyCache | Source::Lease | Source::Queue | Source::Store | Source::WaitersFull => "denied",
+            Source::Policy if !self.decision.is_allowed() => "blocked",
+            Source::DenyCache | Source::Lease | Source::Policy | Source::Store if self.decision.is_allowed() => {
+                "allowed"
+            }
+            Source::DenyCache
+            | Source::Lease
+            | Source::Policy
+            | Source::Queue
+            | Source::Store
+            | Source::WaitersFull => "denied",
         }
     }
 
     /// Whether the request passes without a verdict.
     #[cfg(feature = "metrics")]
     pub(super) fn is_fallback_admit(&self) -> bool {
-        let is_judged = matches!(self.decision.source(), Source::DenyCache | Source::Lease | Source::Store);
+        let is_judged =
+            matches!(self.decision.source(), Source::DenyCache | Source::Lease | Source::Policy | Source::Store);
         self.decision.is_allowed() && !is_judged
     }
 }

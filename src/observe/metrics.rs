@@ -164,7 +164,7 @@ impl Metrics {
             self.count_refusal(method, decided.route, outcome);
         }
         for charge in decided.charges() {
-            if outcome == "denied" && !charge.violated && !charge.would_deny {
+            if matches!(outcome, "denied" | "blocked") && !charge.violated && !charge.would_deny {
                 continue;
             }
             let outcome = if charge.would_deny { "would_deny" } else { outcome };

@@ -145,6 +145,8 @@ pub(crate) enum ExemptCause {
     /// The layer, or each policy of the key, is in [shadow mode](crate::RateLimitLayer::with_shadow), and would have
     /// refused the request without a check. A further event has the reason.
     Shadow,
+    /// The plan of its key is [unlimited](crate::policy::Policies::unlimited).
+    Unlimited,
 }
 
 impl ExemptCause {
@@ -155,6 +157,7 @@ impl ExemptCause {
             Self::MissingKey => "missing_key",
             Self::Route => "route",
             Self::Shadow => "shadow",
+            Self::Unlimited => "unlimited",
         }
     }
 }
@@ -167,6 +170,7 @@ impl fmt::Display for ExemptCause {
             Self::MissingKey => "it has no key",
             Self::Route => "its route is exempt",
             Self::Shadow => "shadow mode does not refuse it",
+            Self::Unlimited => "its plan is unlimited",
         };
         write!(f, "A request passed without a check: {cause}.")
     }

@@ -127,6 +127,9 @@ pub(super) fn without_limits() -> ConfigError {
 ///
 /// No policy, a policy with a mistake, two policies of one name, or more policies than a check has charges.
 pub(super) fn usable(plan: Policies) -> Result<Policies, ConfigError> {
+    if plan.is_unlimited {
+        return Ok(plan);
+    }
     if plan.is_empty() {
         return Err(ConfigError::no_policy());
     }

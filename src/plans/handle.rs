@@ -45,7 +45,7 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `default` has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
+    /// [`ConfigError`] if `default` is unlimited, or has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
     /// one name, or more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
     ///
     /// # Examples
@@ -66,7 +66,11 @@ impl Plans {
     /// # }
     /// ```
     pub fn new(source: impl PlanSource, default: impl IntoPolicies) -> Result<Self, ConfigError> {
-        let default = Form::Policies(usable(default.into_policies())?);
+        let default = default.into_policies();
+        if default.is_unlimited {
+            return Err(ConfigError::unlimited_default_plan());
+        }
+        let default = Form::Policies(usable(default)?);
         #[cfg(feature = "serde")]
         return Ok(Self::create(source, default, None));
         #[cfg(not(feature = "serde"))]

@@ -23,10 +23,10 @@ use crate::{
 /// # Mistakes
 ///
 /// It is a mistake of the layer if there is no policy, if two of the layer have one name, if only some alternatives are
-/// [shadow policies](crate::Policy::with_shadow), if a policy of the layer has a [lease](crate::Policy::with_lease) or
-/// [shards](crate::Policy::with_shards), if a fixed cost is above all of the limits, or if the store has no
-/// [alternatives](crate::store::Store::has_alternatives). If a closure returns the alternatives, such a request gets
-/// 500, or 400 for its cost.
+/// [shadow policies](crate::Policy::with_shadow), if one is [blocked](crate::Policy::blocked), if a policy of the layer
+/// has a [lease](crate::Policy::with_lease) or [shards](crate::Policy::with_shards), if a fixed cost is above all of the
+/// limits, or if the store has no [alternatives](crate::store::Store::has_alternatives). If a closure returns the
+/// alternatives, such a request gets 500, or 400 for its cost.
 ///
 /// # Examples
 ///
@@ -92,13 +92,18 @@ pub(crate) fn validate_alternatives<'a>(
         );
         return Err(ConfigError::new(message).about(name));
     }
+    if let Some(blocked) = policies.clone().find(|policy| policy.is_blocked()) {
+        let message = "it is blocked and never has room, so it is no alternative; leave it out, or charge it alone";
+        return Err(ConfigError::of_policy(blocked.name(), message));
+    }
     policies.try_for_each(validate_beside_alternatives)
 }
 
 /// Returns why a policy cannot be in one check with alternatives. They are judged by one count each, so no charge of
 /// their check may be in several counts or in a block.
 pub(crate) fn validate_beside_alternatives(policy: &Policy) -> Result<(), ConfigError> {
-    if policy.is_direct() {
+    // No store gets a charge under a blocked policy.
+    if policy.is_direct() || policy.is_blocked() {
         return Ok(());
     }
     let name = policy.name();

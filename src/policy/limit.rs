@@ -95,15 +95,15 @@ impl Policy {
         &self.definition().name
     }
 
-    /// The limit, in units per window.
+    /// The limit, in units per window. 0 if the policy is [blocked](Self::blocked).
     pub fn limit(&self) -> u64 {
         self.definition().limit
     }
 
-    /// The length of the window. A [concurrency limit](Self::concurrent) has none, and the windows of a
-    /// [calendar](Self::calendar) have no common length.
+    /// The length of the window. A [concurrency limit](Self::concurrent) and a [blocked](Self::blocked) policy have none,
+    /// and the windows of a [calendar](Self::calendar) have no common length.
     pub fn window(&self) -> Option<Duration> {
-        let has_length = !self.is_concurrent() && self.calendar_windows().is_none();
+        let has_length = !self.is_concurrent() && !self.is_blocked() && self.calendar_windows().is_none();
         has_length.then(|| self.window_length())
     }
 
@@ -255,7 +255,7 @@ impl Policy {
 
     /// Returns an error if the cost can never pass.
     pub(crate) fn check_cost(&self, cost: u64) -> Result<(), ConfigError> {
-        if cost > self.capacity() {
+        if cost > self.capacity() && !self.is_blocked() {
             return Err(ConfigError::cost_above_limit(self.name(), cost, self.capacity(), self.shards()));
         }
         Ok(())
@@ -272,7 +272,7 @@ impl Policy {
         }
     }
 
-    /// Whether checks go to the store as they are: the policy has neither shards nor a lease.
+    /// Whether checks go to the store as they are: the policy has neither shards nor a lease, and is not blocked.
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {
         self.0.is_direct
@@ -308,13 +308,14 @@ impl Policy {
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form(), calendar));
         let ban = definition.ban_definition().map(Self::from);
         let (limit, window_us) = (definition.limit, definition.window_us);
-        let unit_time = (window_us / limit, window_us % limit);
+        // A blocked policy has no unit.
+        let unit_time = (window_us / limit.max(1), window_us % limit.max(1));
         let capacity = definition.whole_capacity() / u64::from(definition.shards);
         // Shards of a mistake might have no unit.
         let has_shards = definition.shards > 1 && mistake.found().is_ok();
         let shards = if has_shards { shards_of(&definition) } else { Box::default() };
         let near_units = near_units(definition.near_limit, capacity);
-        let is_direct = definition.shards == 1 && definition.lease.is_none();
+        let is_direct = definition.shards == 1 && definition.lease.is_none() && limit > 0;
         let (shadow, derived) = (OnceLock::new(), OnceLock::new());
         Self(Arc::new(Inner {
             definition,

@@ -58,6 +58,7 @@ impl Definition {
     /// order of the setters does not matter.
     pub(super) fn mistakes(&self) -> Vec<ConfigError> {
         let misfits = [
+            self.setting_of_blocked(),
             self.algorithm_of_calendar(),
             self.resolution_without_log(),
             self.burst_without_bucket(),
@@ -96,7 +97,8 @@ impl Definition {
     }
 
     fn shards_above_burst(&self) -> Option<ConfigError> {
-        (u64::from(self.shards) > self.whole_capacity()).then(|| self.wrong_shards(self.shards, self.whole_capacity()))
+        (self.limit > 0 && u64::from(self.shards) > self.whole_capacity())
+            .then(|| self.wrong_shards(self.shards, self.whole_capacity()))
     }
 
     /// The error of a number of shards that leaves a shard without a unit. `most` is the largest number.
@@ -114,8 +116,9 @@ impl Definition {
             let (burst, limit) = (self.part(self.burst.value, number), self.part(self.limit, number));
             u128::from(burst) * u128::from(self.window_us) / u128::from(limit)
         };
-        let is_slow =
-            self.burst.is_set && (0..self.shards).any(|number| fill_us(number) > Policy::MAX_WINDOW.as_micros());
+        let is_slow = self.limit > 0
+            && self.burst.is_set
+            && (0..self.shards).any(|number| fill_us(number) > Policy::MAX_WINDOW.as_micros());
         is_slow.then(|| {
             let burst = self.burst.value;
             let message = format!("a burst of {burst} takes more than 366 days to refill; use a smaller one");

@@ -59,6 +59,7 @@
 //! Policies that depend on the request, such as plans, come from a [`PolicySource`]. `plans::Plans` (feature `plans`)
 //! is one that looks policies up asynchronously.
 
+mod blocked;
 mod calendar;
 mod constructors;
 mod definition;

@@ -78,8 +78,8 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
     note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
 )]
 pub trait PolicySource: Send + Sync + 'static {
-    /// The policies for one request by `key`. If the list is empty, the response is 500. To exempt a request, use its
-    /// key extractor or its route.
+    /// The policies for one request by `key`. [`Policies::unlimited`] limits nothing, and [`Policy::blocked`] lets
+    /// nothing pass. If the list is empty otherwise, the response is 500.
     fn policies(&self, parts: &Parts, key: &Key) -> Policies;
 
     /// The policies, if they are the same for every request, so that mistakes are found before the first request.
@@ -158,13 +158,47 @@ impl fmt::Debug for SharedSource {
 #[derive(Clone, Debug)]
 pub struct Policies {
     pub(crate) list: SmallVec<[Policy; 1]>,
+    /// Whether the list is empty by intention, see [`unlimited`](Self::unlimited).
+    pub(crate) is_unlimited: bool,
     /// Whether the first policy that has room is charged alone, see [`FirstOf`](crate::policy::FirstOf).
     pub(crate) are_alternatives: bool,
 }
 
 impl Policies {
     fn of(list: SmallVec<[Policy; 1]>) -> Self {
-        Self { list, are_alternatives: false }
+        Self { list, is_unlimited: false, are_alternatives: false }
+    }
+
+    /// Creates the policies of a request that is not limited by its key: the plan of an internal service, or of a
+    /// customer without a limit. An empty list is a mistake, because it may be one.
+    ///
+    /// A request passes without a check if all of its keys are unlimited or exempt. It has no decision and no RateLimit
+    /// fields, and observers get the [event](crate::observe::Event) `exemption` with the outcome `unlimited`. A denied
+    /// address is refused all the same. A [check](crate::plans) of such a plan is allowed without a call of the store.
+    /// Its opposite is [`Policy::blocked`](crate::Policy::blocked).
+    ///
+    /// # Examples
+    ///
+    /// A table of plans with both ends:
+    ///
+    /// ```
+    /// use tollgate::{Key, MemoryStore, PeerIp, Policy, RateLimitLayer, policy::{self, Policies}};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let (free, suspended) = (Policy::per_minute("free", 60)?, Policy::blocked("suspended")?);
+    /// let plans = policy::from_fn(move |_, client: &Key| match client {
+    ///     // In a service: what its database says about the client.
+    ///     client if *client == Key::from("127.0.0.1") => Policies::unlimited(),
+    ///     client if *client == Key::from("198.51.100.9") => suspended.clone().into(),
+    ///     _ => free.clone().into(),
+    /// });
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), plans, PeerIp::new()).validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unlimited() -> Self {
+        Self { is_unlimited: true, ..Self::of(SmallVec::new()) }
     }
 }
 
@@ -193,7 +227,7 @@ impl Policies {
     message = "`{Self}` is not a policy or a list of policies",
     label = "this closure has to return a `Policy`, `[Policy; N]`, `Vec<Policy>` or `&[Policy]`",
     note = "create policies before the closure, where their errors can be returned, and clone them in it",
-    note = "to exempt a request, let the key extractor return `None`, or use `Route::exempt()`"
+    note = "to exempt a request, return `Policies::unlimited()`, or use `Route::exempt()`"
 )]
 pub trait IntoPolicies {
     /// Converts into the form that [`PolicySource::policies`] returns.

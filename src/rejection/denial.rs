@@ -37,7 +37,7 @@ use crate::{
 pub struct Denial {
     cause: Box<Cause>,
     pub(super) retry_after: Option<Duration>,
-    /// The source of the decision, if the decision has no verdict.
+    /// The source of the decision, if the store gave no verdict.
     pub(super) source: Option<Source>,
 }
 
@@ -45,6 +45,8 @@ pub struct Denial {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Reason {
+    /// A policy of the request is [blocked](crate::Policy::blocked), so no wait helps.
+    Blocked,
     /// The cost of the request can never pass, so no wait helps.
     CostAboveLimit,
     /// A hold of the request has reached its [longest age](crate::policy::HoldSettings::with_longest) before there was
@@ -66,6 +68,9 @@ pub enum Reason {
 /// A [`Reason`] with its details.
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
+    Blocked {
+        policy: String,
+    },
     CostAboveLimit {
         policy: String,
         cost: u64,
@@ -101,7 +106,11 @@ impl Denial {
         let retry_after = match &cause {
             Cause::QuotaExceeded(decision) => decision.retry_after(),
             Cause::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
-            Cause::CostAboveLimit { .. } | Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => None,
+            Cause::Blocked { .. }
+            | Cause::CostAboveLimit { .. }
+            | Cause::HeldTooLong { .. }
+            | Cause::Key(_)
+            | Cause::Misconfigured(_) => None,
         };
         Self { cause: Box::new(cause), retry_after, source: None }
     }
@@ -122,6 +131,11 @@ impl Denial {
         let cause = match source {
             Source::Closed | Source::Open | Source::Overloaded => {
                 return Self { source: Some(source), ..Self::new(Cause::StoreUnavailable) };
+            }
+            Source::Policy => {
+                let blocked = decision.violated().next().map(|blocked| blocked.policy.name().to_owned());
+                let cause = Cause::Blocked { policy: blocked.unwrap_or_default() };
+                return Self { source: Some(source), ..Self::new(cause) };
             }
             Source::DenyCache | Source::Lease | Source::Local | Source::Queue | Source::Store | Source::WaitersFull => {
                 let never_fits = decision.violated().find(|policy| policy.never_fits());
@@ -153,6 +167,7 @@ impl Denial {
     /// ```
     pub fn reason(&self) -> Reason {
         match *self.cause {
+            Cause::Blocked { .. } => Reason::Blocked,
             Cause::CostAboveLimit { .. } => Reason::CostAboveLimit,
             Cause::HeldTooLong { .. } => Reason::HeldTooLong,
             Cause::Key(_) => Reason::Key,
@@ -170,11 +185,11 @@ impl Denial {
     /// Returns the HTTP status.
     ///
     /// The status is 429 for a spent quota, 503 while the store cannot answer, 504 for a hold that was too old, 401 for
-    /// a missing credential, 403 for a denied address, 400 for another missing or unusable key or a cost that can never
-    /// pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
+    /// a missing credential, 403 for a denied address or a blocked policy, 400 for another missing or unusable key or a
+    /// cost that can never pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.cause {
-            Cause::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
+            Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
             Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => StatusCode::UNAUTHORIZED,
             // A missing extension is a wrong order of layers, which is not the client's mistake.
             Cause::Key(KeyError(KeyFault::MissingExtension(_))) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -193,7 +208,8 @@ impl Denial {
         self.retry_after
     }
 
-    /// Returns the denied decision; `None` if the request was refused without a verdict, or its cost can never pass.
+    /// Returns the denied decision; `None` if the request was refused without a verdict of the store, or its cost can
+    /// never pass.
     ///
     /// # Examples
     ///
@@ -224,6 +240,7 @@ impl Denial {
     /// A sentence for the client. Contains no key, no address, no value of a header and no error of the store.
     pub(super) fn detail(&self) -> Option<String> {
         match self.cause() {
+            Cause::Blocked { policy } => Some(format!("Policy {policy} lets no request through.")),
             Cause::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."
@@ -254,6 +271,7 @@ impl Denial {
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause() {
+            Cause::Blocked { policy } => write!(f, "request refused: policy {policy:?} is blocked"),
             Cause::CostAboveLimit { policy, cost, limit } => write!(
                 f,
                 "request refused: a cost of {cost} can never pass policy {policy:?}, which lets at most {limit} \

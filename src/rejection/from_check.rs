@@ -19,7 +19,8 @@ impl Decision {
     /// # Errors
     ///
     /// [`Denial`] if the decision is denied. Its reason is
-    /// [`CostAboveLimit`](crate::rejection::Reason::CostAboveLimit) if the cost can never pass.
+    /// [`CostAboveLimit`](crate::rejection::Reason::CostAboveLimit) if the cost can never pass, and
+    /// [`Blocked`](crate::rejection::Reason::Blocked) if a policy is [blocked](crate::Policy::blocked).
     ///
     /// # Examples
     ///

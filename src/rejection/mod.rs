@@ -19,7 +19,7 @@
 //! | the store cannot answer (fail-closed), or is overloaded | 503 | 1 s, or the layer's setting |
 //! | the cost can never pass | 400 | none |
 //! | the key is missing or unusable | 400 | none |
-//! | the address is denied | 403 | none |
+//! | the address is denied, or a policy is blocked | 403 | none |
 //! | the layer is misconfigured, or outside the layer that inserts its key | 500 | none |
 //!
 //! No response contains a key, an address or an error of the store.

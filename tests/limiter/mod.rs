@@ -2,6 +2,7 @@
 //! policies with shards.
 
 mod acquire;
+mod blocked;
 mod breaker;
 mod breaker_schedules;
 mod by_hand;

@@ -230,8 +230,8 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
     let warnings = source!("warning.rs").split("Self::new(\"").skip(1);
     let warnings = warnings.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
     let states = ["closed", "open", "probing"].map(str::to_owned);
-    let judged =
-        &words(source!("check_event.rs"), "pub(super) fn outcome") - &set(&["open", "closed", "local", "overloaded"]);
+    let judged = &words(source!("check_event.rs"), "pub(super) fn outcome")
+        - &set(&["blocked", "open", "closed", "local", "overloaded"]);
     let expected = [
         (
             "tollgate_decisions_total",
@@ -244,7 +244,8 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         (
             "tollgate_refusals_by_route_total",
             "cause",
-            &words(source!("request.rs"), "pub(super) fn cause") | &set(&["denied", "closed", "local", "overloaded"]),
+            &words(source!("request.rs"), "pub(super) fn cause")
+                | &set(&["denied", "blocked", "closed", "local", "overloaded"]),
         ),
         ("tollgate_would_refuse_total", "cause", words(source!("request.rs"), "pub(super) fn cause")),
         ("tollgate_exempt_requests_total", "cause", words(source!("request.rs"), "pub(crate) fn as_str")),

@@ -131,7 +131,7 @@ impl Further {
 
     /// Whether no wait makes the costs fit.
     pub(super) fn never_fit(&self) -> bool {
-        self.limits().iter().any(|(policy, cost)| *cost > policy.capacity())
+        self.limits().iter().any(|(policy, cost)| *cost > policy.capacity() || policy.is_blocked())
     }
 
     pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {

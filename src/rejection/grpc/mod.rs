@@ -220,7 +220,7 @@ fn code(denial: &Denial) -> u16 {
     match denial.cause() {
         Cause::CostAboveLimit { .. } | Cause::QuotaExceeded(_) => 8,
         Cause::HeldTooLong { .. } => 4,
-        Cause::Key(KeyError(KeyFault::AddressDenied)) => 7,
+        Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied)) => 7,
         Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => 16,
         Cause::Key(KeyError(KeyFault::MissingExtension(_))) | Cause::Misconfigured(_) => 13,
         Cause::Key(_) => 3,
@@ -235,7 +235,7 @@ fn message(denial: &Denial) -> Cow<'static, str> {
             None => "rate limit exceeded".into(),
         },
         Cause::Key(KeyError(KeyFault::AddressDenied)) => "requests from this address are refused".into(),
-        Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => {
+        Cause::Blocked { .. } | Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }
         Cause::StoreUnavailable => "rate limiter unavailable".into(),
@@ -262,7 +262,11 @@ fn details(code: u16, message: &str, denial: &Denial) -> Option<Vec<u8>> {
             let violated = decision.violated().take(MOST_VIOLATIONS);
             violated.map(|violated| Violation::new(&violated.policy)).collect()
         }
-        Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) | Cause::StoreUnavailable => Vec::new(),
+        Cause::Blocked { .. }
+        | Cause::HeldTooLong { .. }
+        | Cause::Key(_)
+        | Cause::Misconfigured(_)
+        | Cause::StoreUnavailable => Vec::new(),
     };
     Status { code, message, retry_after_ms: denial.retry_after().map(whole_millis), violations }.encode()
 }

@@ -45,6 +45,15 @@ async fn a_denied_call_never_reaches_the_service() {
 }
 
 #[tokio::test]
+async fn a_blocked_policy_is_permission_denied_without_a_wait() {
+    let channel = serve(&Probe::default(), layer_with_clock(Policy::blocked("suspended").unwrap()).0).await;
+    let status = refused(check(&channel).await, Code::PermissionDenied);
+    assert_eq!(status.message(), "Policy suspended lets no request through.");
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
+    assert_eq!((text(status.metadata(), "retry-after"), text(status.metadata(), "ratelimit")), (None, None));
+}
+
+#[tokio::test]
 async fn details_name_the_wait_first_and_then_every_violated_policy() {
     let spent = Policy::new("burst", 1, Duration::from_millis(1_500)).unwrap();
     let (limit, _) = layer_with_clock(per_minute(1));

@@ -4,6 +4,7 @@ pub(crate) mod address;
 mod asked_again;
 mod bad_pause;
 mod batch;
+mod blocked;
 mod by_hand;
 mod calendar;
 mod clear;
