@@ -21,12 +21,14 @@ pub(super) type Named = (String, Option<Policy>);
 #[derive(Debug, Default)]
 pub(super) struct Known {
     all: Vec<Named>,
+    /// The names of the unlimited plans, which no request can be charged under.
+    unlimited: Vec<String>,
     by_name: HashMap<String, usize>,
 }
 
 impl Known {
     pub(super) fn has(&self, name: &str) -> bool {
-        self.find(name).is_some()
+        self.find(name).is_some() || self.is_unlimited(name)
     }
 
     pub(super) fn add(&mut self, name: String, policy: Option<Policy>) {
@@ -36,6 +38,19 @@ impl Known {
 
     pub(super) fn all(&self) -> &[Named] {
         &self.all
+    }
+
+    /// Adds the name of an unlimited plan.
+    pub(super) fn add_unlimited(&mut self, name: String) {
+        self.unlimited.push(name);
+    }
+
+    pub(super) fn unlimited(&self) -> &[String] {
+        &self.unlimited
+    }
+
+    fn is_unlimited(&self, name: &str) -> bool {
+        self.unlimited.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
     fn find(&self, name: &str) -> Option<&Named> {
@@ -122,6 +137,11 @@ fn resolve<'a>(names: &[String], known: &'a Known, place: &Place, mistakes: &mut
     }
     let mut policies: Vec<&Named> = Vec::with_capacity(names.len());
     for name in names {
+        if known.is_unlimited(name) {
+            return wrong(&|| {
+                format!("{name:?} is an unlimited plan, which only code gets; write exempt = true in a route")
+            });
+        }
         let Some(found) = known.find(name) else {
             return wrong(&|| unknown(name, known));
         };

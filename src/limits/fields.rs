@@ -53,6 +53,8 @@ pub(super) static POLICY: Table = Table {
         &STARTS,
         &ZONE,
         &CONCURRENT,
+        &BLOCKED,
+        &UNLIMITED,
         &ALGORITHM,
         &RESOLUTION,
         &BURST,
@@ -76,6 +78,8 @@ pub(super) static CALENDAR: Field = field("calendar");
 pub(super) static STARTS: Field = field("starts");
 pub(super) static ZONE: Field = field("zone");
 pub(super) static CONCURRENT: Field = units("concurrent");
+pub(super) static BLOCKED: Field = field("blocked");
+pub(super) static UNLIMITED: Field = field("unlimited");
 pub(super) static ALGORITHM: Field = field("algorithm");
 pub(super) static RESOLUTION: Field = field("resolution");
 pub(super) static BURST: Field = units("burst");
@@ -107,8 +111,34 @@ pub(super) static RATES_ONLY: [&Field; 14] = [
     &NEAR_LIMIT,
 ];
 
+/// The fields that a blocked policy does not have, because it counts nothing.
+pub(super) static NOT_WITH_BLOCKED: [&Field; 17] = [
+    &RATE,
+    &LIMIT,
+    &WINDOW,
+    &CALENDAR,
+    &STARTS,
+    &ZONE,
+    &CONCURRENT,
+    &UNLIMITED,
+    &ALGORITHM,
+    &RESOLUTION,
+    &BURST,
+    &COUNT_REJECTED,
+    &BAN_AFTER,
+    &SHARDS,
+    &HOLDS,
+    &LEASE,
+    &NEAR_LIMIT,
+];
+
 /// The fields that a policy with a calendar does not have, because the calendar bounds its windows.
 pub(super) static NOT_WITH_CALENDAR: [&Field; 5] = [&RATE, &WINDOW, &ALGORITHM, &RESOLUTION, &BURST];
+
+/// The fields that an unlimited plan does not have: all but the one that says who charges it.
+pub(super) fn not_with_unlimited() -> Vec<&'static Field> {
+    POLICY.fields.iter().copied().filter(|field| ![UNLIMITED.name, IN_CODE.name].contains(&field.name)).collect()
+}
 
 pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[] };
 
@@ -218,7 +248,13 @@ mod tests {
         ] {
             assert_eq!(part(&schema, &place)["enum"], json!(words), "{place}");
         }
-        for (field, without) in [(&CONCURRENT, &RATES_ONLY[..]), (&CALENDAR, &NOT_WITH_CALENDAR)] {
+        let not_with_unlimited = not_with_unlimited();
+        for (field, without) in [
+            (&CONCURRENT, &RATES_ONLY[..]),
+            (&CALENDAR, &NOT_WITH_CALENDAR),
+            (&BLOCKED, &NOT_WITH_BLOCKED),
+            (&UNLIMITED, &not_with_unlimited),
+        ] {
             let excluded = part(&schema, &format!("{POLICY_AT}/dependentSchemas/{}/properties", field.name));
             let names: BTreeSet<&str> = excluded.as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(names, without.iter().map(|field| field.name).collect());

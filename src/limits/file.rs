@@ -52,7 +52,8 @@ fn read(file: Tree, mistakes: &mut Mistakes) -> Option<LimitsConfig> {
     let default = charges(default)?;
     let routes = routes.into_iter().map(|(name, entry)| Some((name, charges(entry)?))).collect::<Option<Vec<_>>>()?;
     let policies = known.all().iter().map(|(_, policy)| policy.clone()).collect::<Option<Vec<_>>>()?;
-    Some(LimitsConfig::new(policies, default, routes, headers, shadow, warnings))
+    let limits = LimitsConfig::new(policies, default, routes, headers, shadow, warnings);
+    Some(limits.with_unlimited(known.unlimited()))
 }
 
 /// The policies of the file, by name. The names of those that the file leaves to code are added to `in_code`.
@@ -70,6 +71,10 @@ fn policies(file: &mut Section, in_code: &mut HashSet<String>, mistakes: &mut Mi
         let flag = section.as_mut().map(|section| section.read(&fields::IN_CODE, mistakes, section::flag));
         if flag.and_then(Read::value) == Some(true) {
             in_code.insert(name.clone());
+        }
+        if section.as_mut().is_some_and(|section| policy::is_unlimited(section, mistakes)) {
+            known.add_unlimited(name);
+            continue;
         }
         let policy = section.and_then(|section| policy::read(&name, section, mistakes));
         known.add(name, policy);

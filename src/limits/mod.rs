@@ -169,6 +169,8 @@ pub fn schema() -> &'static str {
 pub struct LimitsConfig {
     /// By name.
     policies: Vec<Policy>,
+    /// The names of the unlimited plans, in order.
+    unlimited: Vec<String>,
     default: Charges,
     /// By name.
     routes: Vec<(String, Charges)>,
@@ -202,7 +204,14 @@ impl LimitsConfig {
         for charges in std::iter::once(&mut default).chain(routes.iter_mut().map(|(_, charges)| charges)) {
             charges.costs.sort();
         }
-        Self { policies, default, routes, headers, shadow, warnings }
+        Self { policies, unlimited: Vec::new(), default, routes, headers, shadow, warnings }
+    }
+
+    /// Adds the names of unlimited plans.
+    fn with_unlimited(self, names: &[String]) -> Self {
+        let mut unlimited = names.to_vec();
+        unlimited.sort();
+        Self { unlimited, ..self }
     }
 
     /// Creates a layer with these limits for the key that `key` extracts. Every setter of the layer applies to it: a
@@ -284,9 +293,18 @@ impl LimitsConfig {
         self.policies.iter().find(|policy| policy.name().eq_ignore_ascii_case(name))
     }
 
+    /// Whether a plan of this name is unlimited.
+    #[cfg(feature = "plans")]
+    pub(crate) fn has_unlimited(&self, name: &str) -> bool {
+        self.unlimited.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
     /// The policy of this name, which a plan needs.
     #[cfg(feature = "plans")]
     pub(crate) fn require(&self, name: &str) -> Result<&Policy, ConfigError> {
+        if self.has_unlimited(name) {
+            return Err(ConfigError::unlimited_default_plan());
+        }
         self.policy(name).ok_or_else(|| {
             let known = mistake::nearest(name, self.policies().map(Policy::name));
             ConfigError::new(format!(

@@ -21,6 +21,9 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
         mistakes.add(section.place().clone(), error.to_string());
     }
     let before = mistakes.count();
+    if section.has(&fields::BLOCKED) {
+        return blocked(name, section, mistakes);
+    }
     let concurrent = section.read(&fields::CONCURRENT, mistakes, section::whole);
     let base = match concurrent {
         Read::Absent => base(name, &mut section, mistakes),
@@ -40,15 +43,42 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
     has_capacity.then_some(draft.policy)
 }
 
-/// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake
-/// already.
-fn concurrency_limit(name: &str, limit: Option<u64>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
-    for field in fields::RATES_ONLY {
+/// Reads a blocked policy, which has a unit at most, and may be a shadow policy.
+fn blocked(name: &str, mut section: Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    let only_true = |_: &Field, value| section::only_true(&value);
+    let is_blocked = section.read(&fields::BLOCKED, mistakes, only_true).value().is_some();
+    refuse(&fields::NOT_WITH_BLOCKED, &fields::BLOCKED, "a blocked policy", &mut section, mistakes);
+    let policy = Policy::blocked(usable(name)).ok()?;
+    let mut draft = Draft { policy, section, mistakes };
+    draft.set_counts();
+    draft.set_rollout();
+    is_blocked.then_some(draft.policy)
+}
+
+/// Reads an unlimited plan, which has no other field. Returns whether the table is one.
+pub(super) fn is_unlimited(section: &mut Section, mistakes: &mut Mistakes) -> bool {
+    if !section.has(&fields::UNLIMITED) || section.has(&fields::BLOCKED) {
+        return false;
+    }
+    section.read(&fields::UNLIMITED, mistakes, |_, value| section::only_true(&value));
+    refuse(&fields::not_with_unlimited(), &fields::UNLIMITED, "an unlimited plan", section, mistakes);
+    true
+}
+
+/// Refuses the fields that something with the field `with` does not have.
+fn refuse(fields: &[&Field], with: &Field, what: &str, section: &mut Section, mistakes: &mut Mistakes) {
+    for field in fields {
         if section.take(field).is_some() {
-            let message = format!("a concurrency limit has no {}; leave out {} or concurrent", field.name, field.name);
+            let message = format!("{what} has no {}; leave out {} or {}", field.name, field.name, with.name);
             mistakes.add(section.place_of(field), message);
         }
     }
+}
+
+/// A concurrency limit. The fields that it does not have are mistakes. A limit that cannot be read is a mistake
+/// already.
+fn concurrency_limit(name: &str, limit: Option<u64>, section: &mut Section, mistakes: &mut Mistakes) -> Option<Policy> {
+    refuse(&fields::RATES_ONLY, &fields::CONCURRENT, "a concurrency limit", section, mistakes);
     let concurrent = Policy::concurrent(usable(name), limit.unwrap_or(Policy::MAX_LIMIT));
     concurrent.map_err(|error| mistakes.add(section.place_of(&fields::CONCURRENT), message(error))).ok()
 }

@@ -126,6 +126,14 @@ pub(super) fn flag(_: &Field, value: Tree) -> Result<bool, String> {
     }
 }
 
+/// Reads a field that is `true` or absent.
+pub(super) fn only_true(value: &Tree) -> Result<(), String> {
+    match value {
+        Tree::Flag(true) => Ok(()),
+        other => Err(format!("{} is not true; write true, or leave the field out", shown(other))),
+    }
+}
+
 pub(super) fn text(_: &Field, value: Tree) -> Result<String, String> {
     match value {
         Tree::Text(text) => Ok(text),

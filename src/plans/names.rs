@@ -59,6 +59,10 @@ impl Names {
 
     /// The policy of the plan `name` in the limits in force, or the default plan. An unknown name is reported.
     pub(super) fn policies(&self, name: &str, reporter: &Reporter) -> Policies {
+        let limits = self.limits.current();
+        if limits.has_unlimited(name) {
+            return Policies::unlimited();
+        }
         let found = self.find(name).or_else(|| {
             self.report(name, reporter);
             self.find(&self.default)
@@ -68,7 +72,8 @@ impl Names {
 
     /// Checks that the limits in force have the plan `name`.
     pub(super) fn require(&self, name: &str) -> Result<(), ConfigError> {
-        self.limits.current().require(name).map(drop)
+        let limits = self.limits.current();
+        if limits.has_unlimited(name) { Ok(()) } else { limits.require(name).map(drop) }
     }
 
     fn find(&self, name: &str) -> Option<Policy> {

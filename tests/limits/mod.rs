@@ -1,5 +1,6 @@
 //! Limits in a file: `tollgate::limits`.
 
+mod both_ends;
 mod fuzz;
 mod lifting;
 mod load;

@@ -105,6 +105,8 @@ fn file() -> Value {
             "bucket": { "limit": 60, "window": "1m", "algorithm": "token-bucket", "burst": 10 },
             "monthly": { "limit": 60, "calendar": "month", "starts": "15 09:00", "zone": "UTC" },
             "slots": { "concurrent": 3 },
+            "suspended": { "blocked": true },
+            "staff": { "unlimited": true },
             "held": { "rate": "9/s", "holds": { "ttl": "30s", "unsettled": "release" } },
             "banning": { "rate": "5/min", "ban-after": { "denials": 3, "for": "10m" } },
         },
@@ -118,12 +120,14 @@ fn file() -> Value {
 }
 
 /// The tables of that file, and their places in the schema.
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 15] = [
     ("", ""),
     ("/policies/plain", POLICY),
     ("/policies/bucket", POLICY),
     ("/policies/monthly", POLICY),
     ("/policies/slots", POLICY),
+    ("/policies/suspended", POLICY),
+    ("/policies/staff", POLICY),
     ("/policies/held", POLICY),
     ("/policies/banning", POLICY),
     ("/policies/held/holds", "/properties/policies/additionalProperties/properties/holds/anyOf/1"),
