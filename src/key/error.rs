@@ -32,6 +32,8 @@ pub struct KeyError(pub(crate) KeyFault);
 pub(crate) enum KeyFault {
     /// The client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny). The response is 403.
     AddressDenied,
+    /// The key is refused; made by [`KeyError::denied`]. The response is 403.
+    Denied,
     /// The header contains fewer addresses than the extractor expects, for example fewer than 2 for
     /// [`ClientIp::x_forwarded_for(2)`](crate::ClientIp::x_forwarded_for).
     ChainTooShort(HeaderName),
@@ -99,9 +101,28 @@ impl KeyError {
         Self(KeyFault::MalformedHeader(header))
     }
 
-    /// Creates the error of a custom extractor for a client that is refused. The response is 403.
+    /// Creates the error of a custom extractor for a key that is refused, such as a revoked API key. The response is 403.
+    ///
+    /// A closure is not called on [exempt](crate::Route::exempt) routes. An extractor that refuses keys there too
+    /// implements [`KeyExtractor::check_denied`](crate::KeyExtractor::check_denied). A plan that refuses its accounts
+    /// is a [blocked](crate::Policy::blocked) policy. For addresses, use [`ClientIp::deny`](crate::ClientIp::deny).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use tollgate::{ApiKey, Key, KeyExtractor, key::{self, KeyError}};
+    ///
+    /// let (api_key, revoked) = (ApiKey::bearer(), HashSet::from([ApiKey::bearer().key_of("sk-stolen")]));
+    /// let but_the_revoked = key::from_fn(move |parts| match api_key.extract(parts)? {
+    ///     Some(key) if revoked.contains(&key) => Err(KeyError::denied()),
+    ///     key => Ok(key),
+    /// });
+    /// # fn assert_extractor(_: impl KeyExtractor) {}
+    /// # assert_extractor(but_the_revoked);
+    /// ```
     pub fn denied() -> Self {
-        Self(KeyFault::AddressDenied)
+        Self(KeyFault::Denied)
     }
 
     /// The cause in one word, for metrics, logs and the application's own responses.
@@ -109,6 +130,7 @@ impl KeyError {
     /// | word | what is wrong | the response |
     /// | --- | --- | --- |
     /// | `address_denied` | the client's address is on the list of [`ClientIp::deny`](crate::ClientIp::deny) | 403 |
+    /// | `denied` | a custom extractor refuses the key | 403 |
     /// | `chain_too_short` | the header contains fewer addresses than the extractor expects | 400 |
     /// | `malformed_header` | the header cannot be parsed | 400 |
     /// | `misconfigured` | the extractor has a mistake in its settings | 500 |
@@ -123,6 +145,7 @@ impl KeyError {
     pub fn cause(&self) -> &'static str {
         match self.0 {
             KeyFault::AddressDenied => "address_denied",
+            KeyFault::Denied => "denied",
             KeyFault::ChainTooShort(_) => "chain_too_short",
             KeyFault::MalformedHeader(_) => "malformed_header",
             KeyFault::Misconfigured(_) => "misconfigured",
@@ -147,6 +170,7 @@ impl KeyError {
             | KeyFault::MissingHeader(_)
             | KeyFault::NoPeerAddress => true,
             KeyFault::AddressDenied
+            | KeyFault::Denied
             | KeyFault::ChainTooShort(_)
             | KeyFault::MalformedHeader(_)
             | KeyFault::Misconfigured(_)
@@ -166,6 +190,7 @@ impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             KeyFault::AddressDenied => f.write_str("requests from this address are refused"),
+            KeyFault::Denied => f.write_str("requests with this key are refused"),
             KeyFault::ChainTooShort(name) => write!(f, "header {name} contains too few addresses"),
             KeyFault::MalformedHeader(name) => write!(f, "header {name} is malformed"),
             KeyFault::Misconfigured(mistake) => mistake.fmt(f),

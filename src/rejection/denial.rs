@@ -52,7 +52,7 @@ pub enum Reason {
     /// A hold of the request has reached its [longest age](crate::policy::HoldSettings::with_longest) before there was
     /// a response. The handler has had the request.
     HeldTooLong,
-    /// The request has no usable key, or its key is a denied address. The [source](Error::source) of the denial is the
+    /// The request has no usable key, or its key is denied. The [source](Error::source) of the denial is the
     /// [`KeyError`].
     Key,
     /// The layer's configuration is wrong for this request. The [source](Error::source) of the denial is the
@@ -185,11 +185,13 @@ impl Denial {
     /// Returns the HTTP status.
     ///
     /// The status is 429 for a spent quota, 503 while the store cannot answer, 504 for a hold that was too old, 401 for
-    /// a missing credential, 403 for a denied address or a blocked policy, 400 for another missing or unusable key or a
+    /// a missing credential, 403 for a denied address or key or a blocked policy, 400 for another missing or unusable key or a
     /// cost that can never pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
     pub fn status(&self) -> StatusCode {
         match *self.cause {
-            Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied)) => StatusCode::FORBIDDEN,
+            Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied | KeyFault::Denied)) => {
+                StatusCode::FORBIDDEN
+            }
             Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => StatusCode::UNAUTHORIZED,
             // A missing extension is a wrong order of layers, which is not the client's mistake.
             Cause::Key(KeyError(KeyFault::MissingExtension(_))) => StatusCode::INTERNAL_SERVER_ERROR,

@@ -53,6 +53,40 @@ async fn law_14_a_denied_client_cannot_hide_behind_a_malformed_header_where_noth
     }
 }
 
+#[tokio::test]
+async fn an_allowed_address_inside_a_denied_network_is_limited_by_its_own_budget() {
+    let denied = PrefixList::new("198.51.100.0/24").unwrap().except("198.51.100.7");
+    let app = app(layer(1, ClientIp::peer().deny(denied).with_ipv4_prefix(16)));
+    for (peer, expected) in [
+        ("198.51.100.6", 403),
+        ("198.51.100.7", 200),
+        ("::ffff:198.51.100.7", 429),
+        ("64:ff9b::198.51.100.7", 429),
+        ("64:ff9b::198.51.100.8", 403),
+        ("198.51.101.1", 429),
+        ("198.52.0.1", 200),
+    ] {
+        assert_eq!(status(&app, from(peer, &[])).await, expected, "{peer}");
+    }
+}
+
+#[tokio::test]
+async fn keys_that_are_no_addresses_are_denied_with_a_cause_of_their_own() {
+    use tollgate::{Key, key::KeyError};
+    let but_mallory = tollgate::key::from_fn(|parts| match parts.headers.get("x-tenant") {
+        Some(tenant) if tenant == "mallory" => Err(KeyError::denied()),
+        Some(tenant) => Ok(Key::new(tenant)),
+        None => Err(KeyError::missing("a tenant")),
+    });
+    let app = app(layer(1, but_mallory));
+    for (tenant, expected) in [("mallory", 403), ("alice", 200), ("mallory", 403), ("alice", 429)] {
+        assert_eq!(status(&app, from("192.0.2.1", &[("x-tenant", tenant)])).await, expected);
+    }
+    let error = KeyError::denied();
+    assert_eq!((error.cause(), error.is_missing()), ("denied", false));
+    assert_eq!(error.to_string(), "requests with this key are refused");
+}
+
 /// Without denied addresses, an exempt route does not read the header.
 #[tokio::test]
 async fn a_malformed_header_passes_an_exempt_route_where_no_address_is_denied() {

@@ -118,10 +118,13 @@ fn hint(part: &str) -> Option<String> {
 
 /// The key of an address. [`PeerIp`](tollgate::PeerIp) makes the same keys as [`ClientIp`], which has more settings.
 fn address(part: &str, text: &str, prefix: Option<u8>, addresses: &Addresses) -> Result<Key, String> {
-    let address = text.parse().map_err(|_| format!("{part}: {text:?} is not an IPv4 or IPv6 address"))?;
+    let address: IpAddr = text.parse().map_err(|_| format!("{part}: {text:?} is not an IPv4 or IPv6 address"))?;
     let mut extractor = ClientIp::behind_unix_socket();
     if let Some(length) = prefix {
-        extractor = extractor.with_ipv6_prefix(length);
+        extractor = match address {
+            IpAddr::V4(_) => extractor.with_ipv4_prefix(length),
+            IpAddr::V6(_) => extractor.with_ipv6_prefix(length),
+        };
         extractor.validate().map_err(|error| format!("{part}: {error}"))?;
     }
     if addresses.keep_nat64 {
@@ -151,6 +154,7 @@ mod tests {
         assert_eq!(key(&["ip:2001:db8:1:2:3::4"]), Ok(PeerIp::new().key_of(address)));
         let wide = ClientIp::peer().with_ipv6_prefix(56);
         assert_eq!(key(&["ip/56:2001:db8:1:2:3::4"]), Ok(wide.key_of(address)));
+        assert_eq!(key(&["ip/24:203.0.113.7"]), Ok(Key::from("203.0.113.0/24")));
         assert_eq!(key(&["text:17"]), Ok(Key::from(17_u64)));
         assert_eq!(key(&["text:a:b"]), Ok(Key::from("a:b")));
         assert_eq!(key(&["route:/search/"]), Ok(Key::from("/search")));

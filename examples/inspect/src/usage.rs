@@ -51,6 +51,7 @@ client: the parts of a tuple of extractors, in its order.
 
   ip:203.0.113.7     PeerIp, ClientIp; IPv6 addresses are grouped by /64
   ip/56:2001:db8::1  the same with with_ipv6_prefix(56)
+  ip/24:203.0.113.7  the same with with_ipv4_prefix(24)
   text:alice         HeaderKey, ExtensionKey, closures; numbers and UUIDs too
   token:@FILE        ApiKey, Key::hashed; the file contains the token
   route:/search      MatchedPathKey

@@ -31,7 +31,8 @@ use crate::{
 /// 3. **A malformed header is refused with 400.** The text that trusted proxies have written must be valid; nothing is
 ///    guessed or skipped. Ports are dropped. A private address is a client like any other, unless it is trusted.
 /// 4. **One client, one key.** An IPv6 address that embeds an IPv4 address (mapped, or NAT64's `64:ff9b::/96`) is
-///    charged as that IPv4 address. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually
+///    charged as that IPv4 address, which has its own key, unless
+///    [`with_ipv4_prefix`](Self::with_ipv4_prefix) groups IPv4 addresses too. IPv6 addresses are grouped by prefix, /64 by default, because one customer usually
 ///    has a whole /64. Some customers have a /56 or /48: add a wider, higher limit with
 ///    [`RateLimitLayer::and`](crate::RateLimitLayer::and) and a second `ClientIp`. Each link-local address
 ///    (`fe80::/10`) has its own key. Addresses of 6to4 (`2002::/16`) share the key of the IPv4 address that they embed.
@@ -217,6 +218,30 @@ impl ClientIp {
         self.with_grouping(|grouping| grouping.with_ipv6_prefix(length))
     }
 
+    /// Groups IPv4 addresses by the first `length` bits, also those that an IPv6 address embeds. Defaults to 32: each
+    /// address has its own key, because one address of IPv4 is often a whole office already.
+    ///
+    /// Use it for clients that change their address within a network: `with_ipv4_prefix(24)`. All customers of the
+    /// network then share one budget. [`exempt`](Self::exempt), [`deny`](Self::deny) and the trusted prefixes compare
+    /// whole addresses.
+    ///
+    /// Another length than 8 to 32 is a mistake, which the [layer](crate::RateLimitLayer::validated) returns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{ClientIp, Key};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = ClientIp::behind_cloudflare().with_ipv4_prefix(24);
+    /// assert_eq!(client.key_of("203.0.113.7".parse()?), Key::from("203.0.113.0/24"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_ipv4_prefix(self, length: u8) -> Self {
+        self.with_grouping(|grouping| grouping.with_ipv4_prefix(length))
+    }
+
     /// Keeps addresses in `64:ff9b::/96` as IPv6 addresses. By default such an address becomes the IPv4 address that
     /// NAT64 has put there, because otherwise all clients of NAT64 would share one /64.
     ///
@@ -309,6 +334,10 @@ impl ClientIp {
     /// If the list is not empty, a request whose address cannot be read is refused with 400 on exempt routes too,
     /// because otherwise a client could avoid the list with a malformed header. A request without the header passes on
     /// exempt routes, because health checks have no header.
+    ///
+    /// For an allowed address inside a denied network, pass a [set](PrefixList::except):
+    /// `PrefixList::new("198.51.100.0/24")?.except("198.51.100.7")`. To deny keys that are no addresses, see
+    /// [`KeyError::denied`].
     ///
     /// A `ClientIp` inside a closure does not refuse requests on exempt routes, because closures are not called there.
     /// Pass the `ClientIp` itself to the layer: alone, in a tuple, or with

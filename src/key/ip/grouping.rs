@@ -15,6 +15,8 @@ use crate::{error::ConfigError, key::subject::Key};
 pub(super) struct Grouping {
     /// Length in bits of the IPv6 prefix that shares a key.
     prefix: u8,
+    /// Length in bits of the IPv4 prefix that shares a key.
+    ipv4_prefix: u8,
     /// Whether addresses in the well-known NAT64 prefix are decoded.
     well_known: bool,
     /// The NAT64 prefix of the operator.
@@ -38,6 +40,15 @@ impl Grouping {
             )));
         }
         Ok(Self { prefix: length, ..self })
+    }
+
+    pub(super) fn with_ipv4_prefix(self, length: u8) -> Result<Self, ConfigError> {
+        if !(8..=32).contains(&length) {
+            return Err(ConfigError::new(format!(
+                "an IPv4 prefix of /{length} is out of range; use 8 to 32, /32 is the default"
+            )));
+        }
+        Ok(Self { ipv4_prefix: length, ..self })
     }
 
     pub(super) fn keep_nat64(self) -> Self {
@@ -79,9 +90,9 @@ impl Grouping {
     /// The key of a canonical address.
     pub(super) fn key(self, address: IpAddr) -> Key {
         match address {
-            IpAddr::V4(address) => ipv4(address),
+            IpAddr::V4(address) => self.ipv4(address),
             IpAddr::V6(address) => match six_to_four(address) {
-                Some(Some(embedded)) => ipv4(embedded),
+                Some(Some(embedded)) => self.ipv4(embedded),
                 // One 6to4 router has a /48.
                 Some(None) => ipv6(address, 48),
                 // These addresses need all bits: all hosts of a link share the first 64, and so do all clients of a
@@ -91,11 +102,15 @@ impl Grouping {
             },
         }
     }
+
+    fn ipv4(self, address: Ipv4Addr) -> Key {
+        if self.ipv4_prefix == 32 { ipv4(address) } else { ipv4_network(address, self.ipv4_prefix) }
+    }
 }
 
 impl Default for Grouping {
     fn default() -> Self {
-        Self { prefix: 64, well_known: true, nat64: None }
+        Self { prefix: 64, ipv4_prefix: 32, well_known: true, nat64: None }
     }
 }
 
@@ -109,6 +124,13 @@ fn ipv6(address: Ipv6Addr, prefix: u8) -> Key {
         prefix => write!(text, "{network}/{prefix}"),
     };
     Key::new(text)
+}
+
+/// The key of the first `prefix` bits of an address, from 1 to 31.
+#[cold]
+fn ipv4_network(address: Ipv4Addr, prefix: u8) -> Key {
+    let network = Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << (32 - prefix)));
+    Key::new(format!("{network}/{prefix}"))
 }
 
 /// The key of an IPv4 address. Formats with a table, because the standard formatter takes longer than the rest of the
@@ -258,6 +280,27 @@ mod tests {
         for length in [0, 31, 129] {
             let error = whole.with_ipv6_prefix(length).unwrap_err().to_string();
             assert!(error.starts_with(&format!("an IPv6 prefix of /{length} is out of range; ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn ipv4_addresses_are_grouped_in_every_form_if_a_prefix_is_set() {
+        let by_24 = Grouping::default().with_ipv4_prefix(24).unwrap();
+        for address in
+            ["203.0.113.7", "203.0.113.255", "::ffff:203.0.113.8", "64:ff9b::203.0.113.9", "2002:cb00:710a::1"]
+        {
+            assert_eq!(key(by_24, address), Key::from("203.0.113.0/24"), "{address}");
+        }
+        assert_eq!(key(by_24, "203.0.114.7"), Key::from("203.0.114.0/24"));
+        assert_eq!(key(by_24, "2001:db8:1:2::1"), Key::from("2001:db8:1:2::/64"));
+        for (length, expected) in [(8, "203.0.0.0/8"), (27, "203.0.113.224/27"), (31, "203.0.113.254/31")] {
+            let network = Grouping::default().with_ipv4_prefix(length).unwrap();
+            assert_eq!(key(network, "203.0.113.255"), Key::from(expected));
+        }
+        assert_eq!(key(by_24.with_ipv4_prefix(32).unwrap(), "203.0.113.7"), Key::from("203.0.113.7"));
+        for length in [0, 7, 33] {
+            let error = by_24.with_ipv4_prefix(length).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("an IPv4 prefix of /{length} is out of range; ")), "{error}");
         }
     }
 

@@ -220,7 +220,7 @@ fn code(denial: &Denial) -> u16 {
     match denial.cause() {
         Cause::CostAboveLimit { .. } | Cause::QuotaExceeded(_) => 8,
         Cause::HeldTooLong { .. } => 4,
-        Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied)) => 7,
+        Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied | KeyFault::Denied)) => 7,
         Cause::Key(KeyError(KeyFault::MissingCredential { .. })) => 16,
         Cause::Key(KeyError(KeyFault::MissingExtension(_))) | Cause::Misconfigured(_) => 13,
         Cause::Key(_) => 3,
@@ -234,7 +234,7 @@ fn message(denial: &Denial) -> Cow<'static, str> {
             Some(wait) => format!("rate limit exceeded; retry after {}s", whole_seconds(wait)).into(),
             None => "rate limit exceeded".into(),
         },
-        Cause::Key(KeyError(KeyFault::AddressDenied)) => "requests from this address are refused".into(),
+        Cause::Key(error @ KeyError(KeyFault::AddressDenied | KeyFault::Denied)) => error.to_string().into(),
         Cause::Blocked { .. } | Cause::HeldTooLong { .. } | Cause::Key(_) | Cause::Misconfigured(_) => {
             denial.detail().map_or("rate limit key is missing or unusable".into(), Cow::Owned)
         }

@@ -54,12 +54,12 @@ async fn a_cost_that_can_never_pass_forbids_retries() {
 }
 
 #[tokio::test]
-async fn a_call_from_a_denied_address_is_not_permitted() {
+async fn a_call_with_a_denied_key_is_not_permitted() {
     let denied = |_: &http::request::Parts| Err::<Key, _>(KeyError::denied());
     let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_minute(1), denied);
     let channel = serve(&Probe::default(), limit.with_rejection(GrpcStatus::default())).await;
     let status = refused(check(&channel).await, Code::PermissionDenied);
-    assert_eq!(status.message(), "requests from this address are refused");
+    assert_eq!(status.message(), "requests with this key are refused");
     assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), Some("-1"));
 }
 
