@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::{
     RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS,
     duration::{millis_up, number, read_duration, read_number, whole_seconds},
+    names::OwnNames,
     style::{HeaderStyle, Merge},
 };
 
@@ -19,12 +20,18 @@ use super::{
 pub struct HeaderFields {
     style: HeaderStyle,
     fields: SmallVec<[(HeaderName, HeaderValue); 2]>,
+    names: OwnNames,
 }
 
 impl HeaderFields {
     /// Creates an empty set of fields in `style`.
     pub fn new(style: HeaderStyle) -> Self {
-        Self { style, fields: SmallVec::new() }
+        Self { style, fields: SmallVec::new(), names: OwnNames::NONE }
+    }
+
+    /// Sets the names under which the fields are sent.
+    pub(super) fn with_names(self, names: OwnNames) -> Self {
+        Self { names, ..self }
     }
 
     /// Adds a field. Its name and the style decide how [`apply`](Self::apply) merges the field.
@@ -51,20 +58,21 @@ impl HeaderFields {
     /// Merges the fields into the headers of a response, as [`HeaderWriter::write`](super::HeaderWriter::write) says.
     pub fn apply(mut self, headers: &mut HeaderMap) {
         for limit in self.style.single_limits() {
-            if !limit.iter().any(|name| headers.contains_key(name)) {
+            if !limit.iter().any(|name| headers.contains_key(self.names.of(name))) {
                 continue;
             }
             if self.is_stricter_than(limit, headers) {
                 for name in *limit {
-                    headers.remove(name);
+                    headers.remove(self.names.of(name));
                 }
             } else {
                 self.fields.retain(|(name, _)| !limit.contains(name));
             }
         }
         let is_refusal = self.fields.iter().any(|(name, _)| *name == RETRY_AFTER);
-        for (name, value) in self.fields {
-            match HeaderStyle::merge(&name) {
+        for (field, value) in self.fields {
+            let name = self.names.of(&field).clone();
+            match HeaderStyle::merge(&field) {
                 Merge::Longest => insert_longest(headers, name, value),
                 Merge::IfAbsent => {
                     headers.entry(name).or_insert(value);
@@ -85,7 +93,7 @@ impl HeaderFields {
         let outer = SingleLimit::read(self.style, limit, in_set);
         // A field on two lines has no single value and is treated as absent.
         let single_line = |name: &HeaderName| {
-            let mut lines = headers.get_all(name).iter();
+            let mut lines = headers.get_all(self.names.of(name)).iter();
             lines.next().filter(|_| lines.next().is_none())
         };
         let inner = SingleLimit::read(self.style, limit, single_line);

@@ -7,7 +7,9 @@
 //!
 //! # Rules
 //!
-//! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style.
+//! * `Retry-After` and `Cache-Control: no-store` are sent on every denial, in every style but
+//!   [`Hidden`](HeaderStyle::Hidden), which leaves `Retry-After` out.
+//! * The RateLimit fields can have names of your own, see [`HeaderWriter::with_name`].
 //! * Waits are whole seconds, rounded up, so that a client that waits as long as a field says is not early. Clients
 //!   that read `retry-after-ms` need not wait for the rest of a second;
 //!   [`with_retry_after_ms`](HeaderWriter::with_retry_after_ms) sends it.
@@ -57,6 +59,7 @@
 mod duration;
 mod fields;
 mod ietf;
+mod names;
 mod openai;
 mod quota;
 mod structured;
@@ -66,7 +69,7 @@ mod x_rate_limit;
 
 use http::HeaderName;
 
-pub(crate) use self::{duration::whole_seconds, fields::AllowedFields};
+pub(crate) use self::{duration::whole_seconds, fields::AllowedFields, writer::DEFAULT as DEFAULT_WRITER};
 #[doc(hidden)]
 pub use self::{fields::HeaderFields, quota::QuotaReport};
 pub use self::{style::HeaderStyle, writer::HeaderWriter};

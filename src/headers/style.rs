@@ -10,7 +10,8 @@ use crate::headers;
 
 /// The form in which response fields state the limit.
 ///
-/// Every style sends `Retry-After` and `Cache-Control: no-store` on a denial, because both are published standards.
+/// Every style but [`Hidden`](Self::Hidden) sends `Retry-After` and `Cache-Control: no-store` on a denial, because both
+/// are published standards.
 /// [`OpenAi`](Self::OpenAi) also sends `retry-after-ms`.
 ///
 /// In styles with one limit, the limit of a token bucket with a burst is the burst, because the units left are counted
@@ -20,7 +21,7 @@ use crate::headers;
 /// Give nested layers the same style, because styles use the same names with different meanings.
 ///
 /// As text: `draft-11`, `draft-07`, `draft-06`, `draft-03`, `x-ratelimit`, `x-ratelimit-epoch`, `envoy`,
-/// `tower-governor`, `openai`, `none`.
+/// `tower-governor`, `openai`, `none`, `hidden`.
 ///
 /// # Examples
 ///
@@ -51,7 +52,14 @@ pub enum HeaderStyle {
     /// from now, and `X-Envoy-RateLimited: true` on a denial, which keeps sidecars from retrying the
     /// request.
     EnvoyCompat,
-    /// No RateLimit fields.
+    /// No field that tells of a limit, not even `Retry-After`: for services whose limits clients must not learn.
+    ///
+    /// `Cache-Control: no-store` stays on a denial, so that no cache serves it to other clients. The bodies of rejections
+    /// and the metadata of gRPC do not have the wait either, but they name violated policies and the reason: with
+    /// [`EmptyBody`](crate::rejection::EmptyBody), or a closure that responds with another status, a denial tells
+    /// nothing. Clients that cannot know the wait retry early, and a retry costs a check.
+    Hidden,
+    /// No RateLimit fields. `Retry-After` is sent; see [`Hidden`](Self::Hidden) to leave it out too.
     None,
     /// The fields of OpenAI's API, which SDKs of model APIs read: `x-ratelimit-limit-requests`, `-remaining-requests`
     /// and `-reset-requests`, the same three for `-tokens`, and `retry-after-ms` on a denial.
@@ -75,7 +83,7 @@ in_words!(HeaderStyle, "style of header fields");
 
 impl HeaderStyle {
     /// The words of `headers` in a file of limits.
-    pub(crate) const WORDS: [(&'static str, Self); 10] = [
+    pub(crate) const WORDS: [(&'static str, Self); 11] = [
         ("draft-11", Self::Draft11),
         ("draft-07", Self::Draft07),
         ("draft-06", Self::Draft06),
@@ -86,6 +94,7 @@ impl HeaderStyle {
         ("tower-governor", Self::TowerGovernorCompat),
         ("openai", Self::OpenAi),
         ("none", Self::None),
+        ("hidden", Self::Hidden),
     ];
 
     /// Returns the names of all fields that the style may send. List the names in `Access-Control-Expose-Headers`, so
@@ -111,6 +120,7 @@ impl HeaderStyle {
             Self::Draft06 => &DRAFT_06,
             Self::Draft07 | Self::Draft11 => &DRAFT_07,
             Self::EnvoyCompat => &ENVOY,
+            Self::Hidden => &[],
             Self::None => &NONE,
             Self::OpenAi => &OPENAI,
             Self::TowerGovernorCompat => &TOWER_GOVERNOR,
@@ -124,7 +134,7 @@ impl HeaderStyle {
         match self {
             Self::Draft03 | Self::Draft06 => &SINGLE_DRAFT,
             Self::Draft07 => &SINGLE_DRAFT_07,
-            Self::Draft11 | Self::None => &[],
+            Self::Draft11 | Self::Hidden | Self::None => &[],
             Self::EnvoyCompat | Self::XRateLimitDelta | Self::XRateLimitEpoch => &SINGLE_X,
             Self::OpenAi => &REQUESTS_AND_TOKENS,
             Self::TowerGovernorCompat => &SINGLE_X_WITHOUT_RESET,

@@ -6,14 +6,16 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::{
     RATELIMIT, RATELIMIT_POLICY,
     duration::whole_seconds,
     fields::{self, AllowedFields, HeaderFields},
-    ietf, openai,
+    ietf,
+    names::OwnNames,
+    openai,
     quota::{QuotaReport, Snapshot},
     style::HeaderStyle,
     x_rate_limit,
@@ -21,6 +23,7 @@ use super::{
 use crate::{
     clock::micros,
     decision::{Decision, PolicyDecision},
+    error::{ConfigError, FirstMistake},
     runtime::random,
 };
 
@@ -47,7 +50,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HeaderWriter {
     style: HeaderStyle,
     capped_ratio: bool,
@@ -55,7 +58,12 @@ pub struct HeaderWriter {
     retry_after_ms: bool,
     /// The largest jitter in seconds; 0 for no jitter.
     jitter: u32,
+    names: OwnNames,
+    mistake: FirstMistake,
 }
+
+/// The writer of a layer that sets none.
+pub(crate) static DEFAULT: HeaderWriter = HeaderWriter::of(HeaderStyle::Draft11);
 
 impl Default for HeaderWriter {
     /// A writer of [`HeaderStyle::Draft11`].
@@ -74,8 +82,66 @@ impl From<HeaderStyle> for HeaderWriter {
 impl HeaderWriter {
     /// Creates a writer of one style, with the default options.
     pub fn new(style: HeaderStyle) -> Self {
-        let retry_after_ms = style == HeaderStyle::OpenAi;
-        Self { style, capped_ratio: true, all_policies_on_denial: false, retry_after_ms, jitter: 0 }
+        Self::of(style)
+    }
+
+    const fn of(style: HeaderStyle) -> Self {
+        Self {
+            style,
+            capped_ratio: true,
+            all_policies_on_denial: false,
+            retry_after_ms: matches!(style, HeaderStyle::OpenAi),
+            jitter: 0,
+            names: OwnNames::NONE,
+            mistake: FirstMistake::NONE,
+        }
+    }
+
+    /// Sends the RateLimit field `field` of the style under the name `own`: for clients that know other names, or that
+    /// should not see whose limiter it is.
+    ///
+    /// Fields are merged under their own names, so nested layers need the same ones. `Retry-After`, `retry-after-ms` and
+    /// `Cache-Control` keep their names. List your own in `Access-Control-Expose-Headers`, because
+    /// [`HeaderStyle::names`] does not have them.
+    ///
+    /// It is a mistake of each [layer](crate::RateLimitLayer::with_headers) with the writer if the style does not send
+    /// `field`, or if another field has the name. The field then keeps its name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tollgate::{GlobalKey, HeaderStyle, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let names = [("x-ratelimit-limit", "x-acme-quota"), ("x-ratelimit-remaining", "x-acme-left")];
+    /// let writer = HeaderWriter::new(HeaderStyle::XRateLimitDelta);
+    /// let writer = names.into_iter().fold(writer, |writer, (field, own)| {
+    ///     writer.with_name(HeaderName::from_static(field), HeaderName::from_static(own))
+    /// });
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_minute("all", 60)?, GlobalKey)
+    ///     .with_headers(writer)
+    ///     .validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_name(mut self, field: HeaderName, own: HeaderName) -> Self {
+        if let Some(names) = self.mistake.keep(self.names.with(self.style, field, own)) {
+            self.names = names;
+        }
+        self
+    }
+
+    /// What is wrong with a name.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        self.mistake.found()
+    }
+
+    /// Whether the style tells nothing of limits, so that no wait may be in a response.
+    pub(crate) fn hides_waits(&self) -> bool {
+        self.style == HeaderStyle::Hidden
     }
 
     /// Sets whether `t` is raised until `r / t` is at most the policy's own rate.
@@ -222,14 +288,16 @@ impl HeaderWriter {
 
     /// Writes the fields of a refusal without a denied decision.
     pub(crate) fn insert_wait(&self, wait: Option<Duration>, headers: &mut HeaderMap) {
-        fields::insert_rejection(headers, wait, self.retry_after_ms);
+        fields::insert_rejection(headers, wait.filter(|_| !self.hides_waits()), self.retry_after_ms);
     }
 
     /// The policy and the time of a decision on one policy, if the style is `Draft11` and the policy sends no partition
     /// key. This is the common case, which needs no set of fields, because the style only appends.
     fn one_in_draft_11<'a>(&self, decision: &'a Decision) -> Option<(&'a PolicyDecision, u64)> {
         match (self.style, decision.policies()) {
-            (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }]) if !only.is_shadow() => {
+            (HeaderStyle::Draft11, [only @ PolicyDecision { partition_key: None, .. }])
+                if !only.is_shadow() && self.names.are_none() =>
+            {
                 Some((only, decision.time_us()?))
             }
             _ => None,
@@ -262,10 +330,10 @@ impl HeaderWriter {
     }
 
     fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> HeaderFields {
-        let Some(now_us) = decision.time_us() else { return HeaderFields::new(self.style) };
+        let Some(now_us) = decision.time_us() else { return self.no_fields() };
         let quotas: SmallVec<[QuotaReport<'_>; 1]> = decision.enforced().map(QuotaReport::from).collect();
         if quotas.is_empty() {
-            return HeaderFields::new(self.style);
+            return self.no_fields();
         }
         let policies = || match decision.policies() {
             [only @ PolicyDecision { partition_key: None, .. }] => Some(policy_field(only, &quotas)),
@@ -275,7 +343,7 @@ impl HeaderWriter {
     }
 
     fn write_snapshot(&self, policies: impl FnOnce() -> Option<HeaderValue>, snapshot: &Snapshot<'_>) -> HeaderFields {
-        let mut fields = HeaderFields::new(self.style);
+        let mut fields = self.no_fields();
         match self.style {
             HeaderStyle::Draft03 => ietf::draft_03(snapshot, &mut fields),
             HeaderStyle::Draft06 => ietf::draft_06(snapshot, &mut fields),
@@ -289,16 +357,20 @@ impl HeaderWriter {
                 }
             }
             HeaderStyle::EnvoyCompat => x_rate_limit::envoy(snapshot, &mut fields),
-            HeaderStyle::None => {}
+            HeaderStyle::Hidden | HeaderStyle::None => {}
             HeaderStyle::OpenAi => openai::push(snapshot, &mut fields),
             HeaderStyle::TowerGovernorCompat => x_rate_limit::tower_governor(snapshot, &mut fields),
             HeaderStyle::XRateLimitDelta => x_rate_limit::delta(snapshot, &mut fields),
             HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(snapshot, &mut fields),
         }
         if !snapshot.allowed {
-            fields.push_rejection(snapshot.wait(), self.retry_after_ms);
+            fields.push_rejection(snapshot.wait().filter(|_| !self.hides_waits()), self.retry_after_ms);
         }
         fields
+    }
+
+    fn no_fields(&self) -> HeaderFields {
+        HeaderFields::new(self.style).with_names(self.names.clone())
     }
 
     fn snapshot<'a>(

@@ -100,7 +100,7 @@ impl<K, R> Config<K, R> {
         if denial.reason() == Reason::StoreUnavailable {
             denial.set_retry_after(self.outage_retry_after);
         }
-        denial.respond(&*self.rejection, &rules.writer(), parts)
+        denial.respond(&*self.rejection, rules.writer(), parts)
     }
 }
 

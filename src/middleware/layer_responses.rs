@@ -165,8 +165,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     }
 
     /// Sets the RateLimit fields: a [`HeaderStyle`](crate::HeaderStyle), or a [`HeaderWriter`] with options, such as
-    /// [jitter](HeaderWriter::with_jitter). Defaults to [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11), the
-    /// newest revision.
+    /// [jitter](HeaderWriter::with_jitter) or [names of your own](HeaderWriter::with_name). Defaults to
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11), the newest revision.
     ///
     /// # Examples
     ///
@@ -186,7 +186,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     pub fn with_headers(self, fields: impl Into<HeaderWriter>) -> Self {
         let writer = fields.into();
-        self.change_rules(|rules| rules.writer = Some(writer))
+        self.change_rules(|rules| {
+            rules.mistake.keep(writer.validate());
+            rules.writer = Some(writer.clone());
+        })
     }
 
     /// Sets whether responses to allowed requests have the [`Decision`](crate::Decision) in their extensions, for outer

@@ -149,6 +149,11 @@ impl Denial {
         Self::new(cause.unwrap_or(Cause::QuotaExceeded(decision)))
     }
 
+    /// The same denial, from which a response learns no wait.
+    pub(super) fn without_wait(self) -> Self {
+        Self { retry_after: None, ..self }
+    }
+
     pub(crate) fn set_retry_after(&mut self, wait: Duration) {
         self.retry_after = Some(wait);
     }

@@ -193,7 +193,10 @@ impl Denial {
         // The jitter is drawn once, so that all fields and the body contain the same wait.
         let jitter = writer.draw(self.retry_after);
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
-        let mut response = rejection.reject(parts, &self);
+        let mut response = match writer.hides_waits() {
+            true => rejection.reject(parts, &self.clone().without_wait()),
+            false => rejection.reject(parts, &self),
+        };
         match self.decision() {
             Some(decision) => writer.apply_denied(decision, jitter, response.headers_mut()),
             None => writer.insert_wait(self.retry_after, response.headers_mut()),

@@ -61,7 +61,7 @@ async fn an_allowed_response_with_no_units_left_has_jitter() {
     let mut waits = BTreeSet::new();
     for _ in 0..200 {
         let limit = RateLimitLayer::new(limiter(), Policy::per_minute("p", 2).unwrap(), GlobalKey);
-        let app = app(limit.with_headers(writer));
+        let app = app(limit.with_headers(writer.clone()));
         assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(r#""p";r=1;t=60"#));
         waits.insert(get(&app, "/").await.header("ratelimit").unwrap());
     }

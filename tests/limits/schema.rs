@@ -236,5 +236,5 @@ fn the_files_in_the_docs_are_accepted_without_a_warning() {
             files += 1;
         }
     }
-    assert_eq!(files, 3);
+    assert_eq!(files, 4);
 }

@@ -52,6 +52,7 @@ fn values_are_written_as_the_words_of_a_file_and_read_from_them() {
             ("tower-governor", HeaderStyle::TowerGovernorCompat),
             ("openai", HeaderStyle::OpenAi),
             ("none", HeaderStyle::None),
+            ("hidden", HeaderStyle::Hidden),
         ],
     );
     are_words(

@@ -14,7 +14,7 @@ use crate::{
     cost::Cost,
     error::{ConfigError, FirstMistake},
     failure::FailurePolicy,
-    headers::HeaderWriter,
+    headers::{DEFAULT_WRITER, HeaderWriter},
     key::matched_path,
     limiter::Limiter,
     middleware::route::{Route, RouteTable, Settings},
@@ -62,7 +62,7 @@ impl Rules {
         base.others.extend_from_slice(&self.others);
         base.settles |= self.settles;
         base.shadow = self.shadow.or(base.shadow);
-        base.writer = self.writer.or(base.writer);
+        base.writer = self.writer.clone().or(base.writer);
         base.mistake.keep(self.mistake.found());
         base.mistake.keep(base.routes.extend(&self.routes));
         base
@@ -77,8 +77,8 @@ impl Rules {
         self.shadow.unwrap_or_default()
     }
 
-    pub(in crate::middleware) fn writer(&self) -> HeaderWriter {
-        self.writer.unwrap_or_default()
+    pub(in crate::middleware) fn writer(&self) -> &HeaderWriter {
+        self.writer.as_ref().unwrap_or(&DEFAULT_WRITER)
     }
 
     /// The failure policy of requests with `settings`.
