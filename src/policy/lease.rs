@@ -159,7 +159,9 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn with_shards(self, shards: u32) -> Self {
-        let most = self.limit().min(MAX_SHARDS.into());
+        let most = u64::from(MAX_SHARDS);
+        // The mistake of a blocked policy says what it is.
+        let most = if self.is_blocked() { most } else { self.limit().min(most) };
         if !(1..=most).contains(&shards.into()) {
             let mistake = self.definition().wrong_shards(shards, most);
             return self.change(|d| d.mistake.add(mistake));

@@ -3,7 +3,7 @@
 use std::{error, fmt, time::Duration};
 
 use crate::{
-    decision::Decision,
+    decision::{Decision, Source},
     error::{ConfigError, Error, ErrorKind},
 };
 
@@ -123,6 +123,9 @@ impl fmt::Display for Throttled {
                 "the limiter gave no verdict, and its failure policy refuses the call; call again later, or choose \
                  `fail_open` or `fail_local`",
             ),
+            (Cause::Denied(decision), _) if decision.source() == Source::Policy => {
+                f.write_str("a policy of this call is blocked, so no call is made; use a policy with a limit")
+            }
             (Cause::Denied(_) | Cause::Paused, Some(wait)) if !wait.is_zero() => {
                 if let Some(pause) = self.pause {
                     write!(f, "the upstream has asked not to be called for another {:?}; ", millis_up(pause))?;

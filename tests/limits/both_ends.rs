@@ -68,11 +68,11 @@ fn what_a_blocked_or_unlimited_policy_does_not_have_is_a_mistake() {
 
 #[tokio::test]
 async fn a_blocked_policy_of_a_file_refuses_the_requests_of_its_route() {
-    let file = format!("{FILE}\nroutes.'/search'.policies = ['suspended']\nroutes.'/login'.cost = 1");
+    let file = format!("routes.'/search'.policies = ['suspended']\n{FILE}");
     let app = app(read(&file).layer(limiter(), GlobalKey).unwrap());
     assert_eq!((get(&app, "/search").await.status.as_u16(), get(&app, "/").await.status.as_u16()), (403, 200));
     // A cost above 1 is no mistake of a route that refuses everything.
-    let costly = format!("{FILE}\nroutes.'/search' = {{ policies = ['suspended'], cost = 9 }}");
+    let costly = format!("routes.'/search' = {{ policies = ['suspended'], cost = 9 }}\n{FILE}");
     assert!(read(&costly).layer(limiter(), GlobalKey).is_ok());
 }
 

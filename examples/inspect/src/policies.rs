@@ -44,9 +44,9 @@ impl Limits {
         Ok(Self { config, is_shadow })
     }
 
-    /// The policies as the service applies them.
+    /// The policies as the service applies them, without blocked ones, which count nothing.
     fn policies(&self) -> impl Iterator<Item = Policy> {
-        self.config.policies().map(|policy| self.applied(policy))
+        self.config.policies().filter(|policy| policy.limit() > 0).map(|policy| self.applied(policy))
     }
 
     fn applied(&self, policy: &Policy) -> Policy {
@@ -55,6 +55,9 @@ impl Limits {
     }
 
     fn policy(&self, name: &str, path: &str) -> Result<Policy, String> {
+        if self.config.policy(name).is_some_and(|policy| policy.limit() == 0) {
+            return Err(format!("--policy {name}: it is blocked in {path} and counts nothing; name another policy"));
+        }
         self.config.policy(name).map(|policy| self.applied(policy)).ok_or_else(|| {
             let names: Vec<&str> = self.config.policies().map(Policy::name).collect();
             format!("--policy {name}: {path} has no policy of this name; it has {}", names.join(", "))
@@ -86,6 +89,20 @@ mod tests {
         assert_eq!(are_shadow("shadow = true"), [true, true]);
         assert_eq!(are_shadow("shadow = false"), [false, false]);
         assert_eq!(are_shadow(""), [false, false]);
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_blocked_policy_of_a_file_has_nothing_to_show() {
+        let file = std::env::temp_dir().join(format!("tollgate-inspect-blocked-{}.toml", std::process::id()));
+        let text = "policies.login.rate = '5/min'\npolicies.suspended = { blocked = true, in-code = true }\n\
+                    policies.staff.unlimited = true\ndefault.policies = ['login']\n";
+        std::fs::write(&file, text).unwrap();
+        let names: Vec<String> =
+            read(&[], file.to_str()).unwrap().iter().map(|policy| policy.name().to_owned()).collect();
+        assert_eq!(names, ["login"]);
+        let message = read(&["suspended".to_owned()], file.to_str()).unwrap_err();
+        assert!(message.starts_with("--policy suspended: it is blocked in "), "{message}");
         std::fs::remove_file(file).unwrap();
     }
 }
