@@ -116,6 +116,7 @@ pub mod plans {}
 #[doc = include_str!("../docs/rollout.md")]
 pub mod rollout {}
 
+#[doc = "[failures]: crate::recipes#only-failed-requests-count"]
 #[doc = "[holds]: holds"]
 #[doc = "[outbound]: waiting#at-most-so-many-calls-at-once"]
 #[doc = "[runtimes]: holds#runtimes"]

@@ -92,7 +92,7 @@
 //! | [`SlidingWindowLog`](Algorithm::SlidingWindowLog) | never more than the limit in any window | a record per request in the window | exact | by default |
 //! | the same with a [resolution](Policy::with_resolution) | the same; units become available up to one resolution late | about `window / resolution` records, whatever the limit | exact | for large limits |
 //! | [`SlidingWindowCounter`](Algorithm::SlidingWindowCounter) | an estimate that assumes even traffic in the previous window | two counts | estimated | for very many keys |
-//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for [calendar](Calendar) quotas |
+//! | [`FixedWindow`](Algorithm::FixedWindow) | up to twice the limit around a boundary | one count | the end of the window | for the least memory; [calendar](Calendar) quotas count in such windows too |
 //! | [`TokenBucket`](Algorithm::TokenBucket) | up to burst + limit in one window, at a steady rate | one number | exact | to shape traffic |
 //!
 //! # Store failures

@@ -19,8 +19,10 @@
 //!
 //! * **Charge what the server knows.** A value that a client can write at will, such as the path, the query or an
 //!   unchecked header, gives the client a new budget for each spelling.
-//! * **A request without a key is refused**, with 401 if the key is a credential and with 400 otherwise, unless the
-//!   layer or the extractor sets another [`MissingKey`]. A request whose key is present but unusable is always refused.
+//! * **A request without a key is refused**, unless the layer sets another [`MissingKey`]: with 401 if the key is a
+//!   credential, with 500 if no layer has inserted the value of an [`ExtensionKey`], and otherwise with 400.
+//! * **A request whose key cannot be used is always refused**: with 400 if it is malformed, and with 403 if it is an
+//!   address that [`ClientIp::deny`] lists.
 //! * **An extractor that returns `None` exempts** the request from the policies of its key.
 //! * **Keys are injective**: two different subjects never share a key, whatever bytes they contain.
 //! * **Keys are private**: `Debug` does not show a key, and no log, metric or response contains a key.

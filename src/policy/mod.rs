@@ -117,9 +117,9 @@ pub(crate) use self::{
 /// let exact = Policy::per_minute("per-client", 60)?;
 /// assert_eq!(exact.algorithm(), Algorithm::SlidingWindowLog);
 ///
-/// let calendar_quota = Policy::per_day("daily", 10_000)?.with_algorithm(Algorithm::FixedWindow);
+/// let cheapest = Policy::per_minute("pages", 600)?.with_algorithm(Algorithm::FixedWindow);
 /// let steady_rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
-/// # let _ = (calendar_quota, steady_rate.validated()?);
+/// # let _ = (cheapest, steady_rate.validated()?);
 /// # Ok(())
 /// # }
 /// ```
@@ -140,7 +140,8 @@ pub enum Algorithm {
     /// Counts in windows that are aligned to the clock (the Unix epoch), or bounded by a [`Calendar`].
     ///
     /// The cheapest and least strict algorithm. A full limit just before a boundary and another one just after it both
-    /// pass, so up to **twice the limit** fits into one window's length.
+    /// pass, so up to **twice the limit** fits into one window's length. A window of seven days begins on a Thursday in
+    /// UTC, as the epoch did. For days, weeks and months of a calendar, use [`Policy::calendar`].
     FixedWindow,
     /// Refills `limit` units per window, evenly, up to a [burst](crate::Policy::with_burst) (GCRA).
     ///

@@ -1,4 +1,4 @@
-//! The ten jobs that most users have, each with its `use` lines and as short as a user writes it. A change of the API
+//! The eleven jobs that most users have, each with its `use` lines and as short as a user writes it. A change of the API
 //! that makes one of them longer is seen here.
 
 mod at_once;

@@ -149,7 +149,8 @@ impl MemoryStore {
         self.table.fullness.evicted()
     }
 
-    /// Number of keys in the store, idle ones included.
+    /// Number of keys in the store, one for each client and policy. It includes keys whose count is over: new keys drop
+    /// them, a few at a time. So it is not the number of active clients.
     pub fn keys(&self) -> usize {
         self.table.shards.iter().map(|shard| lock(shard).entries.len()).sum()
     }
