@@ -18,6 +18,7 @@
 //! | [`operations`] | readiness, notices, metrics, key privacy |
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
+//! | [`other_limiters`] | the words of other limiters, and what differs |
 //! | [`guarantees`] | each guarantee and its tests |
 //! | [`stability`] | what a release may change, and what may run side by side during an update |
 //!
@@ -39,11 +40,26 @@ pub mod algorithms {}
 #[doc = include_str!("../docs/behind-a-proxy.md")]
 pub mod behind_a_proxy {}
 
+#[doc = "[others]: other_limiters"]
 #[doc = "[performance]: performance"]
-#[doc = "[recipes]: crate::recipes#migration-from-tower_governor"]
 #[doc = ""]
 #[doc = include_str!("../docs/comparison.md")]
 pub mod comparison {}
+
+#[doc = "[by hand]: operations#bans-charges-and-refunds"]
+#[doc = "[calendar]: calendar#zones"]
+#[doc = "[changes]: config_file#changes-while-the-service-runs"]
+#[doc = "[comparison]: comparison"]
+#[doc = "[file]: config_file"]
+#[doc = "[holds]: holds"]
+#[doc = "[only failures]: crate::recipes#only-failed-requests-count"]
+#[doc = "[plans]: plans"]
+#[doc = "[proxy]: behind_a_proxy"]
+#[doc = "[rollout]: rollout"]
+#[doc = "[tower]: crate::recipes#migration-from-tower_governor"]
+#[doc = ""]
+#[doc = include_str!("../docs/other-limiters.md")]
+pub mod other_limiters {}
 
 #[doc = "[sentinels]: when_redis_fails#sentinels"]
 #[doc = ""]

@@ -17,3 +17,4 @@ mod store;
 mod support;
 mod testing;
 mod throttle;
+mod words;

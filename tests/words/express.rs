@@ -1,0 +1,72 @@
+//! express-rate-limit, express-slow-down.
+
+use super::*;
+
+// `windowMs: 900_000`, `limit: 100`
+fn window() -> Made<Policy> {
+    Policy::new("api", 100, Duration::from_secs(900))
+}
+
+// `limit: (req) => ..`
+fn limit_of_a_request() -> impl PolicySource {
+    let (free, paid) = (minute(60), minute(6_000));
+    policy::from_fn(move |parts, _key| if parts.headers.contains_key("x-paid") { paid.clone() } else { free.clone() })
+}
+
+// `keyGenerator`
+fn keys() -> Made<(PeerIp, ClientIp, ExtensionKey<u64>, impl KeyExtractor)> {
+    let tenant = key::from_fn(|parts| parts.headers.get("x-tenant").map(Key::new));
+    Ok((PeerIp::new(), ClientIp::behind_load_balancer(["10.0.0.0/24"])?, ExtensionKey::new(), tenant))
+}
+
+// `skip`
+fn skip(layer: RateLimitLayer<PeerIp>) -> (RateLimitLayer<PeerIp>, impl KeyExtractor) {
+    let users = key::from_fn(|parts| if parts.method == "OPTIONS" { None } else { Some(Key::from("all")) });
+    (layer.route("/healthz", Route::exempt()), users)
+}
+
+// `skipSuccessfulRequests`, `skipFailedRequests`, `requestWasSuccessful`
+fn failures_only(limiter: Limiter, policy: Policy) -> RateLimitLayer<PeerIp> {
+    let policy = Policy::with_holds(policy, HoldSettings::new());
+    RateLimitLayer::new(limiter, policy, PeerIp::new()).with_settlement(|response| match response.status.is_success() {
+        true => Settlement::Nothing,
+        false => Settlement::Held,
+    })
+}
+
+// `passOnStoreError: true`
+fn store_errors(layer: RateLimitLayer<PeerIp>) -> [RateLimitLayer<PeerIp>; 2] {
+    [layer.clone().fail_open(), layer.fail_closed()]
+}
+
+// `handler`, `message`, `statusCode`
+fn refusals(layer: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp, impl Fn(&Parts, &Denial) -> Response<String>> {
+    let _status = ProblemJson::default().with_quota_status(StatusCode::SERVICE_UNAVAILABLE);
+    layer.with_rejection(|_: &Parts, denial: &Denial| Response::new(denial.to_string()))
+}
+
+// `standardHeaders: 'draft-6'`, `legacyHeaders: true`
+fn fields(layer: RateLimitLayer<PeerIp>) -> [RateLimitLayer<PeerIp>; 2] {
+    [HeaderStyle::Draft06, HeaderStyle::XRateLimitEpoch].map(|style| layer.clone().with_headers(style))
+}
+
+// `req.rateLimit`
+async fn handler(decision: Decision) -> String {
+    format!("{:?} left", decision.available())
+}
+
+// `resetKey(key)`, `getKey(key)`
+async fn reset_and_look(limiter: Limiter, policy: Policy, address: IpAddr) -> Answered<Decision> {
+    let key = PeerIp::new().key_of(address);
+    Limiter::reset(&limiter, &key, &policy).await?;
+    Limiter::peek(&limiter, &key, &policy).await
+}
+
+// `slowDown({ delayAfter, delayMs })`
+async fn slow_down(State(waits): State<Waits>, request: Request, next: Next) -> AxumResponse {
+    let turn = Limiter::acquire(&waits.limiter, "all", &waits.policy, 1).within(Duration::from_millis(500)).await;
+    match turn {
+        Ok(decision) if decision.is_allowed() => next.run(request).await,
+        _ => StatusCode::TOO_MANY_REQUESTS.into_response(),
+    }
+}

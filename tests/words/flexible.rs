@@ -1,0 +1,76 @@
+//! rate-limiter-flexible.
+
+use super::*;
+
+// `points`, `duration`, `keyPrefix`
+fn points() -> Made<(Policy, RedisStoreBuilder)> {
+    let store = RedisStoreBuilder::prefix(RedisStore::builder(), "shop:");
+    Ok((Policy::new("api", 5, Duration::from_secs(1))?, store))
+}
+
+// `consume(key, 2)`
+async fn consume(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
+    let policy = policy.with_denials_counted(true);
+    Ok(Limiter::check(&limiter, key, &policy, 2).await?.is_allowed())
+}
+
+// `blockDuration: 600`
+fn block_after_a_denial(policy: Policy) -> Policy {
+    policy.ban_after(1, Duration::from_secs(600))
+}
+
+// `block(key, 600)`
+async fn block(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
+    Limiter::ban(&limiter, &key, &policy, Duration::from_secs(600)).await?;
+    Limiter::unban(&limiter, &key, &policy).await
+}
+
+// `penalty(key, 3)`, `reward(key, 3)`
+async fn penalty_and_reward(limiter: Limiter, policy: Policy, key: Key) -> Answered<u64> {
+    Limiter::record(&limiter, &key, &policy, 3).await?;
+    Limiter::credit(&limiter, &key, &policy, 3).await
+}
+
+// `insuranceLimiter`
+fn insurance(limiter: Limiter, policy: Policy, memory: MemoryStore) -> RateLimitLayer<PeerIp> {
+    let limiter = Limiter::with_local_fallback(limiter, memory, 8);
+    RateLimitLayer::new(limiter, policy, PeerIp::new()).fail_local()
+}
+
+// `inMemoryBlockOnConsumed`
+fn denials_from_memory() -> RedisStoreBuilder {
+    RedisStoreBuilder::deny_cache(RedisStore::builder(), true)
+}
+
+// `RateLimiterUnion`
+async fn union(limiter: Limiter, second: Policy, hour: Policy, key: &str) -> Answered<Decision> {
+    limiter.check_all(Check::new(key, &second, 1).and(key, &hour, 1)).await
+}
+
+// `BurstyRateLimiter`
+fn bursty(rate: Policy, burst: Policy) -> FirstOf {
+    FirstOf::new([rate, burst])
+}
+
+// `RateLimiterQueue`
+async fn queue(limiter: Limiter, policy: Policy, key: Key, wait: Duration) -> Answered<Decision> {
+    Limiter::acquire(&limiter, key, &policy, 1).within(wait).await
+}
+
+// `execEvenly: true`
+async fn evenly(limiter: Limiter, policy: Policy, key: Key) -> Answered<Decision> {
+    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    Limiter::acquire(&limiter, key, &policy, 1).within(Duration::from_secs(1)).await
+}
+
+// `RLWrapperBlackAndWhite`
+fn black_and_white() -> (ClientIp, KeyError) {
+    let client = ClientIp::deny(ClientIp::peer(), ["198.51.100.0/24"]);
+    (ClientIp::exempt(client, ["10.0.0.0/8"]), KeyError::denied())
+}
+
+// `get(key)`, `delete(key)`
+async fn get_and_delete(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
+    let _ = Limiter::peek(&limiter, &key, &policy).await?;
+    Limiter::reset(&limiter, &key, &policy).await
+}

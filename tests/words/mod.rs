@@ -1,0 +1,56 @@
+//! The code of the rows in `docs/other-limiters.md`: what users of other limiters write here. It is compiled, and not
+//! run. Each snippet begins with a comment: the first cell of its row.
+#![allow(dead_code)]
+
+use std::{net::IpAddr, time::Duration};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response as AxumResponse},
+    routing::{get, post},
+};
+use http::{Response, StatusCode, request::Parts};
+use tollgate::{
+    Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Decision, Error, ExtensionKey, HeaderStyle, Key,
+    KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer, RedisStore, Route,
+    decision::PolicyDecision,
+    key::{self, KeyError},
+    middleware::Settlement,
+    policy::{self, FirstOf, HoldSettings, PolicySource},
+    rejection::Denial,
+    store::RedisStoreBuilder,
+};
+use tower::util::option_layer;
+
+mod bucket4j;
+mod django;
+mod envoy;
+mod express;
+mod flexible;
+mod gcra;
+mod governor;
+mod kong;
+mod limitador;
+mod limits;
+mod nginx;
+mod rack_attack;
+mod table;
+mod upstash;
+
+/// What is made from settings.
+type Made<T> = Result<T, ConfigError>;
+
+/// What a limiter answers.
+type Answered<T> = Result<T, Error>;
+
+#[derive(Clone)]
+struct Waits {
+    limiter: Limiter,
+    policy: Policy,
+}
+
+fn minute(limit: u64) -> Policy {
+    Policy::per_minute("plan", limit).unwrap()
+}
