@@ -246,8 +246,8 @@ impl Limiter {
     /// until the end, unless it resets the key too.
     ///
     /// `false` usually means that requests are charged to another key, or under another policy: counts belong to the
-    /// policy's name, algorithm, window and resolution. A `RedisStore` keeps a count for a little longer than its
-    /// window, and returns `true` until the count is gone.
+    /// policy's name, algorithm, window or calendar, and resolution. A `RedisStore` keeps a count for a little longer
+    /// than its window, and returns `true` until the count is gone.
     ///
     /// # Examples
     ///

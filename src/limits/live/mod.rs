@@ -40,8 +40,8 @@ pub use self::watch::LimitsFileError;
 ///    and the fields of its response. Two layers around one handler read the limits one after the other.
 /// 2. New limits are checked before any of them takes effect, against every layer that follows them. If they do not
 ///    fit, all old limits stay in force.
-/// 3. A count belongs to a policy's name, algorithm, window, resolution and number of shards. As long as these stay the
-///    same, the count stays, whatever else changes.
+/// 3. A count belongs to a policy's name, algorithm, window or calendar, resolution and number of shards. As long as
+///    these stay the same, the count stays, whatever else changes.
 /// 4. What a setter of a layer changes stays in force. All other settings follow the limits.
 /// 5. A request that waits in [`Limiter::acquire`] keeps the policy that it was given.
 ///
@@ -53,7 +53,7 @@ pub use self::watch::LimitsFileError;
 /// | limit raised | units that were spent before count, and the added units are available at once. A denial that a store remembers under the old limit does not apply |
 /// | limit of a token bucket changed | the time until the bucket is full stays. At a higher rate this time is worth more units, so 6 missing units of 10 a minute become 12 of 20 a minute |
 /// | burst changed | the time until the bucket is full stays, and the depth of the bucket is the new one |
-/// | window, algorithm or resolution changed | the policy starts a new count at 0. The old count stays in the store until it expires, and is used again if the change is taken back before. A ban by hand belongs to the old count: the client is admitted, until the change is taken back or the client is [banned](crate::Limiter::ban) again |
+/// | algorithm, window, calendar or resolution changed | the policy starts a new count at 0. The old count stays in the store until it expires, and is used again if the change is taken back before. A ban by hand belongs to the old count: the client is admitted, until the change is taken back or the client is [banned](crate::Limiter::ban) again |
 /// | `shards` changed | the policy starts new counts at 0, so a client may spend the limit once more in this window |
 /// | duration of a ban changed | denials count from 0, and bans end |
 /// | denials of a ban changed | denials that were counted before count. A raised number may end a ban |
