@@ -303,7 +303,7 @@ impl HeldCounts {
         })
     }
 
-    /// The policy with holds by which a charge has to be judged, if its own has none and blocks of its count are held.
+    /// The policy with holds that has to judge a charge, if the charge's own has none and blocks of its count are held.
     fn policy_with_holds(&self, Charge { key, policy, .. }: &Charge, now: Instant) -> Option<Policy> {
         if policy.holds().is_some() {
             return None;

@@ -20,8 +20,8 @@ use crate::{
     store::Store,
 };
 
-/// The policies by which one instance counts under a policy. `judging` and `mirror` share a count; `unsettled` has its
-/// own.
+/// The policies that one instance counts with, for one policy. `judging` and `mirror` share a count; `unsettled` has
+/// its own.
 #[derive(Clone)]
 pub(super) struct Share {
     instances: u32,

@@ -12,7 +12,7 @@ use crate::{
         acquire::queues::Queues,
         hold::SharedHolds,
         lease::table::Leases,
-        sharded::{self, Turns},
+        sharded::{self, ShardTurns},
     },
     observe::{CheckSpan, Event, Warning},
     store::{Answer, Pending},
@@ -29,7 +29,7 @@ pub(super) struct Core {
     pub(super) leases: Arc<Leases>,
     pub(super) holds: Arc<SharedHolds>,
     /// The turns of checks under policies with shards.
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<ShardTurns>,
     /// What is wrong with the settings of the limiter.
     pub(super) mistake: FirstMistake,
 }

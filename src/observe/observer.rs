@@ -245,9 +245,9 @@ impl<'a> Event<'a> {
 
     /// What came of it, or why it happened, in one word of the [table](Self#names).
     ///
-    /// Metrics have the same words, with one exception. The outcome of a `decision` is that of the request, such as
-    /// `allowed`, where a shadow policy would have denied it. The metric counts each policy, and that one as `would_deny`
-    /// ([`Decision::would_deny`]).
+    /// Metrics have the same words, with one exception. The outcome of a `decision` is that of the request: `allowed`,
+    /// even if a shadow policy would have denied it. The metric counts each policy, and that one as `would_deny`, see
+    /// [`Decision::would_deny`].
     pub fn outcome(&self) -> &'static str {
         self.0.parts().1
     }

@@ -36,9 +36,9 @@ impl Policy {
     /// none does not see the blocks of others, and the instances together may admit more than the limit. So give the
     /// policy holds everywhere before the first instance gets a lease.
     ///
-    /// The time-to-live is measured by the process's monotonic clock from before the hold was requested. A machine that
-    /// is suspended while that clock stands still may spend an expired block after it has left its window: at most two
-    /// blocks for each suspension.
+    /// The process measures the time-to-live on its monotonic clock, starting before it requests the hold. If that
+    /// clock stands still while the machine is suspended, an expired block may be spent after it has left its window:
+    /// at most two blocks for each suspension.
     ///
     /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
     /// [`HoldSettings::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a

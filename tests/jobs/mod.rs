@@ -1,5 +1,5 @@
-//! The eleven jobs that most users have, each with its `use` lines and as short as a user writes it. A change of the API
-//! that makes one of them longer is seen here.
+//! The eleven jobs that most users have, each with its `use` lines and as short as a user writes it. A change of the
+//! API that makes one of them longer is seen here.
 
 mod at_once;
 mod costs;

@@ -211,8 +211,8 @@ impl ClientIp {
         self.with_resolver(|resolver| resolver.proxy_if_opaque = true)
     }
 
-    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get: with a
-    /// longer prefix, one customer has many budgets.
+    /// Groups IPv6 addresses by the first `length` bits. Defaults to 64, the smallest network that customers get. With
+    /// a longer prefix, one customer has many budgets.
     ///
     /// Another length than 32 to 128 is a mistake, which the [layer](crate::RateLimitLayer::validated) returns.
     pub fn with_ipv6_prefix(self, length: u8) -> Self {

@@ -110,13 +110,13 @@ impl Default for PausedKeys {
     }
 }
 
-/// The longest pause. A field with garbage, the clock of an upstream, or a bad value in the store must not stop a
-/// client for longer.
+/// The longest pause. It bounds the harm of a malformed field, a wrong clock of an upstream, or a bad value in the
+/// store.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// For how long a pause of the fleet is believed before the store is asked again: a pause that was ended by hand is
-/// noticed as soon as the end of a denial that a `RedisStore` remembers, and a long pause costs a process with waiters
-/// one call a second.
+/// How long a process keeps a pause from the store before it asks again. So a process notices after a second that a
+/// pause was ended by hand, as it does for a denial that a `RedisStore` remembers. While callers wait, a long pause
+/// costs one call a second.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The pause of a key.

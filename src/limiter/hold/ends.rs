@@ -260,7 +260,7 @@ impl Ends {
     }
 }
 
-/// The calls by which holds change, and the changes that are due.
+/// What changes holds in the store, and the changes that are due.
 #[derive(Clone)]
 pub(in crate::limiter) struct SharedHolds {
     pub(in crate::limiter) calls: Arc<Calls>,

@@ -13,7 +13,7 @@ use crate::{
     verdict::{Outcome, Source, Verdict},
 };
 
-/// What a waiting check gets.
+/// The answer to a check that waits for a block.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// Its units were spent from a block.

@@ -52,7 +52,7 @@ struct Unanswered {
 /// Asks the store for a check, or for a peek, under policies with shards, within `time`.
 pub(super) fn ask(
     calls: &Arc<Calls>,
-    turns: &Turns,
+    turns: &ShardTurns,
     check: &Check,
     purpose: Purpose,
     time: Duration,
@@ -140,7 +140,7 @@ struct Attempt {
 
 impl Attempt {
     /// Chooses the shard of each charge whose turn it is.
-    fn first(check: &Check, turns: &Turns) -> Self {
+    fn first(check: &Check, turns: &ShardTurns) -> Self {
         let turn = turns.next();
         Self::of(check, |index, Charge { policy, cost, .. }| match *cost > policy.capacity() {
             // No shard is smaller than the last one. So a cost above the capacity never passes, not even in a larger
@@ -203,7 +203,7 @@ fn other(number: u32, shards: u32, random: u64) -> u32 {
 
 /// Counts the checks under policies with shards. Clones of a limiter share it.
 #[derive(Debug, Default)]
-pub(in crate::limiter) struct Turns {
+pub(in crate::limiter) struct ShardTurns {
     checks: AtomicU64,
     random: RandomState,
 }
@@ -220,7 +220,7 @@ const LONGEST_RUN: u64 = 64;
 /// The smallest part of a shard's capacity that a run is not to exceed, so that a run of checks hardly fills a shard.
 const RUNS_TO_FILL: u64 = 32;
 
-impl Turns {
+impl ShardTurns {
     /// The turn of the next check.
     fn next(&self) -> Turn<'_> {
         Turn { number: self.checks.fetch_add(1, Ordering::Relaxed), random: &self.random }

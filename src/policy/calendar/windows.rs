@@ -45,7 +45,7 @@ pub(super) struct Rule {
     pub(super) zone: Zone,
 }
 
-/// The most by which the clocks of a zone are moved, and so by which a window is shorter or longer than its days. Some
+/// The most that the clocks of a zone are moved. A window is at most that much shorter or longer than its days. Some
 /// zones have moved by two hours.
 const LARGEST_SHIFT_US: u64 = 3 * 3_600_000_000;
 

@@ -47,8 +47,8 @@ use crate::{
 /// inside the layer that translates gRPC-Web, or gRPC-Web clients get the response of `R`. One layer, with one budget,
 /// serves gRPC calls and other requests on one port.
 ///
-/// In a test without a connection, such as `oneshot`, `Request::post(path)` is over HTTP/1.1 and has no content type, so
-/// its response is that of `R`. Add `.version(Version::HTTP_2).header("content-type", "application/grpc")`.
+/// In a test without a connection, such as `oneshot`, `Request::post(path)` is over HTTP/1.1 and has no content type.
+/// Its response is that of `R`. Add `.version(Version::HTTP_2).header("content-type", "application/grpc")`.
 ///
 /// Works with any body type whose default is empty, such as those of tonic, axum and `http-body-util`.
 ///

@@ -117,8 +117,8 @@ const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 /// The times of a response, with which its fields are compared.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// Time since the Unix epoch when the upstream wrote the response, by its own clock if the response says so. The
-    /// clocks of client and upstream need not agree then.
+    /// When the upstream wrote the response, since the Unix epoch: its `Date` field, or the local time without one.
+    /// With the field, the clocks of client and upstream need not agree.
     written: Duration,
     /// The time since then, if a cache has stored the response; zero otherwise.
     pub(super) age: Duration,

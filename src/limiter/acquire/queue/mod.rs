@@ -136,7 +136,7 @@ impl Group {
 pub(super) enum Step {
     /// No caller waits.
     Done,
-    /// The head has to wait until then.
+    /// The head of the queue may send its check at `until`.
     Sleep {
         until: Instant,
         /// Whether a millisecond more would add up to a part of the rate.

@@ -1,4 +1,4 @@
-//! The deny cache of a store, with the clock by which denials end.
+//! The deny cache of a store, and the clock that ends its entries.
 
 use std::{
     fmt,
@@ -108,7 +108,7 @@ impl Denials {
         guard
     }
 
-    /// The time by which denials end: the user's clock, or the system clock.
+    /// The current time of the clock that ends denials: the user's clock, or else the system clock.
     fn now_us(&self) -> u64 {
         self.clock.as_ref().map_or_else(|| SystemClock.now_us(), |clock| clock.now_us())
     }
