@@ -268,7 +268,7 @@ impl HeldCounts {
         }
         let count = counts.entry(hash).or_insert(HeldCount { blocks: 0, holds, until: now });
         count.blocks += 1;
-        count.until = now.checked_add(lasting(policy, &holds)).unwrap_or(now);
+        count.until = now.checked_add(longest_count(policy, &holds)).unwrap_or(now);
         self.number.store(counts.len(), Ordering::Release);
     }
 
@@ -325,7 +325,7 @@ impl HeldCounts {
 }
 
 /// How long a block counts at most from its request: until it expires, and then for a window, in which a bucket fills.
-fn lasting(policy: &Policy, holds: &HoldSettings) -> Duration {
+fn longest_count(policy: &Policy, holds: &HoldSettings) -> Duration {
     let windows = policy.capacity().div_ceil(policy.limit()).max(2);
     holds.ttl().saturating_add(Duration::from_micros(policy.window_us().saturating_mul(windows)))
 }

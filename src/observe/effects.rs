@@ -72,7 +72,7 @@ impl From<Option<FailurePolicy>> for FailureEffect {
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     counts: [AtomicU64; FailureEffect::ALL.len()],
-    /// The bits of the effects that a line has named.
+    /// One bit for each effect that a line has named.
     named: AtomicU64,
 }
 

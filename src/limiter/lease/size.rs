@@ -124,9 +124,9 @@ impl Sizes {
 /// Measures the units that are asked for.
 #[derive(Debug)]
 struct Meter {
-    /// Units a second, up to `since`.
+    /// The units a second that were asked for until `since`.
     rate: u64,
-    /// The units since then.
+    /// The units that were asked for after `since`.
     units: u64,
     since: Instant,
 }

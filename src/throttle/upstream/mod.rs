@@ -172,7 +172,7 @@ mod tests {
         for text in [&b""[..], b"-5", b"+5", b"soon", b"1e3", b".5", b"5.", b"0x10", b"\xff", b"inf", b"NaN"] {
             assert_eq!(pause(429, &[("retry-after", text)]), Some(1_000), "{text:?}");
         }
-        // A date that has passed says that the clocks disagree.
+        // A date in the past shows that the clocks disagree.
         assert_eq!(pause(429, &[("retry-after", b"Sun, 06 Nov 1994 08:49:36 GMT")]), Some(1_000));
         assert_eq!(pause(503, &[]), None);
         assert_eq!(pause(503, &[("retry-after", b"soon")]), None);

@@ -28,7 +28,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, request, settle_in_background, tokens, uploads};
 
-/// Counts what runs at the same time.
+/// The number of jobs that run now, and the most that have run at the same time.
 #[derive(Clone, Default)]
 struct Running(Arc<(AtomicUsize, AtomicUsize)>);
 

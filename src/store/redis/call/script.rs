@@ -64,7 +64,8 @@ impl Loader {
     }
 }
 
-/// A load in flight. Ends when it is dropped, also when the check is cancelled, so that the next check can load.
+/// The turn to load the script, which one check has at a time. Ends when it is dropped, also when the check is
+/// cancelled, so that the next check can load.
 struct Loading<'a>(&'a Loader);
 
 impl Drop for Loading<'_> {

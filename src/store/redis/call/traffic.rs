@@ -153,8 +153,9 @@ impl Traffic {
     }
 }
 
-/// The number of failure domains of a cluster. A master usually has neighbouring slots. With this number, few domains
-/// contain slots of two masters, and each domain has enough traffic for its breaker.
+/// The number of failure domains of a cluster. A domain is a range of neighbouring slots, and so is what a master
+/// usually has: few domains contain slots of two masters. More domains would each have too little traffic for a
+/// breaker.
 pub(crate) const CLUSTER_DOMAINS: usize = 64;
 
 /// The domain of `slot`, where neighbouring slots form `domains` domains of equal size.

@@ -109,7 +109,7 @@ impl DialProgress {
         let _ = self.tenure.set(tenure);
     }
 
-    /// Waits until the store follows another master than at the beginning.
+    /// Waits until the store follows another master than when the dial began.
     pub(crate) async fn is_overtaken(&self) {
         match self.tenure.get() {
             Some(tenure) => tenure.end().await,

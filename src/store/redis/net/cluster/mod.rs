@@ -31,7 +31,7 @@ impl Node {
     /// A turn to send a call to the node. `None` if the node has left the cluster.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
-        self.nodes.turns(&self.address)?.acquire_owned().await.ok()
+        self.nodes.turns_to_send(&self.address)?.acquire_owned().await.ok()
     }
 
     pub(crate) fn is_redirection(&self, result: &RedisResult<Value>) -> bool {

@@ -165,7 +165,7 @@ impl Nodes {
     }
 
     /// The turns to send calls to the node at `address`.
-    pub(crate) fn turns(&self, address: &NodeAddress) -> Option<Arc<Semaphore>> {
+    pub(crate) fn turns_to_send(&self, address: &NodeAddress) -> Option<Arc<Semaphore>> {
         self.state().pools.get(address).map(|pool| Arc::clone(&pool.turns))
     }
 
