@@ -16,35 +16,70 @@
 //!
 //! # Quick start
 //!
+//! ```no_run
+//! use std::net::SocketAddr;
+//!
+//! use axum::{Router, routing::get};
+//! use tollgate::{MemoryStore, PeerIp, Policy, RateLimitLayer};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Or `RedisStore::open("redis://127.0.0.1:6379")?`.
+//!     let store = MemoryStore::new();
+//!     let policy = Policy::per_minute("per-client", 5)?;
+//!     let limit = RateLimitLayer::new(store, policy, PeerIp::new());
+//!     let routes = Router::new().route("/watch", get(|| async { "watching\n" }));
+//!     let app = routes.layer(limit);
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//!     // Tells the layer the address of each client.
+//!     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+//!     axum::serve(listener, service).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The first five requests of a client get 200. The sixth gets 429, and the handler does not run:
+//!
+//! ```text
+//! HTTP/1.1 429 Too Many Requests
+//! content-type: application/problem+json
+//! ratelimit-policy: "per-client";q=5;w=60
+//! ratelimit: "per-client";r=0;t=60
+//! retry-after: 60
+//! ```
+//!
+//! The same limit in a test, which opens no port:
+//!
 //! ```
 //! use std::net::SocketAddr;
 //!
-//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::get};
+//! use axum::{
+//!     Router, body::Body, extract::connect_info::MockConnectInfo, routing::get,
+//! };
 //! use http::{Request, StatusCode};
 //! use tollgate::{MemoryStore, PeerIp, Policy, RateLimitLayer};
 //! use tower::ServiceExt;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = MemoryStore::new(); // or RedisStore::open("redis://127.0.0.1:6379")?
-//! let limit = RateLimitLayer::new(store, Policy::per_minute("per-client", 2)?, PeerIp::new());
+//! let policy = Policy::per_minute("per-client", 1)?;
+//! let limit = RateLimitLayer::new(MemoryStore::new(), policy, PeerIp::new());
+//! let client = SocketAddr::from(([203, 0, 113, 7], 4711));
 //! let app = Router::new()
 //!     .route("/watch", get(|| async { "watching" }))
 //!     .layer(limit)
-//!     // A server provides the address: `app.into_make_service_with_connect_info::<SocketAddr>()`.
-//!     .layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 4711))));
+//!     .layer(MockConnectInfo(client));
 //!
-//! let watch = || app.clone().oneshot(Request::get("/watch").body(Body::empty()).unwrap());
+//! let watch = || {
+//!     app.clone().oneshot(Request::get("/watch").body(Body::empty()).unwrap())
+//! };
 //! let first = watch().await?;
 //! assert_eq!(first.status(), StatusCode::OK);
-//! assert_eq!(first.headers()["ratelimit-policy"], r#""per-client";q=2;w=60"#);
-//! assert_eq!(first.headers()["ratelimit"], r#""per-client";r=1;t=60"#);
+//! assert_eq!(first.headers()["ratelimit"], r#""per-client";r=0;t=60"#);
 //!
-//! assert_eq!(watch().await?.status(), StatusCode::OK);
-//!
-//! let third = watch().await?;
-//! assert_eq!(third.status(), StatusCode::TOO_MANY_REQUESTS);
-//! assert_eq!(third.headers()["retry-after"], "60");
+//! let second = watch().await?;
+//! assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+//! assert_eq!(second.headers()["retry-after"], "60");
 //! # Ok(())
 //! # }
 //! ```
