@@ -10,8 +10,8 @@ use std::{
 use tokio::{runtime, time::Instant};
 
 use crate::{
-    clock::whole_micros,
     check::open_hold::OpenHold,
+    clock::whole_micros,
     error::Error,
     hold::{HoldId, SettleAnswer},
     limiter::hold::age::{Age, AgedHold, Claim},
