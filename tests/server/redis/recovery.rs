@@ -69,8 +69,10 @@ async fn connections_that_fell_silent_are_dialled_again_without_a_further_check(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    dialled(2).await;
     recovered(&limiter).await;
+    dialled(2).await;
+    // The second connection is logged in.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let before = proxy.accepted();
     proxy.silence();
     for _ in 0..3 {
