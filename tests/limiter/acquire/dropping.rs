@@ -55,19 +55,25 @@ async fn nothing_is_charged_for_a_dropped_waiter() {
     assert_eq!(ended.admitted(), [0; 0]);
 }
 
-/// The check of the waiter is on its way when it leaves, and is denied.
+/// The check of the waiter is on its way when it leaves, and is denied because of a rival.
 #[tokio::test(start_paused = true)]
 async fn law_2_nothing_is_charged_later_for_a_waiter_that_has_left_while_its_check_was_denied() {
     let memory = MemoryStore::new().with_clock(TokioClock::new());
-    let store = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(20)), None).counting_in(memory);
-    let limiter = Limiter::new(store);
+    let (way, rival) = (Duration::from_millis(100), Limiter::new(memory.clone()));
+    let store = UnhealthyStore::with_breaker(Health::Slow(way), None).with_deadline(SECOND).counting_in(memory);
+    let limiter = Limiter::new(store.clone());
     let policy = Policy::per_second("p", 10).unwrap();
-    assert!(limiter.check(KEY, &policy, 10).await.unwrap().is_allowed());
-    let leaving = tokio::spawn(limiter.acquire(KEY, &policy, 5).within(60 * SECOND));
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(limiter.check(KEY, &policy, 6).await.unwrap().is_allowed());
+    let leaving = tokio::spawn(limiter.acquire(KEY, &policy, 7).within(60 * SECOND));
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(rival.check(KEY, &policy, 4).await.unwrap().is_allowed());
+    let before = store.sent();
+    while store.sent() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     leaving.abort();
-    tokio::time::sleep(SECOND + SECOND / 2).await;
-    assert_eq!(limiter.peek(KEY, &policy).await.unwrap().available(), Some(10));
+    tokio::time::sleep(SECOND + SECOND / 5).await;
+    assert_eq!(rival.peek(KEY, &policy).await.unwrap().available(), Some(10));
 }
 
 #[tokio::test(start_paused = true)]
