@@ -184,7 +184,7 @@ async fn a_plan_with_a_mistake_never_applies() {
     };
     let plans = Plans::new(source, per_minute("default", 1)).unwrap();
     let limiter = Limiter::new(MemoryStore::new()).without_notices().with_observer(recorder.clone());
-    RateLimitLayer::new(limiter.clone(), plans.clone(), GlobalKey).validated().unwrap();
+    drop(RateLimitLayer::new(limiter.clone(), plans.clone(), GlobalKey).validated().unwrap());
     for allowed in [true, false] {
         let decision = limiter.check_all(plans.check("k", 1)).await.unwrap();
         assert_eq!((decision.is_allowed(), decision.policies()[0].policy.name()), (allowed, "default"));

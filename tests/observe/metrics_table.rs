@@ -151,7 +151,7 @@ async fn cause_every_event() {
     let source = |_: Key| async { Ok::<_, String>(Some(Policy::per_minute("p", 9).unwrap())) };
     let plans = Plans::new(source, policy).unwrap();
     let layer = RateLimitLayer::new(observed(Limiter::new(MemoryStore::new())), plans.clone(), GlobalKey);
-    layer.validated().unwrap();
+    drop(layer.validated().unwrap());
     plans.get("k");
     tokio::time::sleep(Duration::from_secs(1)).await;
 

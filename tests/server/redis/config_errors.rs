@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::{
-    Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter,
+    Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Error, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter,
     MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer,
     headers::PartitionKeys,
     key::PrefixList,
@@ -121,9 +121,6 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             "holds without a time-to-live",
             policy().with_holds(HoldSettings::new().with_ttl(Duration::ZERO)).validated().err(),
         ),
-        ("a hold under a policy without holds", Check::hold("k", &policy(), 1).validated().err()),
-        ("a hold of 0 units", Check::hold("k", &holding(), 0).validated().err()),
-        ("a hold and a charge of one count", Check::hold("k", &holding(), 1).and("k", &holding(), 1).validated().err()),
         ("a ban after 0 denials", policy().ban_after(0, Duration::from_secs(1)).validated().err()),
         ("a unit with a blank", policy().with_unit("content bytes").validated().err()),
         ("partition keys by a short secret", PartitionKeys::hmac("short").err()),
@@ -136,16 +133,25 @@ fn mistakes() -> Vec<(&'static str, Option<ConfigError>)> {
             ThrottleLayer::new(Limiter::new(MemoryStore::new()), policy(), "k").fail_local().validated().err(),
         ),
         (
-            "two policies of one name in a check",
-            Check::new("k", &policy(), 1).and("k", &Policy::per_minute("p", 61).unwrap(), 1).validated().err(),
-        ),
-        (
             "a policy source without a name that a route names",
             RateLimitLayer::new(Limiter::new(MemoryStore::new()), |_: &Parts, _: &Key| policy(), GlobalKey)
                 .route("/a", Route::new().policies(policy()).cost_of("q", 1))
                 .validated()
                 .err(),
         ),
+    ]
+}
+
+/// Pairs of a wrong check and its error.
+fn mistakes_of_checks() -> [(&'static str, Option<Error>); 4] {
+    let limiter = Limiter::new(MemoryStore::new());
+    let error = |check| limiter.try_check_all(check).err();
+    let other = Policy::per_minute("p", 61).unwrap();
+    [
+        ("a hold under a policy without holds", error(Check::hold("k", &policy(), 1))),
+        ("a hold of 0 units", error(Check::hold("k", &holding(), 0))),
+        ("a hold and a charge of one count", error(Check::hold("k", &holding(), 1).and("k", &holding(), 1))),
+        ("two policies of one name in a check", error(Check::new("k", &policy(), 1).and("k", &other, 1))),
     ]
 }
 
@@ -170,10 +176,11 @@ const ADVICE: [&str; 14] = [
 #[test]
 fn every_configuration_error_says_what_to_write_instead() {
     println!("| written | message |\n| --- | --- |");
-    for (written, error) in mistakes() {
-        let error = error.unwrap_or_else(|| panic!("{written}: no error"));
-        println!("| {written} | {error} |");
-        let text = error.to_string();
+    let of_checks = mistakes_of_checks().map(|(written, error)| (written, error.map(|error| error.to_string())));
+    let others = mistakes().into_iter().map(|(written, error)| (written, error.map(|error| error.to_string())));
+    for (written, error) in others.chain(of_checks) {
+        let text = error.unwrap_or_else(|| panic!("{written}: no error"));
+        println!("| {written} | {text} |");
         assert!(ADVICE.iter().any(|advice| text.contains(advice)), "{written}: {text}");
     }
 }

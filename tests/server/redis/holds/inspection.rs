@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Check, ErrorKind, ManualClock, Policy, RedisStore,
+    Check, ErrorKind, Policy, RedisStore,
     policy::HoldSettings,
     redis,
     store::{HoldChange, OpenHolds, Store},
