@@ -40,6 +40,25 @@ impl Verdict {
         Self { allowed: outcome.fits || policy.is_shadow(), source: Source::Store, time_us, outcomes }
     }
 
+    /// The verdict of policies on a check of which the store gets nothing.
+    #[cold]
+    pub(crate) fn of_policies(check: &Check, allowed: bool) -> Self {
+        let outcome_of =
+            |charge: &Charge| if charge.policy.is_blocked() { Outcome::BLOCKED } else { Outcome::UNJUDGED };
+        let outcomes = check.charges().iter().map(outcome_of).collect();
+        Self { allowed, source: Source::Policy, time_us: 0, outcomes }
+    }
+
+    /// The verdict on a whole check, of that on the charges beside those under blocked policies.
+    #[cold]
+    pub(crate) fn with_blocked(self, check: &Check) -> Self {
+        let mut judged = self.outcomes.0.into_iter();
+        let mut outcome_of =
+            |charge: &Charge| if charge.policy.is_blocked() { Some(Outcome::BLOCKED) } else { judged.next() };
+        let outcomes = check.charges().iter().map_while(&mut outcome_of).collect();
+        Self { outcomes, ..self }
+    }
+
     /// The charges of `check` that were charged.
     pub(crate) fn charged<'a>(&'a self, check: &'a Check) -> impl Iterator<Item = &'a Charge> {
         let mut charged = first_of::charged();
@@ -65,6 +84,13 @@ pub struct Outcome {
     pub reset_us: u64,
     /// Time until a [ban](crate::Policy::ban_after) ends; 0 without a ban. Nothing is available during a ban.
     pub ban_us: u64,
+}
+
+impl Outcome {
+    /// That of a charge under a blocked policy, which never fits.
+    const BLOCKED: Self = Self { fits: false, available: 0, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 };
+    /// That of a charge beside one, which nothing has judged.
+    const UNJUDGED: Self = Self { fits: true, ..Self::BLOCKED };
 }
 
 impl Outcomes {

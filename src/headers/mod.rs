@@ -61,6 +61,7 @@ mod fields;
 mod ietf;
 mod names;
 mod openai;
+mod own_names;
 mod quota;
 mod structured;
 mod style;

@@ -1,4 +1,4 @@
-//! Names of a service's own for the fields of a style.
+//! The fields of a style that are sent under other names.
 
 use std::{fmt, sync::Arc};
 

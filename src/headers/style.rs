@@ -54,9 +54,9 @@ pub enum HeaderStyle {
     EnvoyCompat,
     /// No field that tells of a limit, not even `Retry-After`: for services whose limits clients must not learn.
     ///
-    /// `Cache-Control: no-store` stays on a denial, so that no cache serves it to other clients. The bodies of rejections
-    /// and the metadata of gRPC do not have the wait either, but they name violated policies and the reason: with
-    /// [`EmptyBody`](crate::rejection::EmptyBody), or a closure that responds with another status, a denial tells
+    /// `Cache-Control: no-store` stays on a denial, so that no cache serves it to other clients. The bodies of
+    /// rejections and the metadata of gRPC do not have the wait either, but they name violated policies and the reason:
+    /// with [`EmptyBody`](crate::rejection::EmptyBody), or a closure that responds with another status, a denial tells
     /// nothing. Clients that cannot know the wait retry early, and a retry costs a check.
     Hidden,
     /// No RateLimit fields. `Retry-After` is sent; see [`Hidden`](Self::Hidden) to leave it out too.

@@ -101,7 +101,8 @@ impl KeyError {
         Self(KeyFault::MalformedHeader(header))
     }
 
-    /// Creates the error of a custom extractor for a key that is refused, such as a revoked API key. The response is 403.
+    /// Creates the error of a custom extractor for a key that is refused, such as a revoked API key. The response is
+    /// 403.
     ///
     /// A closure is not called on [exempt](crate::Route::exempt) routes. An extractor that refuses keys there too
     /// implements [`KeyExtractor::check_denied`](crate::KeyExtractor::check_denied). A plan that refuses its accounts

@@ -17,7 +17,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     failure::FailurePolicy,
-    limiter::{by_policy, core::Core, lease, unusual},
+    limiter::{core::Core, lease, unusual},
     observe::CheckSpan,
     store::{Answer, Pending},
     verdict::Verdict,
@@ -344,6 +344,23 @@ impl Core {
         }
     }
 
+    /// Decides a check of which the store does not get all charges: none if a blocked policy is enforced, and otherwise
+    /// those beside blocked shadow policies.
+    #[cold]
+    fn ask_beside_blocked(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Answer<Verdict> {
+        let Some(others) = check.beside_blocked() else { return Answer::Ready(Ok(Verdict::of_policies(check, false))) };
+        if others.charges().is_empty() {
+            return Answer::Ready(Ok(Verdict::of_policies(check, true)));
+        }
+        match lease::judge(self, &others, purpose) {
+            Answer::Ready(result) => Answer::Ready(result.map(|verdict| verdict.with_blocked(check))),
+            Answer::Pending(pending) => {
+                let check = check.clone();
+                Answer::Pending(pending.map(move |verdict| verdict.with_blocked(&check)))
+            }
+        }
+    }
+
     /// Asks for a check by its route. A pending answer of [`Route::Direct`] is the store's, and needs a permit and a
     /// deadline; the others have them. Nothing is charged by an answer that is not polled. `may_wait`: whether the
     /// caller can wait for a block.
@@ -357,7 +374,7 @@ impl Core {
     ) -> Answer<Verdict> {
         match route {
             Route::Direct => self.calls.store.check(check),
-            Route::ByPolicy => by_policy::ask(self, check, purpose),
+            Route::ByPolicy => self.ask_beside_blocked(check, purpose),
             // Shards spend from no block, but a denial gives back what this process holds of their counts.
             Route::Shards => lease::judge(self, check, purpose),
             Route::Lease => lease::ask(self, check, purpose, may_wait),

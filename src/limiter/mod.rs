@@ -62,7 +62,6 @@
 
 mod acquire;
 mod by_hand;
-mod by_policy;
 mod check_future;
 mod core;
 mod handle;

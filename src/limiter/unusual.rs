@@ -38,9 +38,9 @@ async fn peek(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Dec
     let span = core.calls.observer.is_some().then(free).and_then(|free| core.calls.start_span(&free));
     let result = match check.beside_blocked().filter(|_| check.is_decided_by_policy()) {
         Some(others) if !others.charges().is_empty() => {
-            peek_at_store(&core, &others, purpose).await.map(|verdict| check.with_blocked(verdict))
+            peek_at_store(&core, &others, purpose).await.map(|verdict| verdict.with_blocked(&check))
         }
-        others if check.is_decided_by_policy() => Ok(check.verdict_of_policies(others.is_some())),
+        others if check.is_decided_by_policy() => Ok(Verdict::of_policies(&check, others.is_some())),
         _ => peek_at_store(&core, &check, purpose).await,
     };
     match result {
@@ -90,7 +90,7 @@ async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<De
 /// Asks the store, behind the breaker and within the deadline.
 async fn charge_up_to(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<(Verdict, u64), Error> {
     if check.is_decided_by_policy() {
-        return Ok((check.verdict_of_policies(check.beside_blocked().is_some()), 0));
+        return Ok((Verdict::of_policies(check, check.beside_blocked().is_some()), 0));
     }
     let beside = core.calls.held.check_beside(check);
     let sent = beside.as_ref().unwrap_or(check);

@@ -48,7 +48,8 @@ impl<'a> DecisionEvent<'a> {
         self.check
     }
 
-    /// The outcome in one word: `allowed`, `denied`, `blocked`, `overloaded`, or the failure policy's `open`, `closed` or `local`.
+    /// The outcome in one word: `allowed`, `denied`, `blocked`, `overloaded`, or the failure policy's `open`, `closed`
+    /// or `local`.
     pub(super) fn outcome(&self) -> &'static str {
         match self.decision.source() {
             Source::Closed => "closed",

@@ -45,8 +45,8 @@ impl Plans {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if `default` is unlimited, or has no policy, a policy with a [mistake](crate::Policy#mistakes), two policies of
-    /// one name, or more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
+    /// [`ConfigError`] if `default` is unlimited, or has no policy, a policy with a [mistake](crate::Policy#mistakes),
+    /// two policies of one name, or more than [`Check::MAX_CHARGES`](crate::Check::MAX_CHARGES) policies.
     ///
     /// # Examples
     ///

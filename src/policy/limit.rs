@@ -100,8 +100,8 @@ impl Policy {
         self.definition().limit
     }
 
-    /// The length of the window. A [concurrency limit](Self::concurrent) and a [blocked](Self::blocked) policy have none,
-    /// and the windows of a [calendar](Self::calendar) have no common length.
+    /// The length of the window. A [concurrency limit](Self::concurrent) and a [blocked](Self::blocked) policy have
+    /// none, and the windows of a [calendar](Self::calendar) have no common length.
     pub fn window(&self) -> Option<Duration> {
         let has_length = !self.is_concurrent() && !self.is_blocked() && self.calendar_windows().is_none();
         has_length.then(|| self.window_length())

@@ -190,8 +190,9 @@ impl Denial {
     /// Returns the HTTP status.
     ///
     /// The status is 429 for a spent quota, 503 while the store cannot answer, 504 for a hold that was too old, 401 for
-    /// a missing credential, 403 for a denied address or key or a blocked policy, 400 for another missing or unusable key or a
-    /// cost that can never pass, and 500 for a misconfigured layer or a layer outside the layer that inserts its key.
+    /// a missing credential, 403 for a denied address or key or a blocked policy, 400 for another missing or unusable
+    /// key or a cost that can never pass, and 500 for a misconfigured layer or a layer outside the layer that inserts
+    /// its key.
     pub fn status(&self) -> StatusCode {
         match *self.cause {
             Cause::Blocked { .. } | Cause::Key(KeyError(KeyFault::AddressDenied | KeyFault::Denied)) => {

@@ -1,6 +1,8 @@
 //! Keys from addresses: the connection's peer, or the client behind trusted proxies.
 
 mod client;
+mod client_keys;
+mod exceptions;
 mod forwarded;
 mod grouping;
 mod peer;

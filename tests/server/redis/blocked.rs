@@ -1,14 +1,14 @@
 //! Blocked policies on Redis: it gets no command for them, and judges what is beside a blocked shadow policy.
 
-use tollgate::{Check, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
+use tollgate::{Check, FailurePolicy, Limiter, MemoryStore, Policy, decision::Source};
 
 use super::calls;
-use crate::support::redis_server::RedisServer;
+use crate::support::{connect, redis_server::RedisServer};
 
 #[tokio::test]
 async fn a_blocked_policy_needs_no_call_and_holds_while_redis_is_away() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::open(&server.url()).unwrap());
+    let limiter = Limiter::new(connect(&server.url()));
     let limiter = limiter.with_local_fallback(MemoryStore::new(), 1);
     let (suspended, plain) = (Policy::blocked("suspended").unwrap(), Policy::per_hour("plain", 9).unwrap());
     let check = || Check::new("k", &plain, 5).and("k", &suspended, 1);
