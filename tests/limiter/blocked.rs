@@ -107,7 +107,7 @@ async fn a_blocked_policy_has_no_count_to_change() {
     assert!(limiter.ban("k", &blocked, Duration::from_secs(1)).await.is_err());
     assert!(!limiter.reset("k", &blocked).await.unwrap());
     let alternatives = Check::first_of("k", [&per_minute("p", 1), &blocked], 1);
-    says(alternatives.validated().unwrap_err(), "it is blocked and never has room");
+    says(limiter.try_check_all(alternatives).unwrap_err(), "it is blocked and never has room");
 }
 
 #[tokio::test]

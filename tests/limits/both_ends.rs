@@ -80,7 +80,7 @@ async fn a_blocked_policy_of_a_file_refuses_the_requests_of_its_route() {
 async fn a_plan_by_name_can_be_blocked_or_unlimited_and_follows_the_file() {
     let live = LiveLimits::new(read(FILE));
     let source = |key: Key| async move { Ok::<Plan, &str>(String::from_utf8_lossy(key.encoded()).as_ref().into()) };
-    let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan").without_notices();
+    let plans = Plans::of_limits(&live, source, "free").unwrap().with_one_count("plan");
     let limiter = Limiter::new(MemoryStore::new());
     let ask = async |plan: &str| {
         let _ = plans.get(plan);
