@@ -24,22 +24,28 @@ use crate::{
 ///
 /// It is a mistake of the layer if there is no policy, if two of the layer have one name, if only some alternatives are
 /// [shadow policies](crate::Policy::with_shadow), if one is [blocked](crate::Policy::blocked), if a policy of the layer
-/// has a [lease](crate::Policy::with_lease) or [shards](crate::Policy::with_shards), if a fixed cost is above all of the
-/// limits, or if the store has no [alternatives](crate::store::Store::has_alternatives). If a closure returns the
+/// has a [lease](crate::Policy::with_lease) or [shards](crate::Policy::with_shards), if a fixed cost is above all of
+/// the limits, or if the store has no [alternatives](crate::store::Store::has_alternatives). If a closure returns the
 /// alternatives, such a request gets 500, or 400 for its cost.
 ///
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, policy::FirstOf};
+/// use tollgate::{
+///     Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, policy::FirstOf,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let included = Policy::per_day("included", 1_000)?;
 /// let credits = Policy::new("credits", 50_000, Policy::MAX_WINDOW)?;
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let limit = RateLimitLayer::new(limiter, FirstOf::new([included, credits]), PeerIp::new())
-///     .and(Policy::per_second("burst", 20)?, PeerIp::new())
-///     .validated()?;
+/// let limit = RateLimitLayer::new(
+///     limiter,
+///     FirstOf::new([included, credits]),
+///     PeerIp::new(),
+/// )
+/// .and(Policy::per_second("burst", 20)?, PeerIp::new())
+/// .validated()?;
 /// # let _ = limit;
 /// # Ok(())
 /// # }
