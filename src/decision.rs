@@ -45,10 +45,16 @@
 //!         return "this request is not limited".to_owned();
 //!     };
 //!     if decision.source() == Source::Open {
-//!         return "the store is down, so the request passes without a limit".to_owned();
+//!         return "the store is down, so the request passes without a limit"
+//!             .to_owned();
 //!     }
 //!     let policies = decision.policies().iter().map(|standing| {
-//!         format!("{}: {} of {} left", standing.policy.name(), standing.available, standing.policy.limit())
+//!         format!(
+//!             "{}: {} of {} left",
+//!             standing.policy.name(),
+//!             standing.available,
+//!             standing.policy.limit()
+//!         )
 //!     });
 //!     policies.collect::<Vec<_>>().join(", ")
 //! }
@@ -81,7 +87,10 @@
 //! # #[cfg(all(feature = "axum", feature = "serde"))]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use axum::{Json, Router, body::Body, extract::State, http::HeaderMap, response::IntoResponse, routing::get};
+//! use axum::{
+//!     Json, Router, body::Body, extract::State, http::HeaderMap,
+//!     response::IntoResponse, routing::get,
+//! };
 //! use http::{Request, StatusCode};
 //! use http_body_util::BodyExt;
 //! use serde_json::json;
@@ -94,23 +103,31 @@
 //!     headers: HeaderMap,
 //! ) -> Result<impl IntoResponse, StatusCode> {
 //!     let token = headers.get("x-api-key").ok_or(StatusCode::UNAUTHORIZED)?;
-//!     let decision = limiter.peek(Key::hashed(token), &policy).await; // the key of an `ApiKey` layer
+//!     // The key of an `ApiKey` layer.
+//!     let decision = limiter.peek(Key::hashed(token), &policy).await;
 //!     Ok(Json(decision.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?))
 //! }
 //!
-//! let (limiter, policy) = (Limiter::new(MemoryStore::new()), Policy::per_minute("per-client", 60)?);
+//! let (limiter, policy) =
+//!     (Limiter::new(MemoryStore::new()), Policy::per_minute("per-client", 60)?);
 //! let _ = limiter.check(Key::hashed("s3cret"), &policy, 10).await?;
-//! let app = Router::new().route("/quota", get(quota)).with_state((limiter, policy));
+//! let app =
+//!     Router::new().route("/quota", get(quota)).with_state((limiter, policy));
 //!
-//! let request = Request::get("/quota").header("x-api-key", "s3cret").body(Body::empty())?;
+//! let request =
+//!     Request::get("/quota").header("x-api-key", "s3cret").body(Body::empty())?;
 //! let body = app.oneshot(request).await?.into_body().collect().await?.to_bytes();
 //! let quota: serde_json::Value = serde_json::from_slice(&body)?;
 //! assert_eq!(quota["allowed"], true);
-//! assert_eq!(quota["policies"], json!([{
-//!     "name": "per-client", "limit": 60, "window": 60, "capacity": 60, "cost": 0, "violated": false, "shadow": false,
-//!     "would_deny": false, "available": 50, "retry_after": null, "retry_after_us": null, "next": 60, "reset": 60,
-//!     "ban": null,
-//! }]));
+//! assert_eq!(
+//!     quota["policies"],
+//!     json!([{
+//!         "name": "per-client", "limit": 60, "window": 60, "capacity": 60,
+//!         "cost": 0, "violated": false, "shadow": false, "would_deny": false,
+//!         "available": 50, "retry_after": null, "retry_after_us": null,
+//!         "next": 60, "reset": 60, "ban": null,
+//!     }])
+//! );
 //! # Ok(())
 //! # }
 //! # #[cfg(not(all(feature = "axum", feature = "serde")))]
@@ -266,10 +283,12 @@ impl Decision {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let (per_user, per_tenant) = (Policy::per_minute("per-user", 5)?, Policy::per_day("per-tenant", 1_000)?);
+    /// let (per_user, per_tenant) =
+    ///     (Policy::per_minute("per-user", 5)?, Policy::per_day("per-tenant", 1_000)?);
     /// let check = Check::new("user:17", &per_user, 6).and("tenant:3", &per_tenant, 6);
     /// let decision = limiter.check_all(check).await?;
-    /// let names: Vec<_> = decision.violated().map(|standing| standing.policy.name()).collect();
+    /// let names: Vec<_> =
+    ///     decision.violated().map(|standing| standing.policy.name()).collect();
     /// assert_eq!(names, ["per-user"]);
     /// # Ok(())
     /// # }
@@ -289,7 +308,10 @@ impl Decision {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let (all, exports) = (Policy::per_minute("all", 60)?, Policy::per_day("exports", 1)?.with_shadow(true));
+    /// let (all, exports) = (
+    ///     Policy::per_minute("all", 60)?,
+    ///     Policy::per_day("exports", 1)?.with_shadow(true),
+    /// );
     /// let check = Check::new("user:17", &all, 1).and("user:17", &exports, 5);
     /// let decision = limiter.check_all(check).await?;
     /// assert!(decision.is_allowed() && decision.would_deny());

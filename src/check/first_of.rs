@@ -30,7 +30,8 @@ impl Check {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let (included, credits) = (Policy::per_day("included", 10)?, Policy::per_day("credits", 100)?);
+    /// let (included, credits) =
+    ///     (Policy::per_day("included", 10)?, Policy::per_day("credits", 100)?);
     /// for charged in ["included", "included", "credits"] {
     ///     let check = Check::first_of("user:17", [&included, &credits], 4);
     ///     let decision = limiter.check_all(check).await?;

@@ -14,9 +14,13 @@ use crate::{check::Charge, key::partition::PartitionKey, policy::Policy, verdict
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let decision = limiter.check("user:17", &Policy::per_minute("emails", 10)?, 3).await?;
+/// let decision =
+///     limiter.check("user:17", &Policy::per_minute("emails", 10)?, 3).await?;
 /// let standing = &decision.policies()[0];
-/// assert_eq!((standing.cost, standing.available, standing.violated), (3, 7, false));
+/// assert_eq!(
+///     (standing.cost, standing.available, standing.violated),
+///     (3, 7, false)
+/// );
 /// # Ok(())
 /// # }
 /// ```

@@ -22,7 +22,9 @@ use crate::error::ConfigError;
 /// let emails = Policy::per_minute("emails", 10)?;
 /// match limiter.check("user:17", &emails, 1).await {
 ///     Ok(decision) => println!("allowed: {}", decision.is_allowed()),
-///     Err(error) if error.may_have_charged() => println!("the check may have been charged: {error}"),
+///     Err(error) if error.may_have_charged() => {
+///         println!("the check may have been charged: {error}")
+///     }
 ///     Err(error) => println!("the check was not charged: {error}"),
 /// }
 /// # Ok(())
@@ -79,7 +81,8 @@ impl Error {
     /// ```
     /// use tollgate::{Error, ErrorKind};
     ///
-    /// let error = Error::new(ErrorKind::Unavailable, "connection reset by peer").charge_unknown();
+    /// let error = Error::new(ErrorKind::Unavailable, "connection reset by peer")
+    ///     .charge_unknown();
     /// assert!(error.may_have_charged());
     /// ```
     #[must_use]
@@ -176,12 +179,15 @@ impl From<ConfigError> for Error {
 /// ```
 /// use tollgate::{Error, ErrorKind};
 ///
-/// /// Whether an operator has to correct the setup before the next check can succeed.
+/// /// Whether an operator has to correct the setup before the next check.
 /// fn needs_operator(error: &Error) -> bool {
 ///     matches!(error.kind(), ErrorKind::StoreMisconfigured | ErrorKind::BadKey)
 /// }
 ///
-/// assert!(needs_operator(&Error::new(ErrorKind::StoreMisconfigured, "WRONGPASS")));
+/// assert!(needs_operator(&Error::new(
+///     ErrorKind::StoreMisconfigured,
+///     "WRONGPASS"
+/// )));
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]

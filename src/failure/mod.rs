@@ -30,7 +30,11 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! # let store = MemoryStore::new();
-//! let limit = RateLimitLayer::new(Limiter::new(store), Policy::per_minute("all", 800)?, GlobalKey);
+//! let limit = RateLimitLayer::new(
+//!     Limiter::new(store),
+//!     Policy::per_minute("all", 800)?,
+//!     GlobalKey,
+//! );
 //! # let _ = limit;
 //! # Ok(())
 //! # }
@@ -46,10 +50,11 @@
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! # let store = MemoryStore::new();
 //! let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey)
-//!     .fail_local()
-//!     .route("POST /login", Route::new().fail_closed())
-//!     .validated()?;
+//! let limit =
+//!     RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey)
+//!         .fail_local()
+//!         .route("POST /login", Route::new().fail_closed())
+//!         .validated()?;
 //! # let _ = limit;
 //! # Ok(())
 //! # }
@@ -76,11 +81,15 @@ pub use crate::breaker::settings::BreakerSettings;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{FailurePolicy, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tollgate::{
+///     FailurePolicy, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let all = Policy::per_minute("all", 800)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), all, GlobalKey).fail_closed();
+/// let limit =
+///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), all, GlobalKey)
+///         .fail_closed();
 /// assert_eq!(FailurePolicy::default(), FailurePolicy::Open);
 /// # let _ = limit;
 /// # Ok(())
@@ -127,7 +136,8 @@ impl FailurePolicy {
     /// ```
     /// use tollgate::{Decision, Error, ErrorKind, FailurePolicy};
     ///
-    /// let checked: Result<Decision, Error> = Err(Error::new(ErrorKind::Unavailable, "connection refused"));
+    /// let checked: Result<Decision, Error> =
+    ///     Err(Error::new(ErrorKind::Unavailable, "connection refused"));
     /// assert!(FailurePolicy::Open.resolve(checked.clone()).is_allowed());
     /// assert!(!FailurePolicy::Closed.resolve(checked).is_allowed());
     /// ```

@@ -29,7 +29,8 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
+//! let decision =
+//!     limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 //!
 //! let mut headers = HeaderMap::new();
 //! HeaderWriter::default().write(&decision, &mut headers);
@@ -44,13 +45,21 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::{HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, headers::HeaderWriter};
+//! use tollgate::{
+//!     HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer,
+//!     headers::HeaderWriter,
+//! };
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
-//! let writer = HeaderWriter::new(HeaderStyle::XRateLimitEpoch).with_jitter(Duration::from_secs(5));
+//! let writer = HeaderWriter::new(HeaderStyle::XRateLimitEpoch)
+//!     .with_jitter(Duration::from_secs(5));
 //! let policy = Policy::per_minute("per-client", 60)?;
-//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new())
-//!     .with_headers(writer);
+//! let limit = RateLimitLayer::new(
+//!     Limiter::new(MemoryStore::new()),
+//!     policy,
+//!     PeerIp::new(),
+//! )
+//! .with_headers(writer);
 //! # let _ = limit;
 //! # Ok(())
 //! # }

@@ -21,17 +21,28 @@ impl HeaderWriter {
     ///
     /// ```
     /// use http::HeaderName;
-    /// use tollgate::{GlobalKey, HeaderStyle, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
+    /// use tollgate::{
+    ///     GlobalKey, HeaderStyle, MemoryStore, Policy, RateLimitLayer,
+    ///     headers::HeaderWriter,
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let names = [("x-ratelimit-limit", "x-acme-quota"), ("x-ratelimit-remaining", "x-acme-left")];
+    /// let names = [
+    ///     ("x-ratelimit-limit", "x-acme-quota"),
+    ///     ("x-ratelimit-remaining", "x-acme-left"),
+    /// ];
     /// let writer = HeaderWriter::new(HeaderStyle::XRateLimitDelta);
     /// let writer = names.into_iter().fold(writer, |writer, (field, own)| {
-    ///     writer.with_name(HeaderName::from_static(field), HeaderName::from_static(own))
+    ///     writer
+    ///         .with_name(HeaderName::from_static(field), HeaderName::from_static(own))
     /// });
-    /// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_headers(writer)
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     MemoryStore::new(),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_headers(writer)
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }

@@ -26,11 +26,17 @@ use crate::headers;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tollgate::{
+///     GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-///     .with_headers(HeaderStyle::XRateLimitDelta);
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     Policy::per_minute("all", 60)?,
+///     GlobalKey,
+/// )
+/// .with_headers(HeaderStyle::XRateLimitDelta);
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -111,7 +117,8 @@ impl HeaderStyle {
     /// use tollgate::HeaderStyle;
     /// use tower_http::cors::CorsLayer;
     ///
-    /// let cors = CorsLayer::new().expose_headers(HeaderStyle::Draft11.names().to_vec());
+    /// let cors =
+    ///     CorsLayer::new().expose_headers(HeaderStyle::Draft11.names().to_vec());
     /// # assert_eq!(HeaderStyle::Draft11.names(), ["retry-after", "ratelimit", "ratelimit-policy"]);
     /// ```
     pub fn names(self) -> &'static [HeaderName] {

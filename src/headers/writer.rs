@@ -37,12 +37,15 @@ use crate::{
 ///
 /// ```
 /// use http::HeaderMap;
-/// use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter};
+/// use tollgate::{
+///     HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter,
+/// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let decision = limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
+/// let decision =
+///     limiter.check("user:17", &Policy::per_minute("per-user", 60)?, 1).await?;
 ///
 /// let mut headers = HeaderMap::new();
 /// HeaderWriter::new(HeaderStyle::Draft11).write(&decision, &mut headers);
@@ -130,7 +133,8 @@ impl HeaderWriter {
     /// ```
     /// use tollgate::{HeaderStyle, headers::HeaderWriter};
     ///
-    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
+    /// let writer =
+    ///     HeaderWriter::new(HeaderStyle::Draft11).with_all_policies_on_denial(true);
     /// # let _ = writer;
     /// ```
     #[must_use]
@@ -149,7 +153,9 @@ impl HeaderWriter {
     ///
     /// ```
     /// use http::HeaderMap;
-    /// use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter};
+    /// use tollgate::{
+    ///     HeaderStyle, Limiter, MemoryStore, Policy, headers::HeaderWriter,
+    /// };
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -186,12 +192,20 @@ impl HeaderWriter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
+    /// use tollgate::{
+    ///     GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer,
+    ///     headers::HeaderWriter,
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(10));
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_hour("all", 60)?, GlobalKey)
-    ///     .with_headers(writer);
+    /// let writer = HeaderWriter::new(HeaderStyle::Draft11)
+    ///     .with_jitter(Duration::from_secs(10));
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_hour("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_headers(writer);
     /// # let _ = limit;
     /// # Ok(())
     /// # }

@@ -89,7 +89,8 @@ impl KeyError {
     /// use http::{HeaderValue, header::COOKIE};
     /// use tollgate::key::KeyError;
     ///
-    /// let error = KeyError::missing_credential(COOKIE, HeaderValue::from_static("Session"));
+    /// let error =
+    ///     KeyError::missing_credential(COOKIE, HeaderValue::from_static("Session"));
     /// assert_eq!((error.cause(), error.is_missing()), ("missing_credential", true));
     /// ```
     pub fn missing_credential(header: HeaderName, challenge: HeaderValue) -> Self {
@@ -112,13 +113,18 @@ impl KeyError {
     ///
     /// ```
     /// use std::collections::HashSet;
-    /// use tollgate::{ApiKey, Key, KeyExtractor, key::{self, KeyError}};
+    /// use tollgate::{
+    ///     ApiKey, Key, KeyExtractor,
+    ///     key::{self, KeyError},
+    /// };
     ///
-    /// let (api_key, revoked) = (ApiKey::bearer(), HashSet::from([ApiKey::bearer().key_of("sk-stolen")]));
-    /// let but_the_revoked = key::from_fn(move |parts| match api_key.extract(parts)? {
-    ///     Some(key) if revoked.contains(&key) => Err(KeyError::denied()),
-    ///     key => Ok(key),
-    /// });
+    /// let (api_key, revoked) =
+    ///     (ApiKey::bearer(), HashSet::from([ApiKey::bearer().key_of("sk-stolen")]));
+    /// let but_the_revoked =
+    ///     key::from_fn(move |parts| match api_key.extract(parts)? {
+    ///         Some(key) if revoked.contains(&key) => Err(KeyError::denied()),
+    ///         key => Ok(key),
+    ///     });
     /// # fn assert_extractor(_: impl KeyExtractor) {}
     /// # assert_extractor(but_the_revoked);
     /// ```

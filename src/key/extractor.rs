@@ -37,8 +37,11 @@ use crate::error::{ConfigError, in_words};
 /// fn assert_extractor(_: impl KeyExtractor) {}
 ///
 /// // Always a key: all reads share one budget, all writes another.
-/// assert_extractor(|parts: &Parts| Key::from(if parts.method == Method::GET { "reads" } else { "writes" }));
-/// // A missing key is an error; the layer's `MissingKey` decides what the request gets.
+/// assert_extractor(|parts: &Parts| {
+///     Key::from(if parts.method == Method::GET { "reads" } else { "writes" })
+/// });
+/// // A missing key is an error. The layer's `MissingKey` decides what the
+/// // request gets.
 /// assert_extractor(|parts: &Parts| match parts.extensions.get::<Account>() {
 ///     Some(account) => Ok(Key::from(account.id)),
 ///     None => Err(KeyError::missing("an account")),
@@ -65,7 +68,10 @@ use crate::error::{ConfigError, in_words};
 ///
 /// impl KeyExtractor for Account {
 ///     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-///         let account: &AccountId = parts.extensions.get().ok_or_else(|| KeyError::missing("an account"))?;
+///         let account: &AccountId = parts
+///             .extensions
+///             .get()
+///             .ok_or_else(|| KeyError::missing("an account"))?;
 ///         Ok(Some(Key::from(account.0)))
 ///     }
 /// }
@@ -157,12 +163,18 @@ pub enum KeyOrigin {
 /// Requests without a tenant share one budget:
 ///
 /// ```
-/// use tollgate::{HeaderKey, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer};
+/// use tollgate::{
+///     HeaderKey, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?)
-///     .on_missing_key(MissingKey::ShareOneKey);
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     per_tenant,
+///     HeaderKey::new("x-tenant")?,
+/// )
+/// .on_missing_key(MissingKey::ShareOneKey);
 /// # let _ = limit;
 /// # Ok(())
 /// # }

@@ -27,7 +27,11 @@ use crate::error::{ConfigError, FirstMistake};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?);
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     per_tenant,
+///     HeaderKey::new("x-tenant")?,
+/// );
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -92,7 +96,11 @@ impl KeyExtractor for HeaderKey {
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_key = Policy::per_minute("per-key", 600)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_key, ApiKey::bearer());
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     per_key,
+///     ApiKey::bearer(),
+/// );
 /// # let _ = limit;
 /// # Ok(())
 /// # }

@@ -36,7 +36,11 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let per_client = Policy::per_minute("per-client", 60)?;
-//! let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new());
+//! let limit = RateLimitLayer::new(
+//!     Limiter::new(MemoryStore::new()),
+//!     per_client,
+//!     PeerIp::new(),
+//! );
 //! # let _ = limit;
 //! # Ok(())
 //! # }
@@ -47,7 +51,8 @@
 //! ```
 //! use http::request::Parts;
 //! use tollgate::{
-//!     ClientIp, Key, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, Policy, RateLimitLayer, key::KeyError,
+//!     ClientIp, Key, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, Policy,
+//!     RateLimitLayer, key::KeyError,
 //! };
 //!
 //! /// Inserted by authentication.
@@ -58,13 +63,16 @@
 //! let client = ClientIp::behind_load_balancer(["10.0.0.0/8"])?;
 //! let user_or_client = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
 //!     match parts.extensions.get::<User>() {
-//!         Some(user) => Ok(Some(Key::join([Key::from("user"), Key::from(user.0)]))),
+//!         Some(user) => {
+//!             Ok(Some(Key::join([Key::from("user"), Key::from(user.0)])))
+//!         }
 //!         None => client.extract(parts),
 //!     }
 //! };
 //! let policy = Policy::per_minute("per-user-and-route", 60)?;
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let limit = RateLimitLayer::new(limiter, policy, (user_or_client, MatchedPathKey));
+//! let limit =
+//!     RateLimitLayer::new(limiter, policy, (user_or_client, MatchedPathKey));
 //! # let _ = limit;
 //! # Ok(())
 //! # }
@@ -103,7 +111,9 @@ pub use self::{
 /// A budget per client and route:
 ///
 /// ```
-/// use tollgate::{Limiter, MatchedPathKey, MemoryStore, PeerIp, Policy, RateLimitLayer};
+/// use tollgate::{
+///     Limiter, MatchedPathKey, MemoryStore, PeerIp, Policy, RateLimitLayer,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let policy = Policy::per_minute("per-client-and-route", 60)?;
@@ -158,7 +168,11 @@ fn route_key(path: Option<&str>) -> Key {
 /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?, GlobalKey);
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     Policy::per_second("all", 500)?,
+///     GlobalKey,
+/// );
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -177,7 +191,8 @@ impl GlobalKey {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (limiter, all) = (Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?);
+    /// let (limiter, all) =
+    ///     (Limiter::new(MemoryStore::new()), Policy::per_second("all", 500)?);
     /// let left = limiter.peek(GlobalKey.key_of(), &all).await?.available();
     /// # assert_eq!(left, Some(500));
     /// # Ok(())
@@ -256,7 +271,13 @@ pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
 /// Authentication must be outside the limit. With `Router::layer`, the last layer is the outermost:
 ///
 /// ```
-/// use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::get};
+/// use axum::{
+///     Router,
+///     extract::Request,
+///     middleware::{self, Next},
+///     response::Response,
+///     routing::get,
+/// };
 /// use tollgate::{ExtensionKey, Limiter, MemoryStore, Policy, RateLimitLayer};
 ///
 /// async fn authenticate(mut request: Request, next: Next) -> Response {
@@ -266,9 +287,15 @@ pub(crate) fn without_trailing_slash(path: &str) -> Option<&str> {
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_user = Policy::per_minute("per-user", 60)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_user, ExtensionKey::<u64>::new());
-/// let app: Router =
-///     Router::new().route("/", get(|| async {})).layer(limit).layer(middleware::from_fn(authenticate));
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     per_user,
+///     ExtensionKey::<u64>::new(),
+/// );
+/// let app: Router = Router::new()
+///     .route("/", get(|| async {}))
+///     .layer(limit)
+///     .layer(middleware::from_fn(authenticate));
 /// # Ok(())
 /// # }
 /// ```

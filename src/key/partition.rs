@@ -22,10 +22,12 @@ use crate::{error::ConfigError, runtime::random};
 ///
 /// # fn main() -> Result<(), ConfigError> {
 /// let secret = "at least sixteen bytes, from the environment";
-/// let per_user = Policy::per_minute("per-user", 60)?.with_partition_keys(PartitionKeys::hmac(secret)?);
+/// let per_user = Policy::per_minute("per-user", 60)?
+///     .with_partition_keys(PartitionKeys::hmac(secret)?);
 /// // The names of tenants are public here.
 /// let label = |tenant: &Key| tenant.encoded().to_vec();
-/// let per_tenant = Policy::per_minute("per-tenant", 600)?.with_partition_keys(PartitionKeys::label(label));
+/// let per_tenant = Policy::per_minute("per-tenant", 600)?
+///     .with_partition_keys(PartitionKeys::label(label));
 /// # Ok(())
 /// # }
 /// ```

@@ -86,7 +86,10 @@ impl Key {
     ///
     /// /// One budget per session cookie.
     /// fn session(parts: &Parts) -> Result<Key, KeyError> {
-    ///     let cookie = parts.headers.get("cookie").ok_or_else(|| KeyError::missing("a session cookie"))?;
+    ///     let cookie = parts
+    ///         .headers
+    ///         .get("cookie")
+    ///         .ok_or_else(|| KeyError::missing("a session cookie"))?;
     ///     Ok(Key::hashed(cookie))
     /// }
     /// ```

@@ -40,7 +40,8 @@ use crate::{
 /// assert_eq!(decision.available(), Some(9_400));
 ///
 /// // With a failure policy instead of an error, for a store that may be down.
-/// let decision = FailurePolicy::Open.resolve(limiter.check("key1", &quota, 1).await);
+/// let decision =
+///     FailurePolicy::Open.resolve(limiter.check("key1", &quota, 1).await);
 /// assert!(decision.is_allowed());
 /// # Ok(())
 /// # }
@@ -62,7 +63,11 @@ impl Limiter {
     ///
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store);
-    /// let status = if limiter.is_breaker_open() { "the failure policy decides" } else { "the store decides" };
+    /// let status = if limiter.is_breaker_open() {
+    ///     "the failure policy decides"
+    /// } else {
+    ///     "the store decides"
+    /// };
     /// # assert_eq!(status, "the store decides");
     /// ```
     pub fn is_breaker_open(&self) -> bool {
@@ -260,7 +265,10 @@ impl Limiter {
     /// let login = Policy::per_minute("login", 5)?;
     /// let _ = limiter.check("alice", &login, 5).await?;
     /// assert!(limiter.reset("alice", &login).await?);
-    /// assert!(!limiter.reset("Alice", &login).await?, "another key, or nothing spent");
+    /// assert!(
+    ///     !limiter.reset("Alice", &login).await?,
+    ///     "another key, or nothing spent"
+    /// );
     /// # Ok(())
     /// # }
     /// ```

@@ -91,8 +91,10 @@ impl Limiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let requests = Policy::per_minute("requests", 60)?;
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
-    /// let check = Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400);
+    /// let tokens =
+    ///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+    /// let check =
+    ///     Check::new("tenant:3", &requests, 1).and_hold("tenant:3", &tokens, 400);
     /// let hold = limiter.hold_all(check).await?.into_result()?;
     /// hold.settle(250).await?;
     /// assert_eq!(limiter.peek("tenant:3", &requests).await?.available(), Some(59));
@@ -201,7 +203,8 @@ impl HoldFuture {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
-    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
+    /// let tokens =
+    ///     Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
     /// let held = limiter.hold("tenant:3", &tokens, 1_500).fail_local().await?;
     /// # assert!(held.is_allowed());
     /// # Ok(())

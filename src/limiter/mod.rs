@@ -47,7 +47,9 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let store = MemoryStore::new();
-//! let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this service
+//! // 8 instances of this service.
+//! let limiter =
+//!     Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
 //! let per_user = Policy::per_minute("emails-per-user", 10)?;
 //! let per_tenant = Policy::per_day("emails-per-tenant", 5_000)?;
 //!

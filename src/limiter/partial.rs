@@ -94,7 +94,8 @@ impl Limiter {
     ///
     /// let mut waiting: Vec<u32> = (0..50).collect();
     /// let decision = limiter.check_up_to("alice", &emails, 50).await?;
-    /// let sent: Vec<u32> = waiting.drain(..decision.policies()[0].cost as usize).collect();
+    /// let sent: Vec<u32> =
+    ///     waiting.drain(..decision.policies()[0].cost as usize).collect();
     /// assert_eq!((sent.len(), waiting.len()), (30, 20));
     /// # Ok(())
     /// # }

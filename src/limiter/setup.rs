@@ -52,7 +52,9 @@ impl Limiter {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let (store, instances) = (MemoryStore::new(), 8);
-    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), instances).validated()?;
+    /// let limiter = Limiter::new(store)
+    ///     .with_local_fallback(MemoryStore::new(), instances)
+    ///     .validated()?;
     /// # let _ = limiter;
     /// # Ok(())
     /// # }
@@ -196,8 +198,13 @@ impl Limiter {
     /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
     /// # #[cfg(not(feature = "redis"))]
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this service
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
+    /// // 8 instances of this service.
+    /// let limiter =
+    ///     Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
+    /// let limit =
+    ///     RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey)
+    ///         .fail_local()
+    ///         .validated()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -260,7 +267,8 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let per_tenant = Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000);
+    /// let per_tenant =
+    ///     Policy::per_second("per-tenant", 1_000_000)?.with_lease(10_000);
     /// for _ in 0..1_000 {
     ///     assert!(limiter.check("tenant:3", &per_tenant, 1).await?.is_allowed());
     /// }

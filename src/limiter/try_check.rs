@@ -63,7 +63,10 @@ impl Limiter {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let (per_user, per_tenant) = (Policy::per_minute("per-user", 10)?, Policy::per_day("per-tenant", 1_000)?);
+    /// let (per_user, per_tenant) = (
+    ///     Policy::per_minute("per-user", 10)?,
+    ///     Policy::per_day("per-tenant", 1_000)?,
+    /// );
     /// let check = Check::new("user:17", &per_user, 1).and("tenant:3", &per_tenant, 1);
     /// assert!(limiter.try_check_all(check)?.is_allowed());
     /// # Ok(())

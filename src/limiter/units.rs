@@ -109,7 +109,8 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let [minute, day] = [Policy::per_minute("minute", 10)?, Policy::per_day("day", 100)?];
+    /// let [minute, day] =
+    ///     [Policy::per_minute("minute", 10)?, Policy::per_day("day", 100)?];
     /// let order = Check::new("alice", &minute, 4).and("alice", &day, 4);
     /// limiter.record_all(order.clone()).await?;
     /// assert_eq!(limiter.credit_all(order).await?, [4, 4]);

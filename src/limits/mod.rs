@@ -63,9 +63,12 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limits: LimitsConfig = toml::from_str(FILE)?;
 //! let layer = limits.layer(Limiter::new(MemoryStore::new()), GlobalKey)?;
-//! let app = Router::new().route("/search", get(|| async { "found" })).layer(layer);
+//! let app =
+//!     Router::new().route("/search", get(|| async { "found" })).layer(layer);
 //!
-//! let search = || app.clone().oneshot(Request::get("/search").body(Body::empty()).unwrap());
+//! let search = || {
+//!     app.clone().oneshot(Request::get("/search").body(Body::empty()).unwrap())
+//! };
 //! assert_eq!(search().await?.headers()["x-ratelimit-remaining"], "20");
 //! assert_eq!(search().await?.status(), StatusCode::TOO_MANY_REQUESTS);
 //! # Ok(())
@@ -87,7 +90,8 @@
 //! "#;
 //! let error = toml::from_str::<LimitsConfig>(file).unwrap_err();
 //! let message = [
-//!     r#"default.policies: no policy is called "per-clients"; write one of "per-client""#,
+//!     "default.policies: no policy is called \"per-clients\"; \
+//!      write one of \"per-client\"",
 //!     r#"routes."/search".cots: no field has this name; did you mean cost?"#,
 //! ];
 //! assert_eq!(error.message(), message.join("\n"));
@@ -128,7 +132,8 @@ pub use self::live::LiveLimits;
 /// # Examples
 ///
 /// ```
-/// let schema: serde_json::Value = serde_json::from_str(tollgate::limits::schema()).unwrap();
+/// let schema: serde_json::Value =
+///     serde_json::from_str(tollgate::limits::schema()).unwrap();
 /// assert_eq!(schema["properties"]["routes"]["type"], "object");
 /// ```
 pub fn schema() -> &'static str {
@@ -276,7 +281,11 @@ impl LimitsConfig {
     ///         default.policies = ["per-client"]
     ///     "#,
     /// )?;
-    /// assert!(limits.warnings()[0].to_string().starts_with(r#"no entry of the limits charges policy "login""#));
+    /// assert!(
+    ///     limits.warnings()[0]
+    ///         .to_string()
+    ///         .starts_with(r#"no entry of the limits charges policy "login""#)
+    /// );
     /// # Ok::<(), toml::de::Error>(())
     /// ```
     pub fn warnings(&self) -> &[Warning] {

@@ -46,7 +46,8 @@ impl<S: Sync> FromRequestParts<S> for Decision {
 ///         _ => "high",
 ///     }
 /// }
-/// let app: axum::Router = axum::Router::new().route("/", axum::routing::get(quality));
+/// let app: axum::Router =
+///     axum::Router::new().route("/", axum::routing::get(quality));
 /// ```
 impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     type Rejection = Infallible;

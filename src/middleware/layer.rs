@@ -41,12 +41,25 @@ use crate::{
 /// # async fn search() {}
 /// # async fn login() {}
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new());
+/// let limit = RateLimitLayer::new(
+///     limiter,
+///     Policy::per_minute("per-client", 60)?,
+///     PeerIp::new(),
+/// );
 ///
 /// let app: Router = Router::new()
 ///     .route("/watch", get(watch).layer(limit.clone().fail_open()))
-///     .route("/search", get(search).layer(limit.clone().with_cost(10).fail_closed().validated()?))
-///     .route("/login", post(login).layer(limit.with_policies(Policy::per_minute("login", 5)?).fail_closed()));
+///     .route(
+///         "/search",
+///         get(search)
+///             .layer(limit.clone().with_cost(10).fail_closed().validated()?),
+///     )
+///     .route(
+///         "/login",
+///         post(login).layer(
+///             limit.with_policies(Policy::per_minute("login", 5)?).fail_closed(),
+///         ),
+///     );
 /// # Ok(())
 /// # }
 /// ```
@@ -69,8 +82,14 @@ use crate::{
 /// ```
 /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
 ///
-/// fn per_client(limiter: Limiter) -> Result<RateLimitLayer<PeerIp>, tollgate::ConfigError> {
-///     Ok(RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new()))
+/// fn per_client(
+///     limiter: Limiter,
+/// ) -> Result<RateLimitLayer<PeerIp>, tollgate::ConfigError> {
+///     Ok(RateLimitLayer::new(
+///         limiter,
+///         Policy::per_minute("per-client", 60)?,
+///         PeerIp::new(),
+///     ))
 /// }
 /// ```
 ///
@@ -105,8 +124,10 @@ impl<K: KeyExtractor> RateLimitLayer<K> {
     /// use tollgate::{ApiKey, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policies = [Policy::per_second("burst", 10)?, Policy::per_day("daily", 10_000)?];
-    /// let limit = RateLimitLayer::new(MemoryStore::new(), policies, ApiKey::bearer()).validated()?;
+    /// let policies =
+    ///     [Policy::per_second("burst", 10)?, Policy::per_day("daily", 10_000)?];
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), policies, ApiKey::bearer())
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -145,11 +166,17 @@ impl<K: KeyExtractor, R, B> RateLimitLayer<K, R, B> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ConfigError, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// use tollgate::{
+    ///     ConfigError, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+    /// };
     ///
     /// # fn main() -> Result<(), ConfigError> {
     /// let policy = Policy::per_minute("all", 60)?;
-    /// let twice = RateLimitLayer::new(Limiter::new(MemoryStore::new()), [policy.clone(), policy], GlobalKey);
+    /// let twice = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     [policy.clone(), policy],
+    ///     GlobalKey,
+    /// );
     /// assert_eq!(twice.validated().unwrap_err().policy_name(), Some("all"));
     /// # Ok(())
     /// # }
@@ -246,23 +273,32 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     /// use http::{StatusCode, request, response};
     /// use tollgate::{
-    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::HoldSettings,
+    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+    ///     middleware::Settlement, policy::HoldSettings,
     /// };
     ///
     /// fn estimate(request: &request::Parts) -> u64 {
-    ///     let length = request.headers.get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+    ///     let length = request
+    ///         .headers
+    ///         .get("content-length")
+    ///         .and_then(|value| value.to_str().ok()?.parse().ok());
     ///     length.map_or(4_000, |bytes: u64| bytes / 4 + 1_000)
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, ApiKey::bearer())
-    ///     .with_cost_fn(estimate)
-    ///     .with_settlement(|response: &response::Parts| match response.status {
-    ///         StatusCode::NOT_MODIFIED => Settlement::Nothing,
-    ///         _ => Settlement::AtEnd,
-    ///     })
-    ///     .validated()?;
+    /// let tokens =
+    ///     Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     tokens,
+    ///     ApiKey::bearer(),
+    /// )
+    /// .with_cost_fn(estimate)
+    /// .with_settlement(|response: &response::Parts| match response.status {
+    ///     StatusCode::NOT_MODIFIED => Settlement::Nothing,
+    ///     _ => Settlement::AtEnd,
+    /// })
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -286,25 +322,39 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// ```
     /// use http::response::Parts;
     /// use tollgate::{
-    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Settlement, policy::HoldSettings,
+    ///     ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+    ///     middleware::Settlement, policy::HoldSettings,
     /// };
     ///
     /// fn usage(response: &Parts, policy: &Policy) -> Settlement {
-    ///     let field = if policy.name() == "input-tokens" { "x-tokens-in" } else { "x-tokens-out" };
-    ///     let tokens = response.headers.get(field).and_then(|tokens| tokens.to_str().ok()?.parse().ok());
+    ///     let field = if policy.name() == "input-tokens" {
+    ///         "x-tokens-in"
+    ///     } else {
+    ///         "x-tokens-out"
+    ///     };
+    ///     let tokens = response
+    ///         .headers
+    ///         .get(field)
+    ///         .and_then(|tokens| tokens.to_str().ok()?.parse().ok());
     ///     tokens.map_or(Settlement::Held, Settlement::Units)
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policies = [
-    ///     Policy::per_minute("input-tokens", 100_000)?.with_holds(HoldSettings::new()),
-    ///     Policy::per_minute("output-tokens", 100_000)?.with_holds(HoldSettings::new()),
+    ///     Policy::per_minute("input-tokens", 100_000)?
+    ///         .with_holds(HoldSettings::new()),
+    ///     Policy::per_minute("output-tokens", 100_000)?
+    ///         .with_holds(HoldSettings::new()),
     /// ];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
-    ///     .with_cost_of("input-tokens", 1_000)
-    ///     .with_cost_of("output-tokens", 4_000)
-    ///     .with_settlement_by(usage)
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     policies,
+    ///     ApiKey::bearer(),
+    /// )
+    /// .with_cost_of("input-tokens", 1_000)
+    /// .with_cost_of("output-tokens", 4_000)
+    /// .with_settlement_by(usage)
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -324,10 +374,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use tollgate::{
-    ///     ConfigError, GrpcStatus, Limiter, PeerIp, Policy, RateLimitLayer, middleware::WrappedBody,
+    ///     ConfigError, GrpcStatus, Limiter, PeerIp, Policy, RateLimitLayer,
+    ///     middleware::WrappedBody,
     /// };
     ///
-    /// fn of_streams(limiter: Limiter) -> Result<RateLimitLayer<PeerIp, GrpcStatus, WrappedBody>, ConfigError> {
+    /// fn of_streams(
+    ///     limiter: Limiter,
+    /// ) -> Result<RateLimitLayer<PeerIp, GrpcStatus, WrappedBody>, ConfigError> {
     ///     let streams = Policy::concurrent("streams", 10)?;
     ///     RateLimitLayer::new(limiter, streams, PeerIp::new())
     ///         .with_rejection(GrpcStatus::default())

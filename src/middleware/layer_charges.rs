@@ -20,9 +20,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_cost(10)
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_cost(10)
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -45,9 +49,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_cost_fn(|parts| if parts.method == Method::GET { 1 } else { 5 })
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_cost_fn(|parts| if parts.method == Method::GET { 1 } else { 5 })
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -63,13 +71,18 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// const LARGEST: u64 = 1 << 20;
     ///
     /// fn bytes(parts: &Parts) -> u64 {
-    ///     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    ///     let length = parts
+    ///         .headers
+    ///         .get(CONTENT_LENGTH)
+    ///         .and_then(|length| length.to_str().ok()?.parse().ok());
     ///     length.unwrap_or(LARGEST)
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let uploads = Policy::per_hour("uploads", 100 << 20)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey).with_cost_fn(bytes);
+    /// let limit =
+    ///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), uploads, GlobalKey)
+    ///         .with_cost_fn(bytes);
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -96,10 +109,15 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{ApiKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("images", 100)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
-    ///     .with_cost_of("images", 4)
-    ///     .validated()?;
+    /// let policies =
+    ///     [Policy::per_minute("requests", 60)?, Policy::per_minute("images", 100)?];
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     policies,
+    ///     ApiKey::bearer(),
+    /// )
+    /// .with_cost_of("images", 4)
+    /// .validated()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -120,10 +138,19 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let largest = 4_096;
-    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 100_000)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, ApiKey::bearer())
-    ///     .with_cost_of_fn("tokens", move |parts| parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0))
-    ///     .validated()?;
+    /// let policies = [
+    ///     Policy::per_minute("requests", 60)?,
+    ///     Policy::per_minute("tokens", 100_000)?,
+    /// ];
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     policies,
+    ///     ApiKey::bearer(),
+    /// )
+    /// .with_cost_of_fn("tokens", move |parts| {
+    ///     parts.extensions.get::<Tokens>().map_or(largest, |tokens| tokens.0)
+    /// })
+    /// .validated()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -143,7 +170,11 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new());
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     policy,
+    ///     PeerIp::new(),
+    /// );
     /// let login = limit.clone().with_policies(Policy::per_minute("login", 5)?);
     /// # let _ = login;
     /// # Ok(())
@@ -278,11 +309,18 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-    ///     .route("/mcp/{*rest}", Route::new().cost(10))
-    ///     .route("POST /login", Route::new().policies(Policy::per_minute("login", 5)?).fail_closed())
-    ///     .route("/healthz", Route::exempt())
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     limiter,
+    ///     Policy::per_minute("per-client", 60)?,
+    ///     PeerIp::new(),
+    /// )
+    /// .route("/mcp/{*rest}", Route::new().cost(10))
+    /// .route(
+    ///     "POST /login",
+    ///     Route::new().policies(Policy::per_minute("login", 5)?).fail_closed(),
+    /// )
+    /// .route("/healthz", Route::exempt())
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }

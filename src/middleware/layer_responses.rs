@@ -18,10 +18,14 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .fail_open()
-    ///     .route("/login", Route::new().fail_closed())
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .fail_open()
+    /// .route("/login", Route::new().fail_closed())
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -39,7 +43,12 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let logins = Policy::per_minute("logins", 5)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), logins, PeerIp::new()).fail_closed();
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     logins,
+    ///     PeerIp::new(),
+    /// )
+    /// .fail_closed();
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -60,8 +69,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this service
-    /// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey).fail_local().validated()?;
+    /// // 8 instances of this service.
+    /// let limiter =
+    ///     Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
+    /// let limit =
+    ///     RateLimitLayer::new(limiter, Policy::per_minute("all", 800)?, GlobalKey)
+    ///         .fail_local()
+    ///         .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -82,9 +96,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let setting = Some("closed".to_owned());
     /// let failure = setting.as_deref().unwrap_or("open").parse::<FailurePolicy>()?;
-    /// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_minute("per-client", 60)?, PeerIp::new())
-    ///     .on_store_failure(failure)
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     MemoryStore::new(),
+    ///     Policy::per_minute("per-client", 60)?,
+    ///     PeerIp::new(),
+    /// )
+    /// .on_store_failure(failure)
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -110,8 +128,12 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_client = Policy::per_minute("per-client", 60)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new())
-    ///     .with_shadow(std::env::var_os("ENFORCE_LIMITS").is_none());
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     per_client,
+    ///     PeerIp::new(),
+    /// )
+    /// .with_shadow(std::env::var_os("ENFORCE_LIMITS").is_none());
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -132,9 +154,13 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .fail_closed()
-    ///     .with_outage_retry_after(Duration::from_secs(5));
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .fail_closed()
+    /// .with_outage_retry_after(Duration::from_secs(5));
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -150,12 +176,18 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{HeaderKey, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer};
+    /// use tollgate::{
+    ///     HeaderKey, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let per_tenant = Policy::per_minute("per-tenant", 600)?;
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_tenant, HeaderKey::new("x-tenant")?)
-    ///     .on_missing_key(MissingKey::ShareOneKey);
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     per_tenant,
+    ///     HeaderKey::new("x-tenant")?,
+    /// )
+    /// .on_missing_key(MissingKey::ShareOneKey);
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -172,13 +204,21 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
+    /// use tollgate::{
+    ///     GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer,
+    ///     headers::HeaderWriter,
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey);
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// );
     /// let in_seconds = limit.clone().with_headers(HeaderStyle::XRateLimitDelta);
     ///
-    /// let writer = HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
+    /// let writer =
+    ///     HeaderWriter::new(HeaderStyle::Draft11).with_jitter(Duration::from_secs(5));
     /// let with_jitter = limit.with_headers(writer);
     /// # let _ = (in_seconds, with_jitter);
     /// # Ok(())
@@ -205,20 +245,36 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Examples
     ///
     /// ```
-    /// use axum::{Router, extract::Request, middleware, middleware::Next, response::Response, routing::get};
-    /// use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer};
+    /// use axum::{
+    ///     Router, extract::Request, middleware, middleware::Next, response::Response,
+    ///     routing::get,
+    /// };
+    /// use tollgate::{
+    ///     Decision, GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+    /// };
     ///
     /// async fn log(request: Request, next: Next) -> Response {
     ///     let response = next.run(request).await;
     ///     let decision = response.extensions().get::<Decision>();
-    ///     println!("{}, units left: {:?}", response.status(), decision.and_then(Decision::available));
+    ///     println!(
+    ///         "{}, units left: {:?}",
+    ///         response.status(),
+    ///         decision.and_then(Decision::available)
+    ///     );
     ///     response
     /// }
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_decision_in_response(true);
-    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit).layer(middleware::from_fn(log));
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_decision_in_response(true);
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async {}))
+    ///     .layer(limit)
+    ///     .layer(middleware::from_fn(log));
     /// # Ok(())
     /// # }
     /// ```
@@ -234,11 +290,18 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::PlainText};
+    /// use tollgate::{
+    ///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+    ///     rejection::PlainText,
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .with_rejection(PlainText::default());
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .with_rejection(PlainText::default());
     /// # let _ = limit;
     /// # Ok(())
     /// # }

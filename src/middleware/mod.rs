@@ -29,7 +29,11 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new());
+//! let limit = RateLimitLayer::new(
+//!     limiter,
+//!     Policy::per_minute("per-client", 60)?,
+//!     PeerIp::new(),
+//! );
 //! let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 //! # Ok(())
 //! # }
@@ -40,19 +44,27 @@
 //!
 //! ```
 //! use tollgate::{
-//!     ExtensionKey, HeaderStyle, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, Route, rejection::PlainText,
+//!     ExtensionKey, HeaderStyle, Limiter, MemoryStore, PeerIp, Policy,
+//!     RateLimitLayer, Route, rejection::PlainText,
 //! };
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-//!     .and_optional(Policy::per_day("per-user", 10_000)?, ExtensionKey::<u64>::new())
-//!     .route("/search", Route::new().cost(10))
-//!     .route("POST /login", Route::new().policies(Policy::per_minute("login", 5)?).fail_closed())
-//!     .route("/healthz", Route::exempt())
-//!     .with_headers(HeaderStyle::XRateLimitDelta)
-//!     .with_rejection(PlainText::default())
-//!     .validated()?;
+//! let limit = RateLimitLayer::new(
+//!     limiter,
+//!     Policy::per_minute("per-client", 60)?,
+//!     PeerIp::new(),
+//! )
+//! .and_optional(Policy::per_day("per-user", 10_000)?, ExtensionKey::<u64>::new())
+//! .route("/search", Route::new().cost(10))
+//! .route(
+//!     "POST /login",
+//!     Route::new().policies(Policy::per_minute("login", 5)?).fail_closed(),
+//! )
+//! .route("/healthz", Route::exempt())
+//! .with_headers(HeaderStyle::XRateLimitDelta)
+//! .with_rejection(PlainText::default())
+//! .validated()?;
 //! # let _ = limit;
 //! # Ok(())
 //! # }

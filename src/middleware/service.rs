@@ -45,8 +45,14 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tollgate::ConfigError> {
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 1)?, GlobalKey);
-/// let hello = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Bytes::from("hello"))) });
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     Policy::per_minute("all", 1)?,
+///     GlobalKey,
+/// );
+/// let hello = service_fn(|_: Request<()>| async {
+///     Ok::<_, Infallible>(Response::new(Bytes::from("hello")))
+/// });
 /// let service = limit.layer(hello);
 /// for status in [200, 429] {
 ///     let Ok(response) = service.clone().oneshot(Request::new(())).await;

@@ -55,7 +55,8 @@ use crate::{
 /// // One or more proxies in a row that append to X-Forwarded-For:
 /// let client = ClientIp::x_forwarded_for(["10.0.0.0/8", "fd00::/8"])?;
 ///
-/// // The list of proxies comes from the environment. Internal callers are exempt, and one network is refused:
+/// // The list of proxies comes from the environment. Internal callers are
+/// // exempt, and one network is refused:
 /// # let trusted_proxies = String::from("10.0.0.0/8, fd00::/8");
 /// let client = ClientIp::x_forwarded_for(trusted_proxies)?
 ///     .with_ipv6_prefix(56)
@@ -81,8 +82,13 @@ use crate::{
 /// let client = ClientIp::header("x-real-ip", ["127.0.0.1", "::1"])?;
 /// let per_client_and_route = (client.clone(), MatchedPathKey);
 /// let in_a_closure = move |parts: &Parts| -> Result<Option<Key>, KeyError> {
-///     // `extract` groups IPv6 addresses; `Key::from(address)` would give each address of a /64 its own budget.
-///     if client.resolve(parts)?.is_loopback() { Ok(Some(Key::from("this host"))) } else { client.extract(parts) }
+///     // `extract` groups IPv6 addresses; `Key::from(address)` would give each
+///     // address of a /64 its own budget.
+///     if client.resolve(parts)?.is_loopback() {
+///         Ok(Some(Key::from("this host")))
+///     } else {
+///         client.extract(parts)
+///     }
 /// };
 /// # fn assert_extractor(_: impl tollgate::KeyExtractor) {}
 /// # assert_extractor(per_client_and_route);
@@ -165,7 +171,8 @@ impl ClientIp {
     /// Requests come from a local proxy through a unix socket, and from a load balancer over TCP:
     ///
     /// ```
-    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/24"])?.trust_unix_peer();
+    /// let client =
+    ///     tollgate::ClientIp::x_forwarded_for(["10.0.0.0/24"])?.trust_unix_peer();
     /// # let _ = client;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -232,7 +239,8 @@ impl ClientIp {
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?.exempt(["10.20.0.0/16"]);
+    /// let client = tollgate::ClientIp::x_forwarded_for(["10.0.0.0/8"])?
+    ///     .exempt(["10.20.0.0/16"]);
     /// # Ok(())
     /// # }
     /// ```
@@ -264,7 +272,8 @@ impl ClientIp {
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"]);
+    /// let client =
+    ///     tollgate::ClientIp::peer().deny(["198.51.100.0/24", "2001:db8:bad::/48"]);
     /// # Ok(())
     /// # }
     /// ```

@@ -65,7 +65,10 @@ impl ClientIp {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let peer = ClientIp::peer().with_nat64_prefix("2001:db8:122::/96");
-    /// assert_eq!(peer.key_of("2001:db8:122::203.0.113.7".parse()?), Key::from("203.0.113.7"));
+    /// assert_eq!(
+    ///     peer.key_of("2001:db8:122::203.0.113.7".parse()?),
+    ///     Key::from("203.0.113.7")
+    /// );
     /// # Ok(())
     /// # }
     /// ```

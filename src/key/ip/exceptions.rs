@@ -19,8 +19,12 @@ impl PrefixList {
     /// use tollgate::{ClientIp, key::PrefixList};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let denied = PrefixList::new("198.51.100.0/24")?.except("198.51.100.7, 198.51.100.64/28");
-    /// assert!(denied.contains("198.51.100.8".parse()?) && !denied.contains("198.51.100.7".parse()?));
+    /// let denied = PrefixList::new("198.51.100.0/24")?
+    ///     .except("198.51.100.7, 198.51.100.64/28");
+    /// assert!(
+    ///     denied.contains("198.51.100.8".parse()?)
+    ///         && !denied.contains("198.51.100.7".parse()?)
+    /// );
     /// let client = ClientIp::peer().deny(denied);
     /// # let _ = client;
     /// # Ok(())

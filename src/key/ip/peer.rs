@@ -35,7 +35,11 @@ use crate::key::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_client = Policy::per_minute("per-client", 60)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), per_client, PeerIp::new());
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     per_client,
+///     PeerIp::new(),
+/// );
 /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
 /// // Connection information provides the address:
 /// let service = app.into_make_service_with_connect_info::<SocketAddr>();

@@ -26,7 +26,11 @@ use crate::error::{ConfigError, FirstMistake};
 /// let office = PrefixList::new(["198.51.100.0/24", "2001:db8:17::/48"])?;
 /// let key = ApiKey::bearer();
 /// let all_but_the_office = move |parts: &Parts| {
-///     if office.contains(client.resolve(parts)?) { Ok(None) } else { key.extract(parts) }
+///     if office.contains(client.resolve(parts)?) {
+///         Ok(None)
+///     } else {
+///         key.extract(parts)
+///     }
 /// };
 /// # fn assert_extractor(_: impl KeyExtractor) {}
 /// # assert_extractor(all_but_the_office);
@@ -102,7 +106,8 @@ impl PrefixList {
     /// ```
     /// use tollgate::{ClientIp, key::PrefixList};
     ///
-    /// let client = ClientIp::header("x-client-address", PrefixList::dangerously_everybody())?;
+    /// let client =
+    ///     ClientIp::header("x-client-address", PrefixList::dangerously_everybody())?;
     /// # let _ = client;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

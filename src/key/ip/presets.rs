@@ -122,7 +122,10 @@ impl PrefixList {
     /// use tollgate::{ClientIp, key::PrefixList};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::header("cf-connecting-ip", PrefixList::cloudflare().and(["10.0.0.0/24"]))?;
+    /// let client = ClientIp::header(
+    ///     "cf-connecting-ip",
+    ///     PrefixList::cloudflare().and(["10.0.0.0/24"]),
+    /// )?;
     /// # let _ = client;
     /// # Ok(())
     /// # }
@@ -277,7 +280,8 @@ impl ClientIp {
     /// use tollgate::ClientIp;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let client = ClientIp::header("x-real-ip", ["127.0.0.1", "::1"])?; // nginx on the same host
+    /// // nginx on the same host:
+    /// let client = ClientIp::header("x-real-ip", ["127.0.0.1", "::1"])?;
     /// # let _ = client;
     /// # Ok(())
     /// # }

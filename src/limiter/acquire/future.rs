@@ -210,7 +210,11 @@ impl Limiter {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let calls = Policy::concurrent("calls", 5)?;
-    /// match limiter.acquire_hold("maps-api", &calls, 1).within(Duration::from_secs(10)).await? {
+    /// match limiter
+    ///     .acquire_hold("maps-api", &calls, 1)
+    ///     .within(Duration::from_secs(10))
+    ///     .await?
+    /// {
     ///     HoldAnswer::Open(slot) => {
     ///         // The call is made here.
     ///         slot.release().await?;

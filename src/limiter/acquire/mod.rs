@@ -112,14 +112,18 @@ impl Limiter {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let upstream = Policy::per_second("upstream", 50)?.with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    /// let upstream = Policy::per_second("upstream", 50)?
+    ///     .with_algorithm(Algorithm::TokenBucket)
+    ///     .with_burst(1);
     ///
     /// for _ in 0..3 {
-    ///     let decision = limiter.acquire("maps-api", &upstream, 1).within(Duration::from_secs(10)).await?;
+    ///     let turn = limiter.acquire("maps-api", &upstream, 1);
+    ///     let decision = turn.within(Duration::from_secs(10)).await?;
     ///     if decision.is_allowed() {
     ///         println!("now is the time for one call");
     ///     } else {
-    ///         println!("put the job back; it would take {:?} at least", decision.retry_after());
+    ///         let wait = decision.retry_after();
+    ///         println!("put the job back; it would take {wait:?} at least");
     ///     }
     ///     # assert!(decision.is_allowed());
     /// }
@@ -147,7 +151,9 @@ impl Limiter {
     /// use tollgate::{Limiter, MemoryStore};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limiter = Limiter::new(MemoryStore::new()).with_max_waiters(100, 1_000).validated()?;
+    /// let limiter = Limiter::new(MemoryStore::new())
+    ///     .with_max_waiters(100, 1_000)
+    ///     .validated()?;
     /// # let _ = limiter;
     /// # Ok(())
     /// # }
@@ -199,7 +205,10 @@ impl<T> Acquire<T> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let limiter = Limiter::new(MemoryStore::new());
-    /// let (tokens, requests) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
+    /// let (tokens, requests) = (
+    ///     Policy::per_minute("tokens", 90_000)?,
+    ///     Policy::per_minute("requests", 500)?,
+    /// );
     /// let turn = limiter.acquire("account-1", &tokens, 1_200).and(&requests, 1);
     /// let turn = turn.within(Duration::from_secs(30)).await?;
     /// assert!(turn.is_allowed());
@@ -228,7 +237,11 @@ impl<T> Acquire<T> {
     /// # let store = MemoryStore::new();
     /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     /// let quota = Policy::per_day("quota", 9_500)?;
-    /// let decision = limiter.acquire("key1", &quota, 100).fail_local().within(Duration::from_secs(1)).await?;
+    /// let decision = limiter
+    ///     .acquire("key1", &quota, 100)
+    ///     .fail_local()
+    ///     .within(Duration::from_secs(1))
+    ///     .await?;
     /// # Ok(())
     /// # }
     /// ```

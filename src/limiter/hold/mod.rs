@@ -47,15 +47,20 @@ pub(crate) use self::{
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, limiter::HoldAnswer, policy::HoldSettings};
+/// use tollgate::{
+///     Limiter, MemoryStore, Policy, limiter::HoldAnswer, policy::HoldSettings,
+/// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+/// let tokens =
+///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
 /// match limiter.hold("tenant:3", &tokens, 400).await? {
 ///     HoldAnswer::Open(hold) => drop(hold.settle(250).await?),
-///     HoldAnswer::Denied(decision) => println!("try again in {:?}", decision.retry_after()),
+///     HoldAnswer::Denied(decision) => {
+///         println!("try again in {:?}", decision.retry_after())
+///     }
 /// }
 /// # Ok(())
 /// # }
@@ -111,12 +116,15 @@ pub(crate) type OpenHolds = SmallVec<[(OpenHold, u64); 1]>;
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, MemoryStore, Policy, policy::HoldSettings, store::SettleAnswer};
+/// use tollgate::{
+///     Limiter, MemoryStore, Policy, policy::HoldSettings, store::SettleAnswer,
+/// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+/// let tokens =
+///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
 /// let hold = limiter.hold("tenant:3", &tokens, 400).await?.into_result()?;
 /// assert_eq!(hold.decision().available(), Some(600));
 /// // The work is done here.
@@ -204,11 +212,14 @@ impl Hold {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+    /// let tokens =
+    ///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
     /// let cents = Policy::per_day("cents", 500)?.with_holds(HoldSettings::new());
-    /// let check = Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
+    /// let check =
+    ///     Check::hold("tenant:3", &tokens, 400).and_hold("tenant:3", &cents, 20);
     /// let hold = limiter.hold_all(check).await?.into_result()?;
-    /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 }).await?;
+    /// hold.settle_by(|policy| if policy.name() == "cents" { 13 } else { 250 })
+    ///     .await?;
     /// assert_eq!(limiter.peek("tenant:3", &cents).await?.available(), Some(487));
     /// # Ok(())
     /// # }

@@ -75,11 +75,16 @@ pub use self::watch::LimitsFileError;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let read = |text| toml::from_str::<LimitsConfig>(text);
-/// let live = LiveLimits::new(read("policies.per-client.rate = '60/min'\ndefault.policies = ['per-client']")?);
+/// let live = LiveLimits::new(read(
+///     "policies.per-client.rate = '60/min'\ndefault.policies = ['per-client']",
+/// )?);
 /// let limit = live.layer(Limiter::new(MemoryStore::new()), PeerIp::new())?;
 ///
-/// // The layer admits 120 requests a minute from now on. Requests that were counted before still count.
-/// live.replace(read("policies.per-client.rate = '120/min'\ndefault.policies = ['per-client']")?)?;
+/// // The layer admits 120 requests a minute from now on. Requests that were
+/// // counted before still count.
+/// live.replace(read(
+///     "policies.per-client.rate = '120/min'\ndefault.policies = ['per-client']",
+/// )?)?;
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -177,8 +182,14 @@ impl LiveLimits {
     /// # Examples
     ///
     /// ```
-    /// use axum::{Router, routing::{get, post}};
-    /// use tollgate::{ApiKey, ConfigError, Limiter, LiveLimits, PeerIp, Policy, rejection::PlainText};
+    /// use axum::{
+    ///     Router,
+    ///     routing::{get, post},
+    /// };
+    /// use tollgate::{
+    ///     ApiKey, ConfigError, Limiter, LiveLimits, PeerIp, Policy,
+    ///     rejection::PlainText,
+    /// };
     ///
     /// fn app(live: &LiveLimits, limiter: Limiter) -> Result<Router, ConfigError> {
     ///     let limit = live
@@ -238,9 +249,14 @@ impl LiveLimits {
     /// ```
     /// use tollgate::{Limiter, LiveLimits};
     ///
-    /// async fn run(live: &LiveLimits, limiter: &Limiter) -> Result<(), Box<dyn std::error::Error>> {
-    ///     // Looked up for each check, so that a job that runs for days follows the limits too.
-    ///     let policy = live.policy("exports").ok_or("the limits have no policy `exports`")?;
+    /// async fn run(
+    ///     live: &LiveLimits,
+    ///     limiter: &Limiter,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
+    ///     // Looked up for each check, so that a job that runs for days follows
+    ///     // the limits too.
+    ///     let policy =
+    ///         live.policy("exports").ok_or("the limits have no policy `exports`")?;
     ///     let _ = limiter.check("tenant:3", &policy, 1).await?;
     ///     Ok(())
     /// }

@@ -52,11 +52,13 @@ use crate::{
 /// }
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, GlobalKey)
-///     .with_cost(100)
-///     .with_settlement(|_: &http::response::Parts| Settlement::AtEnd)
-///     .validated()?;
+/// let tokens =
+///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+/// let limit =
+///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), tokens, GlobalKey)
+///         .with_cost(100)
+///         .with_settlement(|_: &http::response::Parts| Settlement::AtEnd)
+///         .validated()?;
 /// let app: Router = Router::new().route("/generate", post(generate).layer(limit));
 /// # Ok(())
 /// # }

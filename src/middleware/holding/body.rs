@@ -53,7 +53,8 @@ pin_project! {
     /// }
     ///
     /// let limiter = Limiter::new(MemoryStore::new());
-    /// let tokens = Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
+    /// let tokens =
+    ///     Policy::per_minute("tokens", 1_000)?.with_holds(HoldSettings::new());
     /// let limit = RateLimitLayer::new(limiter.clone(), tokens.clone(), GlobalKey)
     ///     .with_cost(100)
     ///     .with_settlement(|_: &Parts| Settlement::Units(7))
@@ -61,7 +62,8 @@ pin_project! {
     ///     .validated()?;
     /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
     ///
-    /// let response: Response<HeldBody<Full<Bytes>>> = service.oneshot(Request::new(())).await?;
+    /// let response: Response<HeldBody<Full<Bytes>>> =
+    ///     service.oneshot(Request::new(())).await?;
     /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
     /// # Ok(())
     /// # }

@@ -30,11 +30,15 @@ use crate::{
 ///
 /// ```
 /// use axum::{Router, http::StatusCode, routing::post};
-/// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, middleware::HoldGuard};
+/// use tollgate::{
+///     Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, middleware::HoldGuard,
+/// };
 ///
 /// async fn export(guard: HoldGuard) -> Result<Vec<u8>, StatusCode> {
 ///     let export = tokio::task::spawn_blocking(move || {
-///         let _guard = guard; // keeps the slot until the export is done, also if the client has gone
+///         // Keeps the slot until the export is done, also if the client
+///         // has gone.
+///         let _guard = guard;
 ///         vec![0; 1_000]
 ///     });
 ///     export.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
@@ -42,7 +46,12 @@ use crate::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let exports = Policy::concurrent("exports", 3)?;
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), exports, PeerIp::new()).fail_closed();
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     exports,
+///     PeerIp::new(),
+/// )
+/// .fail_closed();
 /// let app: Router = Router::new().route("/export", post(export).layer(limit));
 /// # Ok(())
 /// # }
@@ -135,7 +144,11 @@ mod extract {
 ///
 /// /// Only failed logins count.
 /// fn failed_logins(response: &Parts) -> Settlement {
-///     if response.status == StatusCode::UNAUTHORIZED { Settlement::Held } else { Settlement::Nothing }
+///     if response.status == StatusCode::UNAUTHORIZED {
+///         Settlement::Held
+///     } else {
+///         Settlement::Nothing
+///     }
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

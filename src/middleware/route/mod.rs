@@ -26,7 +26,8 @@ pub(crate) use self::table::RouteTable;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let search = Route::new().cost(10).fail_closed();
-/// let login = Route::new().policies(Policy::per_minute("login", 5)?).fail_closed();
+/// let login =
+///     Route::new().policies(Policy::per_minute("login", 5)?).fail_closed();
 /// let health = Route::exempt();
 /// # Ok(())
 /// # }
@@ -70,10 +71,14 @@ impl Route {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_minute("all", 60)?, GlobalKey)
-    ///     .route("/healthz", Route::exempt())
-    ///     .route("/static/{*rest}", Route::exempt())
-    ///     .validated()?;
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_minute("all", 60)?,
+    ///     GlobalKey,
+    /// )
+    /// .route("/healthz", Route::exempt())
+    /// .route("/static/{*rest}", Route::exempt())
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -107,7 +112,8 @@ impl Route {
     /// use tollgate::Route;
     ///
     /// // A request with a filter costs less.
-    /// let list = Route::new().cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
+    /// let list = Route::new()
+    ///     .cost_fn(|parts| if parts.uri.query().is_some() { 2 } else { 20 });
     /// ```
     pub fn cost_fn(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         Self { cost: Some(Cost::computed(cost)), ..self }
@@ -125,10 +131,14 @@ impl Route {
     /// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policies = [Policy::per_minute("requests", 60)?, Policy::per_minute("tokens", 10_000)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
-    ///     .route("/summary", Route::new().cost_of("tokens", 500))
-    ///     .validated()?;
+    /// let policies = [
+    ///     Policy::per_minute("requests", 60)?,
+    ///     Policy::per_minute("tokens", 10_000)?,
+    /// ];
+    /// let limit =
+    ///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, GlobalKey)
+    ///         .route("/summary", Route::new().cost_of("tokens", 500))
+    ///         .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -154,10 +164,13 @@ impl Route {
     /// struct PaidPlan;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (free, paid) = (Policy::per_minute("search", 5)?, Policy::per_minute("search", 100)?);
-    /// let search = Route::new().policies(move |parts: &Parts, _: &Key| match parts.extensions.get::<PaidPlan>() {
-    ///     Some(_) => paid.clone(),
-    ///     None => free.clone(),
+    /// let (free, paid) =
+    ///     (Policy::per_minute("search", 5)?, Policy::per_minute("search", 100)?);
+    /// let search = Route::new().policies(move |parts: &Parts, _: &Key| {
+    ///     match parts.extensions.get::<PaidPlan>() {
+    ///         Some(_) => paid.clone(),
+    ///         None => free.clone(),
+    ///     }
     /// });
     /// # Ok(())
     /// # }
