@@ -36,10 +36,15 @@ use crate::{clock::whole_micros, runtime::random};
 ///
 /// let breaker = BreakerSettings::default()
 ///     .with_consecutive_timeouts(2)
-///     .with_probe_intervals(Duration::from_millis(50), Duration::from_millis(500));
-/// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
+///     .with_probe_intervals(
+///         Duration::from_millis(50),
+///         Duration::from_millis(500),
+///     );
+/// let store =
+///     RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
 ///
-/// let always_asks = RedisStore::builder().breaker(None).open("redis://127.0.0.1:6379")?;
+/// let always_asks =
+///     RedisStore::builder().breaker(None).open("redis://127.0.0.1:6379")?;
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "redis"))]

@@ -64,7 +64,8 @@ impl Fingerprint {
     /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
     /// # */ let secret = secret()?;
     /// Fingerprint::set_secret(&secret)?;
-    /// let store = RedisStore::builder().key_secret(&secret).open("redis://127.0.0.1:6379")?;
+    /// let store =
+    ///     RedisStore::builder().key_secret(&secret).open("redis://127.0.0.1:6379")?;
     /// let limiter = Limiter::new(store);
     /// # Ok(())
     /// # }
@@ -106,7 +107,9 @@ impl Fingerprint {
 ///     fn on_event(&self, event: &Event<'_>) {
 ///         if event.name() == "near_limit" {
 ///             let mut near = self.0.lock().expect("no panic under the lock");
-///             near.extend(event.charges().map(|(key, ..)| Fingerprint::from(key)));
+///             near.extend(
+///                 event.charges().map(|(key, ..)| Fingerprint::from(key)),
+///             );
 ///         }
 ///     }
 /// }

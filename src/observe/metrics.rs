@@ -44,7 +44,9 @@ use crate::{
 /// let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
 ///
 /// let _ = limiter.check("key", &Policy::per_minute("per-client", 60)?, 1).await?;
-/// assert!(handle.render().contains(r#"tollgate_decisions_total{policy="per-client",outcome="allowed"} 1"#));
+/// assert!(handle.render().contains(
+///     r#"tollgate_decisions_total{policy="per-client",outcome="allowed"} 1"#
+/// ));
 /// # Ok(())
 /// # }
 /// ```
@@ -103,8 +105,10 @@ impl Metrics {
     /// ```
     /// use tollgate::{Limiter, MemoryStore, observe::Metrics};
     ///
-    /// let requests = Limiter::new(MemoryStore::new()).with_observer(Metrics::for_limiter("requests"));
-    /// let uploads = Limiter::new(MemoryStore::new()).with_observer(Metrics::for_limiter("uploads"));
+    /// let requests = Limiter::new(MemoryStore::new())
+    ///     .with_observer(Metrics::for_limiter("requests"));
+    /// let uploads = Limiter::new(MemoryStore::new())
+    ///     .with_observer(Metrics::for_limiter("uploads"));
     /// ```
     pub fn for_limiter(name: impl Into<String>) -> Self {
         Self::start(Some(SharedString::from(Arc::<str>::from(name.into()))))

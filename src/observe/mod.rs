@@ -69,7 +69,8 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let denials = Arc::new(Denials::default());
-//! let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&denials));
+//! let limiter =
+//!     Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&denials));
 //! let policy = Policy::per_minute("p", 1)?;
 //! let _ = limiter.check("key", &policy, 1).await?;
 //! let _ = limiter.check("key", &policy, 1).await?;

@@ -51,7 +51,10 @@ use crate::{
 /// use std::sync::Arc;
 ///
 /// use axum::{Router, extract::State, routing::get};
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, observe::MostRefused};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+///     observe::MostRefused,
+/// };
 /// # use http::Request;
 /// # use tower::ServiceExt;
 ///
@@ -62,10 +65,14 @@ use crate::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let most_refused = Arc::new(MostRefused::new());
-/// let limiter = Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&most_refused));
-/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("all", 1)?, GlobalKey);
+/// let limiter =
+///     Limiter::new(MemoryStore::new()).with_observer(Arc::clone(&most_refused));
+/// let limit =
+///     RateLimitLayer::new(limiter, Policy::per_minute("all", 1)?, GlobalKey);
 /// let app = Router::new().route("/search", get(|| async {})).layer(limit);
-/// let internal = Router::new().route("/refused", get(refused)).with_state(Arc::clone(&most_refused));
+/// let internal = Router::new()
+///     .route("/refused", get(refused))
+///     .with_state(Arc::clone(&most_refused));
 /// # let _: Router = internal;
 /// # for _ in 0..3 {
 /// #     app.clone().oneshot(Request::get("/search").body(axum::body::Body::empty())?).await?;

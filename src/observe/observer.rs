@@ -158,7 +158,8 @@ impl ObserverCell {
 /// use tollgate::observe;
 ///
 /// let print_denials = observe::from_fn(|event| {
-///     let Some(decision) = event.decision().filter(|decided| !decided.is_allowed())
+///     let Some(decision) =
+///         event.decision().filter(|decided| !decided.is_allowed())
 ///     else {
 ///         return;
 ///     };
@@ -167,7 +168,8 @@ impl ObserverCell {
 ///         println!("{method} {route}: {}", event.outcome());
 ///     }
 ///     // The policies of a decision are in the order of its charges.
-///     for ((key, policy, _), counted) in event.charges().zip(decision.policies()) {
+///     for ((key, policy, _), counted) in event.charges().zip(decision.policies())
+///     {
 ///         if counted.violated {
 ///             println!("{} denies {key}", policy.name());
 ///         }
@@ -206,7 +208,10 @@ impl ObserverCell {
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use tollgate::{Limiter, MemoryStore, Policy, observe::{Event, Observer}};
+/// use tollgate::{
+///     Limiter, MemoryStore, Policy,
+///     observe::{Event, Observer},
+/// };
 ///
 /// #[derive(Default)]
 /// struct Near(Mutex<Vec<String>>);
@@ -216,7 +221,8 @@ impl ObserverCell {
 ///         if let Some(spent) = event.number("spent") {
 ///             for (_, policy, _) in event.charges() {
 ///                 let (name, limit) = (policy.name(), policy.capacity());
-///                 self.0.lock().unwrap().push(format!("{name}: {spent} of {limit}"));
+///                 let mut near = self.0.lock().unwrap();
+///                 near.push(format!("{name}: {spent} of {limit}"));
 ///             }
 ///         }
 ///     }

@@ -45,7 +45,10 @@ use crate::key::{KeyError, KeyFault};
 /// impl Observer for Warnings {
 ///     fn on_event(&self, event: &Event<'_>) {
 ///         if let Some(warning) = event.warning() {
-///             self.0.lock().expect("no panic under the lock").push(warning.to_string());
+///             self.0
+///                 .lock()
+///                 .expect("no panic under the lock")
+///                 .push(warning.to_string());
 ///         }
 ///     }
 /// }

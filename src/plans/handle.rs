@@ -54,7 +54,8 @@ impl Plans {
     /// use tollgate::{Key, Policy, plans::Plans};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (free, paid) = (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
+    /// let (free, paid) =
+    ///     (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
     /// let plans = Plans::new(
     ///     move |_account: Key| {
     ///         let paid = paid.clone();

@@ -45,7 +45,10 @@
 //! # Examples
 //!
 //! ```
-//! use tollgate::{ExtensionKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route, plans::{PlanSource, Plans}};
+//! use tollgate::{
+//!     ExtensionKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+//!     plans::{PlanSource, Plans},
+//! };
 //!
 //! # struct Pool;
 //! # impl Pool {
@@ -60,16 +63,24 @@
 //!     type Plan = Option<Policy>;
 //!     type Error = std::io::Error;
 //!
-//!     async fn plan(&self, account: &Key) -> Result<Option<Policy>, std::io::Error> {
+//!     async fn plan(
+//!         &self,
+//!         account: &Key,
+//!     ) -> Result<Option<Policy>, std::io::Error> {
 //!         let name = self.pool.plan_of(account).await?;
 //!         Ok(name.filter(|name| name == "paid").map(|_| self.paid.clone()))
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
-//! let (free, paid) = (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
+//! let (free, paid) =
+//!     (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
 //! let plans = Plans::new(Accounts { pool: Pool, paid }, free)?;
-//! let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), plans.clone(), ExtensionKey::<u64>::new());
+//! let layer = RateLimitLayer::new(
+//!     Limiter::new(MemoryStore::new()),
+//!     plans.clone(),
+//!     ExtensionKey::<u64>::new(),
+//! );
 //! # let _ = layer;
 //!
 //! // When the billing service reports an upgrade:
@@ -201,7 +212,8 @@ impl Plans {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tollgate::ConfigError> {
     /// # let source = |_: Key| async { Ok::<Option<Policy>, &str>(None) };
-    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?.with_runtime(Handle::current());
+    /// let plans = Plans::new(source, Policy::per_minute("plan", 10)?)?
+    ///     .with_runtime(Handle::current());
     /// # Ok(())
     /// # }
     /// ```

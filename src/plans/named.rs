@@ -31,7 +31,10 @@ impl Plans {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ExtensionKey, Key, Limiter, LiveLimits, MemoryStore, limits::LimitsConfig, plans::Plans};
+    /// use tollgate::{
+    ///     ExtensionKey, Key, Limiter, LiveLimits, MemoryStore, limits::LimitsConfig,
+    ///     plans::Plans,
+    /// };
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limits: LimitsConfig = toml::from_str(
@@ -45,11 +48,17 @@ impl Plans {
     /// let live = LiveLimits::new(limits); // in a service: `LiveLimits::watch`
     /// let plans = Plans::of_limits(
     ///     &live,
-    ///     |_account: Key| async { Ok::<_, std::io::Error>(Some("paid".to_owned())) }, // a query
+    ///     // A query.
+    ///     |_account: Key| async {
+    ///         Ok::<_, std::io::Error>(Some("paid".to_owned()))
+    ///     },
     ///     "free",
     /// )?;
-    /// // Costs and routes are those of the file, and the policy is that of the account's plan.
-    /// let layer = live.layer(Limiter::new(MemoryStore::new()), ExtensionKey::<u64>::new())?.with_policies(plans);
+    /// // Costs and routes are those of the file, and the policy is that of the
+    /// // account's plan.
+    /// let layer = live
+    ///     .layer(Limiter::new(MemoryStore::new()), ExtensionKey::<u64>::new())?
+    ///     .with_policies(plans);
     /// # let _ = layer;
     /// # Ok(())
     /// # }

@@ -38,7 +38,9 @@ use crate::{
 ///         match self.plans.get(account) {
 ///             None => Ok(None),
 ///             Some(&"paid") => Ok(Some(self.paid.clone())),
-///             Some(other) => Err(io::Error::other(format!("unknown plan {other}"))),
+///             Some(other) => {
+///                 Err(io::Error::other(format!("unknown plan {other}")))
+///             }
 ///         }
 ///     }
 /// }

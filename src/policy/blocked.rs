@@ -41,7 +41,8 @@ impl Policy {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let suspended = Policy::blocked("suspended")?;
-    /// let denied = limiter.check("mallory", &suspended, 1).await?.into_result().unwrap_err();
+    /// let denied =
+    ///     limiter.check("mallory", &suspended, 1).await?.into_result().unwrap_err();
     /// assert_eq!((denied.reason(), denied.status().as_u16()), (Reason::Blocked, 403));
     /// assert_eq!(denied.retry_after(), None);
     /// # Ok(())

@@ -38,7 +38,10 @@ impl Policy {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::new("per-client", 500, Duration::from_secs(300))?;
-    /// assert!(Policy::new("per client", 500, Duration::from_secs(300)).is_err(), "a name has no blanks");
+    /// assert!(
+    ///     Policy::new("per client", 500, Duration::from_secs(300)).is_err(),
+    ///     "a name has no blanks"
+    /// );
     /// # let _ = policy;
     /// # Ok(())
     /// # }
@@ -143,8 +146,16 @@ impl Policy {
     /// use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policies = [Policy::concurrent("uploads", 3)?, Policy::per_day("uploads-per-day", 100)?];
-    /// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policies, PeerIp::new()).validated()?;
+    /// let policies = [
+    ///     Policy::concurrent("uploads", 3)?,
+    ///     Policy::per_day("uploads-per-day", 100)?,
+    /// ];
+    /// let limit = RateLimitLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     policies,
+    ///     PeerIp::new(),
+    /// )
+    /// .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }

@@ -13,10 +13,13 @@ use crate::policy::micros_up;
 /// use tollgate::{Policy, policy::HoldSettings};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
+/// let tokens =
+///     Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
 ///
 /// // A slot that is given back if the process that holds it ends.
-/// let holds = HoldSettings::new().with_ttl(Duration::from_secs(10)).with_unsettled_released(true);
+/// let holds = HoldSettings::new()
+///     .with_ttl(Duration::from_secs(10))
+///     .with_unsettled_released(true);
 /// let slots = Policy::per_minute("slots", 3)?.with_holds(holds);
 /// # let _ = (tokens.validated()?, slots.validated()?);
 /// # Ok(())

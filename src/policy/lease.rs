@@ -55,7 +55,8 @@ impl Policy {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let per_tenant = Policy::per_minute("per-tenant", 10_000_000)?.with_lease(20_000);
+    /// let per_tenant =
+    ///     Policy::per_minute("per-tenant", 10_000_000)?.with_lease(20_000);
     ///
     /// # let store = MemoryStore::new(); // a `RedisStore`
     /// let limiter = Limiter::new(store);

@@ -56,8 +56,11 @@ use crate::{
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let per_client = Policy::per_minute("per-client", 60)?;
-/// let bursts = Policy::per_second("bursts", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
-/// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86));
+/// let bursts = Policy::per_second("bursts", 100)?
+///     .with_algorithm(Algorithm::TokenBucket)
+///     .with_burst(20);
+/// let daily = Policy::per_day("daily", 1_000_000)?
+///     .with_resolution(Duration::from_secs(86));
 /// # let _ = (per_client, bursts.validated()?, daily.validated()?);
 /// # Ok(())
 /// # }

@@ -23,9 +23,13 @@ impl Policy {
     /// use tollgate::{Algorithm, Policy};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let rate = Policy::per_second("rate", 100)?.with_burst(20).with_algorithm(Algorithm::TokenBucket).validated()?;
+    /// let rate = Policy::per_second("rate", 100)?
+    ///     .with_burst(20)
+    ///     .with_algorithm(Algorithm::TokenBucket)
+    ///     .validated()?;
     ///
-    /// let error = rate.with_algorithm(Algorithm::FixedWindow).validated().unwrap_err();
+    /// let error =
+    ///     rate.with_algorithm(Algorithm::FixedWindow).validated().unwrap_err();
     /// println!("{error}"); // says that only a token bucket has a burst
     /// # Ok(())
     /// # }

@@ -38,7 +38,9 @@
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! // 100 requests a second on average, at most 20 at once.
-//! let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
+//! let rate = Policy::per_second("rate", 100)?
+//!     .with_algorithm(Algorithm::TokenBucket)
+//!     .with_burst(20);
 //! // 100 MB a day, counted in bytes, with at most about 1 000 records per key.
 //! let upload = Policy::per_day("upload", 100_000_000)?
 //!     .with_unit("content-bytes")
@@ -46,9 +48,11 @@
 //! // Counts and reports what it would deny, before it is enforced.
 //! let exports = Policy::per_hour("exports", 20)?.with_shadow(true);
 //! // Ten denials within ten minutes lock the key out for ten minutes.
-//! let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
+//! let login =
+//!     Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
 //! // Tokens of a model, whose number is known afterwards.
-//! let tokens = Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
+//! let tokens =
+//!     Policy::per_minute("tokens", 100_000)?.with_holds(HoldSettings::new());
 //! # for policy in [rate, upload, exports, login, tokens] {
 //! #     policy.validated()?;
 //! # }
@@ -117,8 +121,11 @@ pub(crate) use self::{
 /// let exact = Policy::per_minute("per-client", 60)?;
 /// assert_eq!(exact.algorithm(), Algorithm::SlidingWindowLog);
 ///
-/// let cheapest = Policy::per_minute("pages", 600)?.with_algorithm(Algorithm::FixedWindow);
-/// let steady_rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
+/// let cheapest =
+///     Policy::per_minute("pages", 600)?.with_algorithm(Algorithm::FixedWindow);
+/// let steady_rate = Policy::per_second("rate", 100)?
+///     .with_algorithm(Algorithm::TokenBucket)
+///     .with_burst(20);
 /// # let _ = (cheapest, steady_rate.validated()?);
 /// # Ok(())
 /// # }

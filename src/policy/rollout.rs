@@ -73,7 +73,10 @@ impl Policy {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let daily = Policy::per_day("daily", 10_000)?.with_near_limit(0.95);
-    /// assert!(daily.with_near_limit(95.0).validated().is_err(), "a share, not percent");
+    /// assert!(
+    ///     daily.with_near_limit(95.0).validated().is_err(),
+    ///     "a share, not percent"
+    /// );
     /// # Ok(())
     /// # }
     /// ```

@@ -24,7 +24,8 @@ impl Policy {
     /// use tollgate::{Algorithm, Policy};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let policy = Policy::per_day("daily", 10_000)?.with_algorithm(Algorithm::FixedWindow);
+    /// let policy =
+    ///     Policy::per_day("daily", 10_000)?.with_algorithm(Algorithm::FixedWindow);
     /// assert_eq!(policy.algorithm(), Algorithm::FixedWindow);
     /// # Ok(())
     /// # }
@@ -52,7 +53,8 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let daily = Policy::per_day("daily", 1_000_000)?.with_resolution(Duration::from_secs(86));
+    /// let daily = Policy::per_day("daily", 1_000_000)?
+    ///     .with_resolution(Duration::from_secs(86));
     /// assert_eq!(daily.resolution(), Some(Duration::from_secs(86)));
     /// # Ok(())
     /// # }
@@ -82,7 +84,9 @@ impl Policy {
     /// use tollgate::{Algorithm, Policy};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let rate = Policy::per_second("rate", 100)?.with_algorithm(Algorithm::TokenBucket).with_burst(20);
+    /// let rate = Policy::per_second("rate", 100)?
+    ///     .with_algorithm(Algorithm::TokenBucket)
+    ///     .with_burst(20);
     /// assert_eq!(rate.capacity(), 20);
     /// # Ok(())
     /// # }
@@ -141,7 +145,8 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let uploads = Policy::per_hour("uploads", 100 << 20)?.with_unit("content-bytes");
+    /// let uploads =
+    ///     Policy::per_hour("uploads", 100 << 20)?.with_unit("content-bytes");
     /// assert_eq!(uploads.unit(), Some("content-bytes"));
     /// # Ok(())
     /// # }
@@ -202,7 +207,8 @@ impl Policy {
     /// use tollgate::Policy;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let login = Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
+    /// let login =
+    ///     Policy::per_minute("login", 5)?.ban_after(10, Duration::from_secs(600));
     /// # let _ = login.validated()?;
     /// # Ok(())
     /// # }

@@ -17,9 +17,11 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 ///
 /// ```
 /// use http::request::Parts;
-/// use tollgate::{ExtensionKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
+/// use tollgate::{
+///     ExtensionKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
+/// };
 ///
-/// /// Inserted by authentication, together with the plan that the account has paid for.
+/// /// Inserted by authentication, with the plan that the account has paid for.
 /// #[derive(Clone)]
 /// struct Account {
 ///     id: u64,
@@ -33,13 +35,20 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 /// }
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// // One name, so that both plans share a count: after an upgrade, units that were spent before still count.
-/// let (free, paid) = (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
-/// let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Account>() {
+/// // One name, so that both plans share a count: after an upgrade, units that
+/// // were spent before still count.
+/// let (free, paid) =
+///     (Policy::per_minute("plan", 10)?, Policy::per_minute("plan", 1_000)?);
+/// let plan = move |parts: &Parts, _: &Key| match parts.extensions.get::<Account>()
+/// {
 ///     Some(account) if account.is_paid => paid.clone(),
 ///     _ => free.clone(),
 /// };
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), plan, ExtensionKey::<Account>::new());
+/// let layer = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     plan,
+///     ExtensionKey::<Account>::new(),
+/// );
 /// # Ok(())
 /// # }
 /// ```
@@ -182,17 +191,22 @@ impl Policies {
     /// A table of plans with both ends:
     ///
     /// ```
-    /// use tollgate::{Key, MemoryStore, PeerIp, Policy, RateLimitLayer, policy::{self, Policies}};
+    /// use tollgate::{
+    ///     Key, MemoryStore, PeerIp, Policy, RateLimitLayer,
+    ///     policy::{self, Policies},
+    /// };
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (free, suspended) = (Policy::per_minute("free", 60)?, Policy::blocked("suspended")?);
+    /// let (free, suspended) =
+    ///     (Policy::per_minute("free", 60)?, Policy::blocked("suspended")?);
     /// let plans = policy::from_fn(move |_, client: &Key| match client {
     ///     // In a service: what its database says about the client.
     ///     client if *client == Key::from("127.0.0.1") => Policies::unlimited(),
     ///     client if *client == Key::from("198.51.100.9") => suspended.clone().into(),
     ///     _ => free.clone().into(),
     /// });
-    /// let limit = RateLimitLayer::new(MemoryStore::new(), plans, PeerIp::new()).validated()?;
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), plans, PeerIp::new())
+    ///     .validated()?;
     /// # let _ = limit;
     /// # Ok(())
     /// # }
@@ -214,12 +228,14 @@ impl Policies {
 /// use tollgate::{GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let (all, writes) = (Policy::per_minute("all", 600)?, Policy::per_minute("writes", 60)?);
+/// let (all, writes) =
+///     (Policy::per_minute("all", 600)?, Policy::per_minute("writes", 60)?);
 /// let by_method = move |parts: &Parts, _: &Key| match parts.method {
 ///     Method::GET => vec![all.clone()],
 ///     _ => vec![all.clone(), writes.clone()],
 /// };
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), by_method, GlobalKey);
+/// let layer =
+///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), by_method, GlobalKey);
 /// # Ok(())
 /// # }
 /// ```
@@ -347,10 +363,15 @@ where
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let api_key = ApiKey::header("x-api-key")?;
 /// let free = Policy::per_minute("plan", 10)?;
-/// let plans = HashMap::from([(api_key.key_of("ann-1"), Policy::per_minute("plan", 1_000)?)]);
+/// let plans = HashMap::from([(
+///     api_key.key_of("ann-1"),
+///     Policy::per_minute("plan", 1_000)?,
+/// )]);
 ///
-/// let plan = policy::from_fn(move |_, key| plans.get(key).unwrap_or(&free).clone());
-/// let limit = RateLimitLayer::new(MemoryStore::new(), plan, api_key).validated()?;
+/// let plan =
+///     policy::from_fn(move |_, key| plans.get(key).unwrap_or(&free).clone());
+/// let limit =
+///     RateLimitLayer::new(MemoryStore::new(), plan, api_key).validated()?;
 /// # let _ = limit;
 /// # Ok(())
 /// # }

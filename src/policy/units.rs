@@ -23,8 +23,14 @@ impl Policy {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let rate = std::env::var("RATE_PER_CLIENT").unwrap_or("60/min".to_owned());
-    /// assert_eq!(Policy::parse("per-client", &rate)?, Policy::per_minute("per-client", 60)?);
-    /// assert_eq!(Policy::parse("api", "100 per minute")?, Policy::per_minute("api", 100)?);
+    /// assert_eq!(
+    ///     Policy::parse("per-client", &rate)?,
+    ///     Policy::per_minute("per-client", 60)?
+    /// );
+    /// assert_eq!(
+    ///     Policy::parse("api", "100 per minute")?,
+    ///     Policy::per_minute("api", 100)?
+    /// );
     /// # Ok(())
     /// # }
     /// ```

@@ -28,7 +28,8 @@ use crate::{
 ///
 /// fn log<B>(response: &Response<B>) {
 ///     if let Some(denial) = response.extensions().get::<Denial>() {
-///         eprintln!("{denial}"); // rate limit exceeded: per-client; retry after 12s
+///         // rate limit exceeded: per-client; retry after 12s
+///         eprintln!("{denial}");
 ///     }
 /// }
 /// # log(&Response::new(()));
@@ -226,7 +227,8 @@ impl Denial {
     ///
     /// /// The names of the policies that a client has exhausted.
     /// fn exhausted(denial: &Denial) -> Vec<&str> {
-    ///     let violated = denial.decision().into_iter().flat_map(|decision| decision.violated());
+    ///     let violated =
+    ///         denial.decision().into_iter().flat_map(|decision| decision.violated());
     ///     violated.map(|violated| violated.policy.name()).collect()
     /// }
     /// ```

@@ -27,8 +27,12 @@ impl Decision {
     /// ```
     /// use tollgate::{Limiter, Policy, rejection::Denial};
     ///
-    /// /// A handler of axum: responds with 429, or 503 if the store cannot answer, and all fields.
-    /// async fn send_code(limiter: Limiter, per_number: Policy) -> Result<&'static str, Denial> {
+    /// /// A handler of axum: responds with 429, or 503 if the store cannot
+    /// /// answer, and all fields.
+    /// async fn send_code(
+    ///     limiter: Limiter,
+    ///     per_number: Policy,
+    /// ) -> Result<&'static str, Denial> {
     ///     limiter.check("+31 20 1234567", &per_number, 1).await?.into_result()?;
     ///     Ok("sent")
     /// }
@@ -59,8 +63,12 @@ impl HoldAnswer {
     /// ```
     /// use tollgate::{Limiter, Policy, rejection::Denial};
     ///
-    /// /// A handler of axum: responds with 429, or 503 if the store cannot answer, and all fields.
-    /// async fn export(limiter: Limiter, exports: Policy) -> Result<&'static str, Denial> {
+    /// /// A handler of axum: responds with 429, or 503 if the store cannot
+    /// /// answer, and all fields.
+    /// async fn export(
+    ///     limiter: Limiter,
+    ///     exports: Policy,
+    /// ) -> Result<&'static str, Denial> {
     ///     let slot = limiter.hold("tenant:3", &exports, 1).await?.into_result()?;
     ///     // The work is done here.
     ///     slot.release().await?;

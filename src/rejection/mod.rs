@@ -38,14 +38,18 @@
 //!
 //! fn slow_down(parts: &Parts, denial: &Denial) -> Response<Body> {
 //!     match denial.reason() {
-//!         Reason::QuotaExceeded => (denial.status(), Html("<h1>Please slow down</h1>")).into_response(),
+//!         Reason::QuotaExceeded => {
+//!             (denial.status(), Html("<h1>Please slow down</h1>")).into_response()
+//!         }
 //!         _ => ProblemJson::default().reject(parts, denial),
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! let limiter = Limiter::new(MemoryStore::new());
-//! let limit = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(slow_down);
+//! let limit =
+//!     RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+//!         .with_rejection(slow_down);
 //! # let _ = limit;
 //! # Ok(())
 //! # }
@@ -88,17 +92,19 @@ pub use self::{
 /// ```
 /// use axum::body::Body;
 /// use http::{Response, request::Parts};
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::Denial};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::Denial,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey).with_rejection(
-///     |_: &Parts, denial: &Denial| {
-///         let mut response = Response::new(Body::from("slow down"));
-///         *response.status_mut() = denial.status();
-///         response
-///     },
-/// );
+/// let layer =
+///     RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+///         .with_rejection(|_: &Parts, denial: &Denial| {
+///             let mut response = Response::new(Body::from("slow down"));
+///             *response.status_mut() = denial.status();
+///             response
+///         });
 /// # Ok(())
 /// # }
 /// ```
@@ -139,8 +145,12 @@ where
 ///     *response.status_mut() = denial.status();
 ///     response
 /// });
-/// let limit = RateLimitLayer::new(MemoryStore::new(), Policy::per_second("all", 100)?, GlobalKey)
-///     .with_rejection(slow_down);
+/// let limit = RateLimitLayer::new(
+///     MemoryStore::new(),
+///     Policy::per_second("all", 100)?,
+///     GlobalKey,
+/// )
+/// .with_rejection(slow_down);
 /// # let _ = limit;
 /// # Ok(())
 /// # }
@@ -164,25 +174,40 @@ impl Denial {
     /// ```
     /// use bytes::Bytes;
     /// use http::{Request, Response};
-    /// use tollgate::{Error, HeaderStyle, Limiter, Policy, headers::HeaderWriter, rejection::PlainText};
+    /// use tollgate::{
+    ///     Error, HeaderStyle, Limiter, Policy, headers::HeaderWriter,
+    ///     rejection::PlainText,
+    /// };
     ///
     /// /// A handler of plain hyper.
-    /// async fn export(request: Request<()>, limiter: &Limiter, daily: &Policy) -> Response<Bytes> {
+    /// async fn export(
+    ///     request: Request<()>,
+    ///     limiter: &Limiter,
+    ///     daily: &Policy,
+    /// ) -> Response<Bytes> {
     ///     let (parts, ()) = request.into_parts();
     ///     let checked = limiter.check("exports", daily, 1).await.map_err(Into::into);
     ///     match checked.and_then(|decision| decision.into_result()) {
     ///         Ok(()) => Response::new(Bytes::from("a,b,c")),
-    ///         Err(denial) => {
-    ///             denial.respond(&PlainText::default(), &HeaderWriter::new(HeaderStyle::XRateLimitDelta), &parts)
-    ///         }
+    ///         Err(denial) => denial.respond(
+    ///             &PlainText::default(),
+    ///             &HeaderWriter::new(HeaderStyle::XRateLimitDelta),
+    ///             &parts,
+    ///         ),
     ///     }
     /// }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tollgate::ConfigError> {
-    /// let (limiter, daily) = (Limiter::new(tollgate::MemoryStore::new()), Policy::per_day("exports", 1)?);
+    /// let (limiter, daily) = (
+    ///     Limiter::new(tollgate::MemoryStore::new()),
+    ///     Policy::per_day("exports", 1)?,
+    /// );
     /// assert_eq!(export(Request::default(), &limiter, &daily).await.status(), 200);
     /// let denied = export(Request::default(), &limiter, &daily).await;
-    /// assert_eq!((denied.status().as_u16(), &denied.headers()["retry-after"]), (429, &"86400".parse().unwrap()));
+    /// assert_eq!(
+    ///     (denied.status().as_u16(), &denied.headers()["retry-after"]),
+    ///     (429, &"86400".parse().unwrap())
+    /// );
     /// # Ok(())
     /// # }
     /// ```
@@ -255,12 +280,16 @@ fn respond<B: From<Bytes>>(
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::PlainText};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+///     rejection::PlainText,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let layer = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
-///     .with_rejection(PlainText::default());
+/// let layer =
+///     RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+///         .with_rejection(PlainText::default());
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
 /// # Ok(())
 /// # }
@@ -296,12 +325,16 @@ impl<B: From<Bytes>> Rejection<B> for PlainText {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, rejection::EmptyBody};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer,
+///     rejection::EmptyBody,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let limit = RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
-///     .with_rejection(EmptyBody::default());
+/// let limit =
+///     RateLimitLayer::new(limiter, Policy::per_second("all", 100)?, GlobalKey)
+///         .with_rejection(EmptyBody::default());
 /// # let _ = limit;
 /// # Ok(())
 /// # }

@@ -18,13 +18,16 @@ use super::{Rejection, denial::Denial, respond};
 ///
 /// ```
 /// use axum::body::Body;
-/// use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer};
+/// use tollgate::{
+///     GlobalKey, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
+/// };
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// // Only a client that tries many passwords reaches this limit.
 /// let guesses = Policy::per_hour("guesses", 20)?;
-/// let layer = RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey)
-///     .with_rejection(ProblemJson::abnormal_usage());
+/// let layer =
+///     RateLimitLayer::new(Limiter::new(MemoryStore::new()), guesses, GlobalKey)
+///         .with_rejection(ProblemJson::abnormal_usage());
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::get(|| async {})).layer(layer);
 /// # Ok(())
 /// # }
@@ -47,7 +50,9 @@ use super::{Rejection, denial::Denial, respond};
 /// type Body = BoxBody<Bytes, Infallible>;
 ///
 /// fn problem(parts: &Parts, denial: &Denial) -> Response<Body> {
-///     ProblemJson::default().reject(parts, denial).map(|bytes: Bytes| Full::new(bytes).boxed())
+///     ProblemJson::default()
+///         .reject(parts, denial)
+///         .map(|bytes: Bytes| Full::new(bytes).boxed())
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,12 +61,17 @@ use super::{Rejection, denial::Denial, respond};
 ///     Ok(Response::new(Full::from("hello").boxed()))
 /// }
 ///
-/// let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("all", 1)?, GlobalKey)
-///     .with_rejection(problem);
+/// let limit = RateLimitLayer::new(
+///     Limiter::new(MemoryStore::new()),
+///     Policy::per_second("all", 1)?,
+///     GlobalKey,
+/// )
+/// .with_rejection(problem);
 /// let service = ServiceBuilder::new().layer(limit).service(service_fn(hello));
 ///
 /// for status in [200, 429] {
-///     let Ok(response) = service.clone().oneshot(Request::new(Body::default())).await;
+///     let Ok(response) =
+///         service.clone().oneshot(Request::new(Body::default())).await;
 ///     assert_eq!(response.status(), status);
 /// }
 /// # Ok(())

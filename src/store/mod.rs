@@ -36,7 +36,8 @@
 //! use tollgate::{Limiter, MemoryStore, store::WhenFull};
 //!
 //! # fn main() -> Result<(), tollgate::ConfigError> {
-//! let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
+//! let store =
+//!     MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
 //! let limiter = Limiter::new(store);
 //! # Ok(())
 //! # }
@@ -49,7 +50,11 @@
 //! `store_suite` of the package `tollgate-testing`.
 //!
 //! ```
-//! use std::{collections::HashMap, sync::Mutex, time::{Duration, UNIX_EPOCH}};
+//! use std::{
+//!     collections::HashMap,
+//!     sync::Mutex,
+//!     time::{Duration, UNIX_EPOCH},
+//! };
 //!
 //! use tollgate::{
 //!     Key, Limiter, Policy,
@@ -58,16 +63,23 @@
 //!     store::{Answer, Check, Outcome, Store, Verdict},
 //! };
 //!
-//! /// Counts by key, policy name and end of the window, in microseconds since the Unix epoch.
+//! /// Counts by key, policy name and end of the window, in microseconds since
+//! /// the Unix epoch.
 //! #[derive(Debug, Default)]
 //! struct FixedWindows(Mutex<HashMap<(Vec<u8>, String, u64), u64>>);
 //!
 //! /// The end of the current window.
 //! fn end_us(policy: &Policy, now_us: u64) -> u64 {
-//!     if let Some(window) = policy.calendar_window(UNIX_EPOCH + Duration::from_micros(now_us)) {
-//!         return window.end.duration_since(UNIX_EPOCH).map_or(0, |end| end.as_micros() as u64);
+//!     if let Some(window) =
+//!         policy.calendar_window(UNIX_EPOCH + Duration::from_micros(now_us))
+//!     {
+//!         return window
+//!             .end
+//!             .duration_since(UNIX_EPOCH)
+//!             .map_or(0, |end| end.as_micros() as u64);
 //!     }
-//!     let length_us = policy.window().map_or(1, |window| window.as_micros() as u64);
+//!     let length_us =
+//!         policy.window().map_or(1, |window| window.as_micros() as u64);
 //!     (now_us / length_us + 1) * length_us
 //! }
 //!
@@ -77,40 +89,73 @@
 //!         let mut counts = self.0.lock().unwrap();
 //!         counts.retain(|(_, _, end_us), _| *end_us > now_us);
 //!         let id = |key: &Key, policy: &Policy| {
-//!             (key.encoded().to_vec(), policy.name().to_owned(), end_us(policy, now_us))
+//!             (
+//!                 key.encoded().to_vec(),
+//!                 policy.name().to_owned(),
+//!                 end_us(policy, now_us),
+//!             )
 //!         };
 //!
 //!         // Evaluate: nothing changes.
-//!         let fits: Vec<bool> = check.charges().iter().map(|charge| {
-//!             let spent = counts.get(&id(&charge.key, &charge.policy)).copied().unwrap_or(0);
-//!             charge.cost == 0 || spent.saturating_add(charge.cost) <= charge.policy.limit()
-//!         }).collect();
-//!         let allowed = check.charges().iter().zip(&fits).all(|(charge, fits)| *fits || charge.policy.is_shadow());
+//!         let fits: Vec<bool> = check
+//!             .charges()
+//!             .iter()
+//!             .map(|charge| {
+//!                 let spent = counts
+//!                     .get(&id(&charge.key, &charge.policy))
+//!                     .copied()
+//!                     .unwrap_or(0);
+//!                 charge.cost == 0
+//!                     || spent.saturating_add(charge.cost)
+//!                         <= charge.policy.limit()
+//!             })
+//!             .collect();
+//!         let allowed = check
+//!             .charges()
+//!             .iter()
+//!             .zip(&fits)
+//!             .all(|(charge, fits)| *fits || charge.policy.is_shadow());
 //!
 //!         // Commit: charge all or nothing, and report each charge.
-//!         let outcomes = check.charges().iter().zip(fits).map(|(charge, fits)| {
-//!             let spent = counts.entry(id(&charge.key, &charge.policy)).or_default();
-//!             if allowed && fits {
-//!                 *spent += charge.cost;
-//!             }
-//!             let wait_us = end_us(&charge.policy, now_us) - now_us;
-//!             Outcome {
-//!                 fits,
-//!                 // Policies with the same name and other limits share the count, such as the plans of a service.
-//!                 available: charge.policy.limit().saturating_sub(*spent),
-//!                 retry_after_us: (!fits && charge.cost <= charge.policy.limit()).then_some(wait_us),
-//!                 next_us: if *spent > 0 { wait_us } else { 0 },
-//!                 reset_us: if *spent > 0 { wait_us } else { 0 },
-//!                 ban_us: 0,
-//!             }
-//!         }).collect();
-//!         Answer::Ready(Ok(Verdict { allowed, source: Source::Store, time_us: now_us, outcomes }))
+//!         let outcomes = check
+//!             .charges()
+//!             .iter()
+//!             .zip(fits)
+//!             .map(|(charge, fits)| {
+//!                 let spent =
+//!                     counts.entry(id(&charge.key, &charge.policy)).or_default();
+//!                 if allowed && fits {
+//!                     *spent += charge.cost;
+//!                 }
+//!                 let wait_us = end_us(&charge.policy, now_us) - now_us;
+//!                 Outcome {
+//!                     fits,
+//!                     // Policies with the same name and other limits
+//!                     // share the count, such as the plans of a service.
+//!                     available: charge.policy.limit().saturating_sub(*spent),
+//!                     retry_after_us: (!fits
+//!                         && charge.cost <= charge.policy.limit())
+//!                     .then_some(wait_us),
+//!                     next_us: if *spent > 0 { wait_us } else { 0 },
+//!                     reset_us: if *spent > 0 { wait_us } else { 0 },
+//!                     ban_us: 0,
+//!                 }
+//!             })
+//!             .collect();
+//!         Answer::Ready(Ok(Verdict {
+//!             allowed,
+//!             source: Source::Store,
+//!             time_us: now_us,
+//!             outcomes,
+//!         }))
 //!     }
 //!
 //!     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
 //!         let mut counts = self.0.lock().unwrap();
 //!         let before = counts.len();
-//!         counts.retain(|(other, name, _), _| (other.as_slice(), name.as_str()) != (key.encoded(), policy.name()));
+//!         counts.retain(|(other, name, _), _| {
+//!             (other.as_slice(), name.as_str()) != (key.encoded(), policy.name())
+//!         });
 //!         Answer::Ready(Ok(counts.len() < before))
 //!     }
 //! }
@@ -134,7 +179,10 @@
 //! the wrapper does not implement are then the inner store's.
 //!
 //! ```
-//! use tollgate::{Key, Limiter, MemoryStore, Policy, store::{Answer, Check, Store, Verdict}};
+//! use tollgate::{
+//!     Key, Limiter, MemoryStore, Policy,
+//!     store::{Answer, Check, Store, Verdict},
+//! };
 //!
 //! /// Prints every check before it is judged.
 //! #[derive(Debug)]
@@ -162,7 +210,8 @@
 //! let limiter = Limiter::new(Printing(MemoryStore::new()));
 //! let policy = Policy::per_day("exports", 2)?;
 //! assert!(limiter.check("alice", &policy, 1).await?.is_allowed());
-//! limiter.record("alice", &policy, 1).await?; // a change that the inner store makes
+//! // A change that the inner store makes.
+//! limiter.record("alice", &policy, 1).await?;
 //! assert!(!limiter.check("alice", &policy, 1).await?.is_allowed());
 //! # Ok(())
 //! # }

@@ -25,10 +25,13 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let quota = Policy::per_second("upstream", 50)?;
-/// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1")
-///     .with_max_wait(Duration::from_secs(2));
+/// let throttle =
+///     ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1")
+///         .with_max_wait(Duration::from_secs(2));
 /// // In place of a client.
-/// let client = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new("hello")) });
+/// let client = service_fn(|_: Request<()>| async {
+///     Ok::<_, Infallible>(Response::new("hello"))
+/// });
 ///
 /// let client = ServiceBuilder::new().layer(throttle).service(client);
 /// assert_eq!(client.oneshot(Request::new(())).await?.body(), &"hello");
@@ -56,8 +59,11 @@ use crate::{error::ConfigError, failure::FailurePolicy, key::Key, limiter::Limit
 ///     Key::from(request.uri().host().unwrap_or_default())
 /// }
 ///
-/// fn per_host(limiter: Limiter) -> Result<ThrottleLayer<fn(&Request<String>) -> Key>, ConfigError> {
-///     let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 10)?, "any");
+/// fn per_host(
+///     limiter: Limiter,
+/// ) -> Result<ThrottleLayer<fn(&Request<String>) -> Key>, ConfigError> {
+///     let throttle =
+///         ThrottleLayer::new(limiter, Policy::per_second("per-host", 10)?, "any");
 ///     Ok(throttle.with_key(host as fn(&Request<String>) -> Key))
 /// }
 /// ```
@@ -97,7 +103,9 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let quota = Policy::per_day("quota", 9_500)?;
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1").with_cost(10_000);
+    /// let throttle =
+    ///     ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1")
+    ///         .with_cost(10_000);
     /// assert_eq!(throttle.validated().unwrap_err().policy_name(), Some("quota"));
     /// # Ok(())
     /// # }
@@ -121,8 +129,12 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///     headers: http::HeaderMap,
     /// }
     ///
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
-    ///     .with_response_head(|reply: &Reply| (reply.status, &reply.headers));
+    /// let throttle = ThrottleLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_day("quota", 9_500)?,
+    ///     "key1",
+    /// )
+    /// .with_response_head(|reply: &Reply| (reply.status, &reply.headers));
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -156,7 +168,9 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let calls = Policy::concurrent("calls", 5)?;
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), calls, "account-1").hold_until_end();
+    /// let throttle =
+    ///     ThrottleLayer::new(Limiter::new(MemoryStore::new()), calls, "account-1")
+    ///         .hold_until_end();
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -182,7 +196,11 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1");
+    /// let throttle = ThrottleLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_day("quota", 9_500)?,
+    ///     "key1",
+    /// );
     /// let of_jobs = throttle.clone().with_max_wait(Duration::from_secs(3_600));
     /// let of_handlers = throttle.with_max_wait(Duration::from_millis(200));
     /// # let _ = (of_jobs, of_handlers);
@@ -222,9 +240,12 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
-    /// let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 8); // 8 instances of this client
+    /// // 8 instances of this client.
+    /// let limiter =
+    ///     Limiter::new(store).with_local_fallback(MemoryStore::new(), 8);
     /// let quota = Policy::per_second("upstream", 80)?;
-    /// let throttle = ThrottleLayer::new(limiter, quota, "account-1").fail_local().validated()?;
+    /// let throttle =
+    ///     ThrottleLayer::new(limiter, quota, "account-1").fail_local().validated()?;
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -253,7 +274,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # let store = MemoryStore::new();
     /// let quota = Policy::per_second("upstream", 80)?;
-    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1").with_shared_pauses();
+    /// let throttle = ThrottleLayer::new(Limiter::new(store), quota, "account-1")
+    ///     .with_shared_pauses();
     /// # let _ = throttle;
     /// # Ok(())
     /// # }

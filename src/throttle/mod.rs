@@ -64,11 +64,13 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! let quota = Policy::per_minute("upstream", 600)?;
-//! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
+//! let throttle =
+//!     ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
 //! let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
 //! let client = ServiceBuilder::new().layer(throttle).service(client);
 //! # if false {
-//! let request = http::Request::get("http://api.example/users").body(Full::default())?;
+//! let request =
+//!     http::Request::get("http://api.example/users").body(Full::default())?;
 //! let response = client.clone().oneshot(request).await?;
 //! # }
 //! # Ok(())
@@ -87,9 +89,11 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! let quota = Policy::per_minute("upstream", 600)?;
-//! let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
+//! let throttle =
+//!     ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "account-1");
 //! let channel = Endpoint::new("http://127.0.0.1:50051")?.connect_lazy();
-//! let mut client: HealthClient<Throttle<Channel>> = HealthClient::new(throttle.layer(channel));
+//! let mut client: HealthClient<Throttle<Channel>> =
+//!     HealthClient::new(throttle.layer(channel));
 //! # if false {
 //! let reply = client.check(HealthCheckRequest::default()).await?;
 //! # }
@@ -107,20 +111,32 @@
 //! use std::time::Duration;
 //!
 //! use http::Method;
-//! use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttled};
+//! use tollgate::{
+//!     Key, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttled,
+//! };
 //! use tower::{Service, ServiceBuilder, ServiceExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! let limiter = Limiter::new(MemoryStore::new()); // or RedisStore::open("redis://127.0.0.1:6379")?
-//! let throttle = ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
-//!     .with_key(|request: &reqwest::Request| Key::from(request.url().host_str().unwrap_or_default()))
-//!     .with_cost_fn(|request: &reqwest::Request| if request.method() == Method::GET { 1 } else { 5 })
-//!     .with_max_wait(Duration::from_secs(30))
-//!     .with_shared_pauses()
-//!     .validated()?;
+//! // Or `RedisStore::open("redis://127.0.0.1:6379")?`.
+//! let limiter = Limiter::new(MemoryStore::new());
+//! let throttle =
+//!     ThrottleLayer::new(limiter, Policy::per_second("per-host", 50)?, "any")
+//!         .with_key(|request: &reqwest::Request| {
+//!             Key::from(request.url().host_str().unwrap_or_default())
+//!         })
+//!         .with_cost_fn(
+//!             |request: &reqwest::Request| {
+//!                 if request.method() == Method::GET { 1 } else { 5 }
+//!             },
+//!         )
+//!         .with_max_wait(Duration::from_secs(30))
+//!         .with_shared_pauses()
+//!         .validated()?;
 //! // Redirects are calls, which the throttle would not see.
-//! let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+//! let client = reqwest::Client::builder()
+//!     .redirect(reqwest::redirect::Policy::none())
+//!     .build()?;
 //! let mut client = ServiceBuilder::new().layer(throttle).service(client);
 //! # if false {
 //!
@@ -128,7 +144,10 @@
 //! match client.ready().await?.call(request).await {
 //!     Ok(response) => println!("{}", response.text().await?),
 //!     Err(error) => match error.downcast_ref::<Throttled>() {
-//!         Some(throttled) => println!("not called; it would have taken {:?}", throttled.retry_after()),
+//!         Some(throttled) => println!(
+//!             "not called; it would have taken {:?}",
+//!             throttled.retry_after()
+//!         ),
 //!         None => return Err(error),
 //!     },
 //! }

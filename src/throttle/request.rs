@@ -100,8 +100,14 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Key, Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_second("per-host", 10)?, "any")
-    ///     .with_key(|request: &Request<String>| Key::from(request.uri().host().unwrap_or_default()));
+    /// let throttle = ThrottleLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_second("per-host", 10)?,
+    ///     "any",
+    /// )
+    /// .with_key(|request: &Request<String>| {
+    ///     Key::from(request.uri().host().unwrap_or_default())
+    /// });
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -126,7 +132,10 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let quota = Policy::per_day("quota", 9_500)?;
-    /// let searches = ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1").with_cost(100).validated()?;
+    /// let searches =
+    ///     ThrottleLayer::new(Limiter::new(MemoryStore::new()), quota, "key1")
+    ///         .with_cost(100)
+    ///         .validated()?;
     /// # let _ = searches;
     /// # Ok(())
     /// # }
@@ -152,8 +161,16 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// use tollgate::{Limiter, MemoryStore, Policy, ThrottleLayer};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), Policy::per_day("quota", 9_500)?, "key1")
-    ///     .with_cost_fn(|request: &Request<String>| if request.method() == Method::GET { 1 } else { 50 });
+    /// let throttle = ThrottleLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     Policy::per_day("quota", 9_500)?,
+    ///     "key1",
+    /// )
+    /// .with_cost_fn(
+    ///     |request: &Request<String>| {
+    ///         if request.method() == Method::GET { 1 } else { 50 }
+    ///     },
+    /// );
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -196,11 +213,18 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// # fn tokens(_: &Request<String>) -> u64 { 1_200 }
-    /// let (per_token, per_request) = (Policy::per_minute("tokens", 90_000)?, Policy::per_minute("requests", 500)?);
-    /// let throttle = ThrottleLayer::new(Limiter::new(MemoryStore::new()), per_token, "account-1")
-    ///     .with_cost_fn(tokens)
-    ///     .and_limit(per_request, 1)
-    ///     .validated()?;
+    /// let (per_token, per_request) = (
+    ///     Policy::per_minute("tokens", 90_000)?,
+    ///     Policy::per_minute("requests", 500)?,
+    /// );
+    /// let throttle = ThrottleLayer::new(
+    ///     Limiter::new(MemoryStore::new()),
+    ///     per_token,
+    ///     "account-1",
+    /// )
+    /// .with_cost_fn(tokens)
+    /// .and_limit(per_request, 1)
+    /// .validated()?;
     /// # let _ = throttle;
     /// # Ok(())
     /// # }

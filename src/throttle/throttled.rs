@@ -27,7 +27,9 @@ pub(super) type BoxError = Box<dyn error::Error + Send + Sync>;
 /// use tollgate::throttle::Throttled;
 ///
 /// /// When to run the job again; `None` if it has failed for another reason.
-/// fn run_again_in(error: &(dyn Error + Send + Sync + 'static)) -> Option<Duration> {
+/// fn run_again_in(
+///     error: &(dyn Error + Send + Sync + 'static),
+/// ) -> Option<Duration> {
 ///     let throttled = error.downcast_ref::<Throttled>()?;
 ///     Some(throttled.retry_after().unwrap_or(Duration::from_secs(60)))
 /// }

@@ -132,7 +132,8 @@ impl Calendar {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let subscribed = UNIX_EPOCH + Duration::from_secs(1_769_868_300);
-    /// let included = Policy::calendar("included", 50_000, Calendar::anchored(subscribed))?;
+    /// let included =
+    ///     Policy::calendar("included", 50_000, Calendar::anchored(subscribed))?;
     /// # let _ = included;
     /// # Ok(())
     /// # }

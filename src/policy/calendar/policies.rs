@@ -41,7 +41,8 @@ impl Policy {
     /// let billing = Policy::calendar("billing", 100_000, Calendar::monthly())?;
     /// let limiter = Limiter::new(MemoryStore::new());
     /// let decision = limiter.check("account:7", &billing, 40).await?;
-    /// assert_eq!(decision.available(), Some(99_960)); // until the first of the next month, 0:00 UTC
+    /// // Until the first of the next month, 0:00 UTC:
+    /// assert_eq!(decision.available(), Some(99_960));
     /// # Ok(())
     /// # }
     /// ```

@@ -57,16 +57,22 @@ use crate::{
 /// In front of a tonic server:
 ///
 /// ```
-/// use tollgate::{ApiKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
+/// use tollgate::{
+///     ApiKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
+/// };
 /// use tonic::transport::Server;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// # let (_, health) = tonic_health::server::health_reporter();
 /// let limiter = Limiter::new(MemoryStore::new());
-/// let limit = RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, ApiKey::header("x-api-key")?)
-///     .route("/grpc.health.v1.Health/Check", Route::exempt())
-///     .with_rejection(GrpcStatus::default())
-///     .validated()?;
+/// let limit = RateLimitLayer::new(
+///     limiter,
+///     Policy::per_minute("per-client", 60)?,
+///     ApiKey::header("x-api-key")?,
+/// )
+/// .route("/grpc.health.v1.Health/Check", Route::exempt())
+/// .with_rejection(GrpcStatus::default())
+/// .validated()?;
 /// let server = Server::builder().layer(limit).add_service(health);
 /// # drop(server);
 /// # Ok(())
@@ -77,16 +83,26 @@ use crate::{
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use tollgate::{GrpcStatus, Limiter, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer};
+/// use tollgate::{
+///     GrpcStatus, Limiter, MemoryStore, PeerIp, Policy, ProblemJson,
+///     RateLimitLayer,
+/// };
 /// use tonic::service::Routes;
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// # let (_, health) = tonic_health::server::health_reporter();
 /// let limiter = Limiter::new(MemoryStore::new());
 /// let limit: RateLimitLayer<PeerIp, GrpcStatus<ProblemJson>> =
-///     RateLimitLayer::new(limiter, Policy::per_minute("per-client", 60)?, PeerIp::new())
-///         .with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));
-/// let app: Router = Routes::new(health).into_axum_router().route("/watch", get(|| async { "watching" })).layer(limit);
+///     RateLimitLayer::new(
+///         limiter,
+///         Policy::per_minute("per-client", 60)?,
+///         PeerIp::new(),
+///     )
+///     .with_rejection(GrpcStatus::default().otherwise(ProblemJson::default()));
+/// let app: Router = Routes::new(health)
+///     .into_axum_router()
+///     .route("/watch", get(|| async { "watching" }))
+///     .layer(limit);
 /// # Ok(())
 /// # }
 /// ```

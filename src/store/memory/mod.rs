@@ -131,7 +131,8 @@ impl MemoryStore {
     /// use tollgate::{MemoryStore, store::WhenFull};
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let store = MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
+    /// let store =
+    ///     MemoryStore::with_capacity(1_000_000)?.when_full(WhenFull::ShareOneKey);
     /// # Ok(())
     /// # }
     /// ```

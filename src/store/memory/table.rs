@@ -189,7 +189,8 @@ impl Fullness {
 /// use tollgate::{MemoryStore, store::WhenFull};
 ///
 /// # fn main() -> Result<(), tollgate::ConfigError> {
-/// let logins = MemoryStore::with_capacity(100_000)?.when_full(WhenFull::ShareOneKey);
+/// let logins =
+///     MemoryStore::with_capacity(100_000)?.when_full(WhenFull::ShareOneKey);
 /// # let _ = logins;
 /// # Ok(())
 /// # }

@@ -48,8 +48,12 @@ impl RedisStore {
     ///
     /// # async fn login(store: RedisStore) -> Result<(), Box<dyn std::error::Error>> {
     /// let login = Policy::per_minute("login", 5)?;
-    /// for (denials, duration) in store.ban_settings("alice", &login, &[Duration::from_secs(600)]).await? {
-    ///     println!("denials of alice are counted towards .ban_after({denials}, {duration:?})");
+    /// for (denials, duration) in
+    ///     store.ban_settings("alice", &login, &[Duration::from_secs(600)]).await?
+    /// {
+    ///     println!(
+    ///         "denials of alice count: .ban_after({denials}, {duration:?})"
+    ///     );
     /// }
     /// # Ok(())
     /// # }

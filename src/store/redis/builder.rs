@@ -141,7 +141,8 @@ impl RedisStoreBuilder {
     /// # /*
     /// let secret = std::env::var("TOLLGATE_KEY_SECRET")?;
     /// # */ let secret = secret()?;
-    /// let store = RedisStore::builder().key_secret(secret).open("redis://127.0.0.1:6379")?;
+    /// let store =
+    ///     RedisStore::builder().key_secret(secret).open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -189,7 +190,9 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// // For twelve masters.
-    /// let store = RedisStore::builder().cluster_hash_tags(192).open_cluster(["redis://10.0.0.1:6379"])?;
+    /// let store = RedisStore::builder()
+    ///     .cluster_hash_tags(192)
+    ///     .open_cluster(["redis://10.0.0.1:6379"])?;
     /// # Ok(())
     /// # }
     /// ```
@@ -225,7 +228,8 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let breaker = BreakerSettings::default().with_consecutive_timeouts(2);
-    /// let store = RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
+    /// let store =
+    ///     RedisStore::builder().breaker(breaker).open("redis://127.0.0.1:6379")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -249,7 +253,12 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let store = RedisStore::builder()
-    ///     .login_from(|| Ok(("gate", std::fs::read_to_string("/run/secrets/redis")?.trim().to_owned())))
+    ///     .login_from(|| {
+    ///         Ok((
+    ///             "gate",
+    ///             std::fs::read_to_string("/run/secrets/redis")?.trim().to_owned(),
+    ///         ))
+    ///     })
     ///     .open("redis://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }
@@ -288,7 +297,9 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let authority = std::fs::read("/etc/ssl/redis-ca.pem")?;
-    /// let store = RedisStore::builder().root_certificates(authority).open("rediss://10.0.0.5:6379")?;
+    /// let store = RedisStore::builder()
+    ///     .root_certificates(authority)
+    ///     .open("rediss://10.0.0.5:6379")?;
     ///
     /// // The file is read at each dial:
     /// let store = RedisStore::builder()
@@ -319,11 +330,15 @@ impl RedisStoreBuilder {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let identity = (read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?);
-    /// let store = RedisStore::builder().client_certificate(identity).open("rediss://10.0.0.5:6379")?;
+    /// let store = RedisStore::builder()
+    ///     .client_certificate(identity)
+    ///     .open("rediss://10.0.0.5:6379")?;
     ///
     /// // The files are read at each dial:
     /// let store = RedisStore::builder()
-    ///     .client_certificate(|| Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?)))
+    ///     .client_certificate(|| {
+    ///         Ok((read("/etc/ssl/shop.pem")?, read("/etc/ssl/shop.key")?))
+    ///     })
     ///     .open("rediss://10.0.0.5:6379")?;
     /// # Ok(())
     /// # }

@@ -52,7 +52,8 @@ impl RedisStore {
     /// use tollgate::RedisStore;
     ///
     /// # async fn forget_all() -> Result<(), Box<dyn std::error::Error>> {
-    /// let store = RedisStore::builder().prefix("staging:").open("redis://127.0.0.1:6379")?;
+    /// let store =
+    ///     RedisStore::builder().prefix("staging:").open("redis://127.0.0.1:6379")?;
     /// println!("{} keys were removed", store.clear().await?);
     /// # Ok(())
     /// # }

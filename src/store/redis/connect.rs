@@ -49,7 +49,11 @@ impl RedisStore {
     /// assert!(RedisStore::open("redis://127.0.0.1:6379").is_ok());
     ///
     /// let error = RedisStore::open("127.0.0.1:6379").unwrap_err();
-    /// assert!(error.to_string().contains("it has no scheme; write redis:// in front of it, "));
+    /// assert!(
+    ///     error
+    ///         .to_string()
+    ///         .contains("it has no scheme; write redis:// in front of it, ")
+    /// );
     /// ```
     pub fn open(url: &str) -> Result<Self, ConfigError> {
         Self::builder().open(url)
@@ -95,7 +99,11 @@ impl RedisStoreBuilder {
     /// use tollgate::RedisStore;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let sentinels = [
+    ///     "redis://10.0.0.1:26379",
+    ///     "redis://10.0.0.2:26379",
+    ///     "redis://10.0.0.3:26379",
+    /// ];
     /// let store = RedisStore::builder().open_sentinel(sentinels, "mymaster")?;
     /// # Ok(())
     /// # }
@@ -180,7 +188,8 @@ impl RedisStoreBuilder {
     /// use tollgate::RedisStore;
     ///
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let store = RedisStore::builder().open_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
+    /// let store = RedisStore::builder()
+    ///     .open_cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])?;
     /// # Ok(())
     /// # }
     /// ```

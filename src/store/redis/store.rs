@@ -182,10 +182,13 @@ impl RedisStore {
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let policy = Policy::per_minute("per-client", 60)?;
     /// let store = RedisStore::open("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m");
+    /// let key = store.redis_key("alice", &policy);
+    /// assert_eq!(key, "tollgate:{$_YV7qj_yBCJkNRv0uWtufg}:per-client:l5:1m");
     ///
-    /// let store = RedisStore::builder().plain_keys().open("redis://127.0.0.1:6379")?;
-    /// assert_eq!(store.redis_key("alice", &policy), "tollgate:{alice}:per-client:l5:1m");
+    /// let store =
+    ///     RedisStore::builder().plain_keys().open("redis://127.0.0.1:6379")?;
+    /// let key = store.redis_key("alice", &policy);
+    /// assert_eq!(key, "tollgate:{alice}:per-client:l5:1m");
     /// # Ok(())
     /// # }
     /// ```
