@@ -93,11 +93,13 @@ impl Call {
 
     /// The most units that stand in the way of others while the call lasts, and for a window after.
     pub(crate) fn in_the_way(&self) -> u64 {
-        if self.may_charge() == 0 && self.charged() == 0 && !self.is_admitted() { 0 } else { self.cost.max(self.most) }
-    }
-
-    fn is_admitted(&self) -> bool {
-        matches!(self.outcome, Outcome::Admitted { .. })
+        match self.outcome {
+            // As much as has fitted.
+            Outcome::Admitted { charged } if self.mode.is_parts() => charged,
+            Outcome::Admitted { .. } => self.cost.max(self.most),
+            _ if self.may_charge() == 0 => 0,
+            _ => self.cost.max(self.most),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! plan in a line of text, repeats a world byte for byte. CONTRIBUTING.md says how to read one that fails.
 
 mod callers;
+mod changes;
 mod compare;
 mod coverage;
 mod fleet;

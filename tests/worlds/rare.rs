@@ -12,7 +12,7 @@ use tollgate::{
 use crate::server::reply::{Bytes, Reply};
 
 /// The paths that many worlds have to take.
-pub(crate) const PATHS: [&str; 27] = [
+pub(crate) const PATHS: [&str; 32] = [
     "batch",
     "block-settled",
     "block-taken",
@@ -24,6 +24,7 @@ pub(crate) const PATHS: [&str; 27] = [
     "call-at-a-former-master",
     "call-beside-a-former-master",
     "check-evaluated-in-several-slots",
+    "credit-of-more-than-was-spent",
     "debit",
     "denial-from-memory",
     "denial-of-the-queue",
@@ -37,6 +38,10 @@ pub(crate) const PATHS: [&str; 27] = [
     "receipt",
     "refund",
     "script-sent-whole",
+    "second-of-two",
+    "two-changes-by-hand",
+    "units-credited",
+    "units-recorded",
     "verdict-of-a-block",
     "verdict-of-the-fallback",
     "waiter-served",

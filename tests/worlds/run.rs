@@ -100,6 +100,14 @@ pub(crate) fn timeline(plan: &Plan, last: usize) -> Vec<String> {
         let who = format!("process {process}.{runtime} {}-{} cost {}", call.mode, call.key, call.cost);
         (call.answered, format!("{who} asked at {}: {:?}{work}", call.asked, call.outcome))
     }));
+    events.extend(report.changes.iter().map(|change| {
+        let Place { process, runtime } = change.place;
+        let who = format!("process {process}.{runtime} {}-{}", change.mode, change.key);
+        (
+            change.answered,
+            format!("{who} {:?} {} asked at {}: {:?}", change.what, change.units, change.asked, change.end),
+        )
+    }));
     events.sort();
     let skipped = events.len().saturating_sub(last);
     let mut lines = vec![format!("{skipped} events before, {}", summary(&report))];

@@ -42,7 +42,7 @@ impl Ask {
     pub(super) fn deny(mut self, decision: &Decision) {
         self.decided(decision);
         // Not one unit has fitted.
-        self.change(|call| call.cost = if call.mode == Mode::Parts { 1 } else { call.cost });
+        self.change(|call| call.cost = if call.mode.is_parts() { 1 } else { call.cost });
         let retry_after = decision.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self.end(Outcome::Denied { retry_after });
     }
@@ -58,6 +58,11 @@ impl Ask {
         self.change(|call| call.by_share = decision.source() == Source::Local);
         let waited = self.call.as_ref().map_or(0, |call| now() - call.asked);
         rare::decided(decision, waited);
+    }
+
+    /// The count of this key is the one that was charged.
+    pub(super) fn concerns(&mut self, key: u64) {
+        self.change(|call| call.key = key);
     }
 
     fn cost(&self) -> u64 {

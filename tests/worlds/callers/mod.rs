@@ -1,8 +1,11 @@
 //! Callers: tasks that use the crate as a service does, and record what they see.
 
 mod ask;
+mod credit;
+mod first_of;
 mod hold;
 mod impatient;
+mod told;
 mod web;
 
 use std::sync::PoisonError;
@@ -23,6 +26,8 @@ use crate::{
 
 /// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
 const THINKING: [u64; 4] = [12, 40, 40, 120];
+/// The most units that callers want who take what there is.
+const MOST_PARTS: u64 = 9;
 /// How long callers of `acquire` wait, in milliseconds.
 const MAX_WAIT: u64 = 300;
 
@@ -78,6 +83,9 @@ impl Caller {
         match self.mode {
             mode if mode.is_web() => self.request().await,
             mode if mode.is_holds() => self.hold().await,
+            mode if mode.is_credited() => self.spend_or_give_back().await,
+            Mode::FirstOf => self.first_of().await,
+            Mode::Told => self.tell().await,
             _ => self.check().await,
         }
     }
@@ -105,7 +113,7 @@ impl Caller {
                         let check = Check::new(name, &policy, cost).and(second, &second_policy, cost);
                         limiter.check_all(check)
                     }
-                    None if mode == Mode::Parts => limiter.check_up_to(name, &policy, cost),
+                    None if mode.is_parts() => limiter.check_up_to(name, &policy, cost),
                     None => limiter.check(name, &policy, cost),
                 };
                 drop(limiter);
@@ -121,9 +129,10 @@ impl Caller {
     }
 
     fn draw_cost(&mut self) -> u64 {
-        match self.mode.is_slots() || self.mode == Mode::Both {
-            true => 1,
-            false => 1 + self.rng.below(4),
+        match self.mode {
+            mode if mode.is_slots() || mode == Mode::Both => 1,
+            Mode::PartsBucket | Mode::PartsWindow | Mode::PartsCounter => 1 + self.rng.below(MOST_PARTS),
+            _ => 1 + self.rng.below(4),
         }
     }
 }

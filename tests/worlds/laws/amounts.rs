@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    changes::{Change, What},
     history::{Call, Outcome},
     keys::KEYS,
     plan::{
@@ -34,6 +35,13 @@ fn masters(report: &Report, mode: Mode, from: u64, to: u64) -> u64 {
     let late = if mode.is_leased() || mode.is_holds() { GIVEN_OUT } else { ON_ITS_WAY };
     let is_near = |fault: &Fault| fault.at <= to && from <= fault.end() + late;
     1 + count(report, |fault| fault.kind.leaves_two_masters() && is_near(fault) && !mode.is_memory())
+}
+
+/// The most units that may have been given back to a key by hand within a time.
+pub(super) fn given_back(report: &Report, mode: Mode, key: u64, from: u64, to: u64) -> u64 {
+    let credits = report.changes.iter().filter(|change| change.what == What::Credit);
+    let of_key = credits.filter(|credit| (credit.mode, credit.key) == (mode, key));
+    of_key.filter(|credit| credit.asked <= to && from <= credit.made_by).map(Change::most).sum()
 }
 
 fn count(report: &Report, is_meant: impl Fn(&Fault) -> bool) -> u64 {
@@ -72,6 +80,9 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::LeaseBesideHolds
         | Mode::Acquire
         | Mode::Parts
+        | Mode::CreditLog
+        | Mode::FirstOf
+        | Mode::Told
         | Mode::Holds
         | Mode::Pair
         | Mode::Ban
@@ -86,9 +97,10 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         // Each process may overlook two blocks of each other one, of at most half of the limit.
         Mode::LeaseOnOff => instances * LIMIT,
         // A full bucket, and what comes back in a window.
-        Mode::Bucket => 2 * LIMIT,
+        Mode::Bucket | Mode::PartsBucket | Mode::CreditBucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.
-        Mode::Window | Mode::Counter => 2 * LIMIT,
+        Mode::Window | Mode::PartsWindow | Mode::CreditWindow => 2 * LIMIT,
+        Mode::Counter | Mode::PartsCounter | Mode::CreditCounter => 2 * LIMIT,
         Mode::Both
         | Mode::Tally
         | Mode::Bill
@@ -108,21 +120,21 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
 /// of the clock has its limit. A counter adds the window before, by the part of it that is less than a window ago.
 pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let drifts = report.faults.iter().any(|fault| fault.drift().is_some());
-    if !matches!(mode, Mode::Bucket | Mode::Window | Mode::Counter) || drifts || fresh_limits(report) > 0 {
+    let is_meant = mode.is_bucket() || mode.is_window() || mode.is_counter();
+    if !is_meant || drifts || fresh_limits(report) > 0 {
         return None;
     }
     let masters = |from: u64, to: u64| masters(report, mode, from, to);
     for key in 0..KEYS {
+        let given = |from: u64, to: u64| given_back(report, mode, key, from, to);
         let mut calls: Vec<(u64, u64, u64)> = of_key(report, mode, key)
             .map(|call| (call.asked, call.answered, call.charged()))
             .filter(|(_, _, units)| *units > 0)
             .collect();
         calls.sort_unstable();
-        let wrong = match mode {
-            Mode::Bucket => {
-                calls.iter().enumerate().find_map(|(index, _)| more_than_comes_in(&calls[index..], masters))
-            }
-            _ => calls.iter().find_map(|call| more_than_a_window(&calls, *call, masters, mode == Mode::Counter)),
+        let wrong = match mode.is_bucket() {
+            true => calls.iter().enumerate().find_map(|(index, _)| more_than_comes_in(&calls[index..], masters, given)),
+            false => calls.iter().find_map(|call| more_than_a_window(&calls, *call, masters, given, mode.is_counter())),
         };
         if let Some(wrong) = wrong {
             return Some(format!("key {key}: {wrong}"));
@@ -132,7 +144,11 @@ pub(super) fn as_published(_: &Plan, report: &Report, mode: Mode) -> Option<Stri
 }
 
 /// Units by when they were asked and answered, from the first one on.
-fn more_than_comes_in(calls: &[(u64, u64, u64)], masters: impl Fn(u64, u64) -> u64) -> Option<String> {
+fn more_than_comes_in(
+    calls: &[(u64, u64, u64)],
+    masters: impl Fn(u64, u64) -> u64,
+    given: impl Fn(u64, u64) -> u64,
+) -> Option<String> {
     let (start, ..) = *calls.first()?;
     // By the times of the answers, because a call may be answered before one that was asked earlier.
     let mut ended: Vec<(u64, u64)> = calls.iter().map(|(_, answered, units)| (*answered, *units)).collect();
@@ -142,7 +158,7 @@ fn more_than_comes_in(calls: &[(u64, u64, u64)], masters: impl Fn(u64, u64) -> u
         sum += units;
         let more_now = ended.get(index + 1).is_some_and(|(next, _)| next == answered);
         let limit = masters(start, *answered) * LIMIT;
-        let most = limit + (answered - start + 1) * limit / WINDOW;
+        let most = limit + (answered - start + 1) * limit / WINDOW + given(start, *answered);
         if !more_now && sum > most {
             return Some(format!("{sum} units of {most} from {start} to {answered} ms"));
         }
@@ -155,6 +171,7 @@ fn more_than_a_window(
     calls: &[(u64, u64, u64)],
     call: (u64, u64, u64),
     masters: impl Fn(u64, u64) -> u64,
+    given: impl Fn(u64, u64) -> u64,
     with_window_before: bool,
 ) -> Option<String> {
     let (asked, answered, cost) = call;
@@ -169,16 +186,18 @@ fn more_than_a_window(
     };
     // Those that were answered before this one was asked are charged.
     let before: u64 = within(start.saturating_sub(WINDOW), start).sum();
+    let given = given(if with_window_before { start.saturating_sub(WINDOW) } else { start }, answered);
     let left = (start + WINDOW).saturating_sub(answered + 1);
     // Each master rounds down.
     let carried = (before * left / WINDOW).saturating_sub(masters - 1);
     let carried = if with_window_before && start > 0 { carried } else { 0 };
     let sum = carried + within(start, asked).sum::<u64>() + cost;
+    let limit = limit + given;
     (sum > limit).then(|| format!("{sum} units of {limit} in the window from {start}, at {answered} ms"))
 }
 
 /// The shortest window of a server's clock. A clock that is fast ends windows earlier.
-fn window(report: &Report) -> u64 {
+pub(super) fn window(report: &Report) -> u64 {
     let is_fast = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift > 0));
     if is_fast { WINDOW - 10 - 5 } else { WINDOW }
 }
@@ -204,6 +223,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
     for key in keys(report, mode) {
         for (start, units) in windows(of_key(report, mode, key), window) {
             let most = masters(report, mode, start, start + window) * most_of_a_store + most_of_shares;
+            let most = most + given_back(report, mode, key, start, start + window);
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
             }

@@ -1,6 +1,9 @@
 //! Whether denials have a reason.
 
-use super::amounts::keys;
+use super::{
+    amounts::keys,
+    by_hand::{given_back_before, recorded},
+};
 use crate::{
     history::Call,
     place::Pause,
@@ -22,37 +25,16 @@ const END_BESIDE_RUNTIMES: u64 = 500;
 const RECOVERY: u64 = 1_500;
 
 /// A denied cost did not fit beside all units that may have been spent or held at that time.
-pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let (limit, reach) = match mode {
-        Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair | Mode::Parts => (LIMIT, WINDOW + SLACK),
-        Mode::WebOpen | Mode::WebClosed | Mode::WebLive | Mode::Memory => (LIMIT, WINDOW + SLACK),
-        // The window before has a part as well.
-        Mode::Counter => (LIMIT, 2 * WINDOW + SLACK),
-        Mode::Holds | Mode::WebHolds => (LIMIT, WINDOW + SLACK),
-        Mode::Slots | Mode::LocalSlots | Mode::WebSlots | Mode::MemorySlots => (SLOTS, END_OF_A_SLOT),
-        // Blocks of others, other shards, bans, shares and waiters ahead are reasons that callers do not see.
-        _ => return None,
-    };
-    if report.faults.iter().any(|fault| fault.kind.clock_step().is_some()) {
-        return None;
-    }
-    let store_is_well = mode == Mode::Slots && report.faults.iter().all(|fault| fault.kind.spares_store());
-    let reach = if store_is_well { END_BESIDE_RUNTIMES } else { reach };
-    let until = |call: &Call| match call.worked {
-        Some((_, ended)) if store_is_well => ended,
-        _ => in_the_way_until(report, call),
-    };
-    // With a slow clock a window lasts longer.
-    let is_slow = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift < 0));
-    let reach = reach + if is_slow { WINDOW / 50 } else { 0 };
+pub(super) fn no_denial_without_a_reason(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let (limit, reach) = reach_of(report, mode).filter(|_| mode != Mode::FirstOf)?;
     let mut wrong = vec![];
     for key in keys(report, mode) {
         let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
-        let asked = Sums::of(calls.iter().map(|call| (call.asked, call.in_the_way())));
-        let left = Sums::of(calls.iter().map(|call| (until(call) + reach + 1, call.in_the_way())));
+        let taken = Taken::of(report, &calls, reach);
         for denied in calls.iter().filter(|call| call.is_denied() && !may_exceed_share(report, call)) {
+            let given = given_back_before(plan, report, denied, |from, to| taken.left_between(from, to));
             // What was asked until the answer, without what was out of the way before the question.
-            let spent = asked.until(denied.answered) - left.until(denied.asked);
+            let spent = taken.between(denied.asked, denied.answered).saturating_sub(given);
             // A limit that is replaced denies by what it is.
             let in_force = denied.web.as_ref().and_then(|web| web.limit).filter(|_| mode == Mode::WebLive);
             if spent + denied.cost <= in_force.unwrap_or(limit) {
@@ -69,6 +51,66 @@ pub(super) fn no_denial_without_a_reason(_: &Plan, report: &Report, mode: Mode) 
         denied.asked,
         denied.answered,
     ))
+}
+
+/// The limit of a mode, and how long what was charged may stand in the way, in milliseconds. `None` if denials have
+/// reasons that callers do not see.
+pub(super) fn reach_of(report: &Report, mode: Mode) -> Option<(u64, u64)> {
+    let (limit, reach) = match mode {
+        Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair | Mode::Parts => (LIMIT, WINDOW + SLACK),
+        Mode::PartsBucket | Mode::PartsWindow | Mode::FirstOf | Mode::Told => (LIMIT, WINDOW + SLACK),
+        Mode::CreditLog | Mode::CreditWindow => (LIMIT, WINDOW + SLACK),
+        Mode::WebOpen | Mode::WebClosed | Mode::WebLive | Mode::Memory => (LIMIT, WINDOW + SLACK),
+        // The window before has a part as well.
+        Mode::Counter | Mode::PartsCounter | Mode::CreditCounter => (LIMIT, 2 * WINDOW + SLACK),
+        Mode::Holds | Mode::WebHolds => (LIMIT, WINDOW + SLACK),
+        Mode::Slots | Mode::LocalSlots | Mode::WebSlots | Mode::MemorySlots => (SLOTS, END_OF_A_SLOT),
+        // Blocks of others, other shards, bans, shares and waiters ahead are reasons that callers do not see.
+        _ => return None,
+    };
+    if report.faults.iter().any(|fault| fault.kind.clock_step().is_some()) {
+        return None;
+    }
+    let reach = if is_well(report, mode) { END_BESIDE_RUNTIMES } else { reach };
+    // With a slow clock a window lasts longer.
+    let is_slow = report.faults.iter().any(|fault| fault.drift().is_some_and(|drift| drift < 0));
+    Some((limit, reach + if is_slow { WINDOW / 50 } else { 0 }))
+}
+
+/// Whether nothing is wrong with the store of slots.
+fn is_well(report: &Report, mode: Mode) -> bool {
+    mode == Mode::Slots && report.faults.iter().all(|fault| fault.kind.spares_store())
+}
+
+/// The most units of a key that may have been spent or held at a time.
+pub(super) struct Taken {
+    asked: Sums,
+    left: Sums,
+}
+
+impl Taken {
+    pub(super) fn of(report: &Report, calls: &[&Call], reach: u64) -> Self {
+        let until = |call: &Call| match call.worked {
+            Some((_, ended)) if is_well(report, call.mode) => ended,
+            _ => in_the_way_until(report, call),
+        };
+        let recorded = calls.first().map(|call| recorded(report, call.mode, call.key)).unwrap_or_default();
+        let checked = calls.iter().map(|call| (call.asked, until(call), call.in_the_way()));
+        let all: Vec<(u64, u64, u64)> = checked.chain(recorded).collect();
+        let asked = Sums::of(all.iter().map(|(asked, _, units)| (*asked, *units)));
+        let left = Sums::of(all.iter().map(|(_, until, units)| (until.saturating_add(reach + 1), *units)));
+        Self { asked, left }
+    }
+
+    /// What was asked until the answer, without what was out of the way before the question.
+    pub(super) fn between(&self, asked: u64, answered: u64) -> u64 {
+        self.asked.until(answered) - self.left.until(asked)
+    }
+
+    /// What has left the way within a time.
+    fn left_between(&self, from: u64, to: u64) -> u64 {
+        self.left.until(to) - self.left.until(from)
+    }
 }
 
 /// How long instances keep to their shares after a fault, in milliseconds: until the breaker closes, and for a second

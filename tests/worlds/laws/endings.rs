@@ -46,7 +46,11 @@ pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Opti
     // A counter counts the window before in part, and slots are not charged. What a share has admitted is charged with
     // the next question of its process, which may be the one here, or as soon as it fits.
     let lasts = match mode {
-        Mode::Counter => 2 * WINDOW,
+        _ if mode.is_counter() => 2 * WINDOW,
+        // Units that are charged by hand beyond the limit come back one after the other, and those that an instance
+        // owes are charged later.
+        Mode::CreditBucket => 4 * WINDOW,
+        _ if mode.is_credited() && !report.faults.is_empty() => 2 * WINDOW,
         _ if mode.is_slots() => 0,
         _ if mode.is_local() && !report.faults.is_empty() => 2 * WINDOW,
         _ => WINDOW,

@@ -5,9 +5,14 @@
 
 mod amounts;
 mod bills;
+mod by_hand;
 mod denials;
 mod endings;
+mod fates;
+mod first_of;
 mod masters;
+mod outages;
+mod parts;
 mod queues;
 mod responses;
 mod retries;
@@ -31,13 +36,18 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 31] = [
+const LAWS: [(&str, Law); 39] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
     ("law-1-as-published", amounts::as_published),
+    ("law-1-what-is-recorded-counts", by_hand::what_is_recorded_counts),
+    ("law-1-no-more-is-given-back-than-was-spent", by_hand::no_more_is_given_back),
+    ("law-1-no-more-than-was-asked-for", parts::no_more_than_asked),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
+    ("law-2-as-much-as-fits", parts::as_much_as_fits),
+    ("law-2-the-first-that-has-room", first_of::the_first_that_has_room),
     ("law-2-nobody-waits-beside-room", queues::nobody_waits_beside_room),
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
@@ -55,6 +65,9 @@ const LAWS: [(&str, Law); 31] = [
     ("law-8-a-requested-failover-is-no-outage", masters::a_requested_failover_is_no_outage),
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
+    ("law-8-changes-by-hand-wait-no-longer", by_hand::changes_wait_no_longer),
+    ("law-8-other-masters-are-left-alone", outages::other_masters_are_left_alone),
+    ("law-9-errors-tell-the-fate", fates::errors_tell_the_fate),
     ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
     ("law-15-all-is-free-soon", endings::all_is_free_soon),

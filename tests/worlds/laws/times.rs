@@ -44,18 +44,27 @@ pub(super) fn no_wait_without_a_reason(plan: &Plan, report: &Report, mode: Mode)
     if !report.faults.is_empty() || matches!(mode, Mode::Acquire | Mode::WebPlans) {
         return None;
     }
-    let most = ROUND_TRIPS * (2 * (plan.delay + plan.jitter) + 2) + WORK;
+    let of_mode = report.calls.iter().filter(|call| call.mode == mode && !matches!(call.outcome, Outcome::Gone));
+    let mut late = of_mode.filter(|call| is_late_without_a_reason(plan, report, call));
+    let first = late.next()?;
+    let (took, most) = (first.answered - first.asked, longest_without_a_reason(plan));
+    Some(format!("{} answers later than {most} ms; the first took {took} ms, from {}", 1 + late.count(), first.asked))
+}
+
+/// How long a check takes whose store is well, in milliseconds.
+fn longest_without_a_reason(plan: &Plan) -> u64 {
+    ROUND_TRIPS * (2 * (plan.delay + plan.jitter) + 2) + WORK
+}
+
+/// Whether an answer takes longer than its round trips, where nothing is wrong with the process.
+pub(super) fn is_late_without_a_reason(plan: &Plan, report: &Report, call: &Call) -> bool {
     let is_excused = |call: &Call| {
         let is_away = |pause: &Pause| {
             pause.process == call.place.process && pause.from <= call.answered && call.asked <= pause.to + AFTER_A_PAUSE
         };
         may_dial(report, call) || report.pauses.iter().any(is_away)
     };
-    let of_mode = report.calls.iter().filter(|call| call.mode == mode && !matches!(call.outcome, Outcome::Gone));
-    let mut late = of_mode.filter(|call| call.answered - call.asked > most && !is_excused(call));
-    let first = late.next()?;
-    let took = first.answered - first.asked;
-    Some(format!("{} answers later than {most} ms; the first took {took} ms, from {}", 1 + late.count(), first.asked))
+    call.answered - call.asked > longest_without_a_reason(plan) && !is_excused(call)
 }
 
 /// Whether the runtime of a call may still dial for the first time, which it does when a check needs the store: before,

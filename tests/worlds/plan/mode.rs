@@ -70,10 +70,23 @@ pub(crate) enum Mode {
     Memory,
     MemoryBill,
     MemorySlots,
+    /// Charges of as much as fits under the other algorithms.
+    PartsBucket,
+    PartsWindow,
+    PartsCounter,
+    /// Checks beside units that are charged or given back by hand.
+    CreditLog,
+    CreditBucket,
+    CreditWindow,
+    CreditCounter,
+    /// Two policies, of which the first one that has room is charged.
+    FirstOf,
+    /// Each call has a key of its own, so that it is known what a server has done for it.
+    Told,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -106,7 +119,21 @@ impl Mode {
         Self::Memory,
         Self::MemoryBill,
         Self::MemorySlots,
+        Self::PartsBucket,
+        Self::PartsWindow,
+        Self::PartsCounter,
+        Self::CreditLog,
+        Self::CreditBucket,
+        Self::CreditWindow,
+        Self::CreditCounter,
+        Self::FirstOf,
+        Self::Told,
     ];
+    /// Those that are drawn first, and the others, which are drawn after all else: so the worlds of a seed stay what
+    /// they were.
+    const HALVES: (&[Self], &[Self]) = Self::ALL.split_at(32);
+    pub(crate) const FIRST: &[Self] = Self::HALVES.0;
+    pub(crate) const LATER: &[Self] = Self::HALVES.1;
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -142,6 +169,15 @@ impl Mode {
             Self::Memory => "memory",
             Self::MemoryBill => "memory-bill",
             Self::MemorySlots => "memory-slots",
+            Self::PartsBucket => "parts-bucket",
+            Self::PartsWindow => "parts-window",
+            Self::PartsCounter => "parts-counter",
+            Self::CreditLog => "credit-log",
+            Self::CreditBucket => "credit-bucket",
+            Self::CreditWindow => "credit-window",
+            Self::CreditCounter => "credit-counter",
+            Self::FirstOf => "first-of",
+            Self::Told => "told",
         }
     }
 
@@ -159,9 +195,9 @@ impl Mode {
 
     fn complete(self, policy: Policy) -> Policy {
         match self {
-            Self::Bucket => policy.with_algorithm(Algorithm::TokenBucket),
-            Self::Window => policy.with_algorithm(Algorithm::FixedWindow),
-            Self::Counter => policy.with_algorithm(Algorithm::SlidingWindowCounter),
+            _ if self.is_bucket() => policy.with_algorithm(Algorithm::TokenBucket),
+            _ if self.is_window() => policy.with_algorithm(Algorithm::FixedWindow),
+            _ if self.is_counter() => policy.with_algorithm(Algorithm::SlidingWindowCounter),
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease => policy.with_lease(LIMIT / 2),

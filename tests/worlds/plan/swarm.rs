@@ -135,6 +135,9 @@ impl Plan {
         if is_free && plan.sentinels > 0 && has_two_masters {
             plan.leave_two_masters(has_slots, &mut rng);
         }
+        if is_free && only.is_none() && rng.chance(20) {
+            plan.add_later_modes(&mut rng);
+        }
         plan
     }
 
@@ -147,6 +150,20 @@ impl Plan {
         self.faults.push(draw_fault(self, Some(kind), has_slots, rng));
         self.faults.sort_by_key(|fault| fault.at);
         self.load = SHORTEST_LOAD.max(self.healed_at() + LOAD_AFTER_FAULTS);
+    }
+
+    /// Further modes beside those that have been drawn, or in their place.
+    fn add_later_modes(&mut self, rng: &mut Rng) {
+        if rng.chance(50) {
+            self.modes.clear();
+        }
+        for _ in 0..draw(rng, 1, 2) {
+            let mode = rng.one_of(Mode::LATER);
+            if !self.modes.contains(&mode) {
+                self.modes.push(mode);
+            }
+        }
+        self.callers = self.callers.max(self.modes.len());
     }
 
     /// Nothing fails but a runtime: only then it is certain what it leaves behind.
@@ -184,12 +201,14 @@ fn is_rare(kind: Kind) -> bool {
 
 /// A fault and a mode that it has to meet. Drawn by chance, some of these pairs would take tens of thousands of worlds.
 fn pair_of(seed: u64) -> Option<(Kind, Mode)> {
-    let (every, wants_rare) = match seed {
-        _ if seed.is_multiple_of(RARE_EVERY) => (RARE_EVERY, true),
-        _ if seed % OTHERS_EVERY == OTHERS_EVERY - 1 => (OTHERS_EVERY, false),
+    let (every, wants_rare, modes) = match seed {
+        _ if seed.is_multiple_of(RARE_EVERY) => (RARE_EVERY, true, Mode::FIRST),
+        _ if seed % OTHERS_EVERY == OTHERS_EVERY - 1 => (OTHERS_EVERY, false, Mode::FIRST),
+        _ if seed % RARE_EVERY == RARE_EVERY / 2 => (RARE_EVERY, true, Mode::LATER),
+        _ if seed % OTHERS_EVERY == 1 => (OTHERS_EVERY, false, Mode::LATER),
         _ => return None,
     };
-    let modes = |kind| Mode::ALL.into_iter().filter(move |mode| can_meet(kind, *mode)).map(move |mode| (kind, mode));
+    let modes = |kind| modes.iter().copied().filter(move |mode| can_meet(kind, *mode)).map(move |mode| (kind, mode));
     let kinds = Kind::ALL.into_iter().filter(|kind| is_rare(*kind) == wants_rare);
     let pairs: Vec<_> = kinds.flat_map(modes).collect();
     let number = usize::try_from(seed / every).unwrap_or(0) % pairs.len();
@@ -200,7 +219,7 @@ fn pair_of(seed: u64) -> Option<(Kind, Mode)> {
 fn draw_modes(rng: &mut Rng) -> Vec<Mode> {
     let mut modes = vec![];
     for _ in 0..draw(rng, 1, 3) {
-        let mode = rng.one_of(&Mode::ALL);
+        let mode = rng.one_of(Mode::FIRST);
         if !modes.contains(&mode) {
             modes.push(mode);
         }

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod commands;
 pub(crate) mod database;
+pub(crate) mod done;
 mod pack;
 pub(crate) mod reply;
 mod script;
@@ -14,6 +15,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use self::{
     cluster::{Routed, Slots},
     commands::name_of,
+    done::Before,
     reply::{Bytes, Reply},
     script::{Data, Scripts},
     sentinel::Role,
@@ -173,7 +175,11 @@ impl Server {
         };
         let missing = || Reply::error("NOSCRIPT No matching script. Please use EVAL.");
         self.data.borrow_mut().gives_slot_away = slots.is_some_and(|slots| slots.are_given_away(self.number, keys));
-        let reply = self.scripts.run(&sha, &self.data, keys, arguments).unwrap_or_else(missing);
+        let before = self.with_data(|data| Before::of(keys, &mut data.database));
+        let reply = self.scripts.run(&sha, &self.data, keys, arguments).inspect(|_| {
+            self.with_data(|data| before.ran(self.number, &mut data.database));
+        });
+        let reply = reply.unwrap_or_else(missing);
         self.data.borrow_mut().gives_slot_away = false;
         reply
     }

@@ -142,7 +142,7 @@ impl World {
     /// Asks what is spent under a mode that counts exactly.
     fn ask_spent(&mut self, mode: Mode, ending: &mut Ending) {
         let is_counted = matches!(mode, Mode::Log | Mode::Acquire | Mode::Parts | Mode::Pair | Mode::Both)
-            || matches!(mode, Mode::Tally | Mode::Bill)
+            || matches!(mode, Mode::Tally | Mode::Bill | Mode::FirstOf)
             || mode.is_leased()
             || mode.is_web() && !mode.is_slots() && mode != Mode::WebLocal;
         if !is_counted {

@@ -15,15 +15,20 @@ use tokio::task::JoinHandle;
 
 use crate::{
     callers::Caller,
+    changes::{self, Change},
     history::{self, Call},
-    keys::LONE,
+    keys::{self, LONE},
     network::{self, Network},
     place::{Pause, Place},
     plan::{Plan, fault::Fault, mode::Mode},
     process::{Process, runtime},
     random::Rng,
     rare,
-    server::{cluster::Slots, database::Database},
+    server::{
+        cluster::Slots,
+        database::Database,
+        done::{self, Done},
+    },
     time::{self, START_US, now},
 };
 
@@ -53,6 +58,10 @@ pub(crate) struct World {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) calls: Vec<Call>,
+    /// Of counts, by hand.
+    pub(crate) changes: Vec<Change>,
+    /// What servers have done for keys.
+    pub(crate) done: Done,
     pub(crate) ending: Ending,
     pub(crate) probes: Probes,
     pub(crate) pauses: Vec<Pause>,
@@ -102,6 +111,9 @@ impl World {
         runtime::align_task_numbers();
         time::set(0);
         history::take();
+        changes::take();
+        done::take();
+        keys::forget_told();
         rare::take();
         let of_crate = tollgate::world::World::enter(START_US, plan.seed).with_dial(network::dial);
         let mut world = Self {
@@ -182,7 +194,7 @@ impl World {
     }
 
     fn report(self, ending: Ending, probes: Probes, faults: Vec<Fault>) -> Report {
-        let calls = history::take();
+        let (calls, changes) = (history::take(), changes::take());
         let (mut answers, mut trace, mut dials, mut commands) = (BTreeMap::new(), 0, 0, 0);
         let mut served_by_former = BTreeMap::new();
         network::with(|network| {
@@ -196,10 +208,12 @@ impl World {
         processes.into_iter().for_each(Process::kill);
         // What ended with the processes is no part of the history.
         history::take();
-        let paths = rare::take();
+        let (paths, done) = (rare::take(), done::take());
         let panic = None;
         Report {
             calls,
+            changes,
+            done,
             ending,
             probes,
             pauses,
