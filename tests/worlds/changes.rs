@@ -12,6 +12,11 @@ pub(crate) enum What {
     Record,
     /// Units are given back.
     Credit,
+    /// Nothing passes for some milliseconds, which are the units.
+    Ban,
+    Unban,
+    /// All is forgotten.
+    Reset,
 }
 
 /// How a change ended.

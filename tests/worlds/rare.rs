@@ -12,7 +12,9 @@ use tollgate::{
 use crate::server::reply::{Bytes, Reply};
 
 /// The paths that many worlds have to take.
-pub(crate) const PATHS: [&str; 32] = [
+pub(crate) const PATHS: [&str; 35] = [
+    "ban-by-hand",
+    "ban-ended-by-hand",
     "batch",
     "block-settled",
     "block-taken",
@@ -24,6 +26,7 @@ pub(crate) const PATHS: [&str; 32] = [
     "call-at-a-former-master",
     "call-beside-a-former-master",
     "check-evaluated-in-several-slots",
+    "count-reset",
     "credit-of-more-than-was-spent",
     "debit",
     "denial-from-memory",

@@ -1,6 +1,7 @@
 //! Callers: tasks that use the crate as a service does, and record what they see.
 
 mod ask;
+mod by_hand;
 mod credit;
 mod first_of;
 mod hold;
@@ -82,6 +83,7 @@ impl Caller {
     async fn call(&mut self) {
         match self.mode {
             mode if mode.is_web() => self.request().await,
+            mode if mode.is_by_hand() => self.by_hand().await,
             mode if mode.is_holds() => self.hold().await,
             mode if mode.is_credited() => self.spend_or_give_back().await,
             Mode::FirstOf => self.first_of().await,
@@ -118,7 +120,7 @@ impl Caller {
                 };
                 drop(limiter);
                 match mode {
-                    Mode::LocalLog => patience.wait(future.fail_local()).await,
+                    Mode::LocalLog | Mode::Discovered => patience.wait(future.fail_local()).await,
                     _ => patience.wait(future).await,
                 }
             }

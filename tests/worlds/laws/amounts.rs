@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::room::{given_back, room_of_resets};
 use crate::{
-    changes::{Change, What},
     history::{Call, Outcome},
     keys::KEYS,
     plan::{
@@ -37,15 +37,13 @@ fn masters(report: &Report, mode: Mode, from: u64, to: u64) -> u64 {
     1 + count(report, |fault| fault.kind.leaves_two_masters() && is_near(fault) && !mode.is_memory())
 }
 
-/// The most units that may have been given back to a key by hand within a time.
-pub(super) fn given_back(report: &Report, mode: Mode, key: u64, from: u64, to: u64) -> u64 {
-    let credits = report.changes.iter().filter(|change| change.what == What::Credit);
-    let of_key = credits.filter(|credit| (credit.mode, credit.key) == (mode, key));
-    of_key.filter(|credit| credit.asked <= to && from <= credit.made_by).map(Change::most).sum()
-}
-
 fn count(report: &Report, is_meant: impl Fn(&Fault) -> bool) -> u64 {
     u64::try_from(report.faults.iter().filter(|fault| is_meant(fault)).count()).unwrap_or(u64::MAX)
+}
+
+/// The most units of a window that all stores of a world admit, of which each admits `limit`.
+pub(super) fn limit_of_stores(report: &Report, mode: Mode, limit: u64) -> u64 {
+    (masters(report, mode, 0, u64::MAX) + fresh_limits(report)) * limit
 }
 
 /// How often a new limiter has taken the place of one.
@@ -55,6 +53,10 @@ fn starts(report: &Report) -> u64 {
 
 /// The share of a process under a limit.
 fn share(plan: &Plan) -> u64 {
+    // A process that does not know yet of others has the whole limit.
+    if plan.modes.contains(&Mode::Discovered) {
+        return LIMIT;
+    }
     LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
 }
 
@@ -73,6 +75,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
     Some(match mode {
         Mode::Log
         | Mode::LocalLog
+        | Mode::Discovered
         | Mode::LocalHolds
         | Mode::WebLocal
         | Mode::Shards
@@ -83,6 +86,10 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::CreditLog
         | Mode::FirstOf
         | Mode::Told
+        | Mode::HandLog
+        | Mode::HandLease
+        | Mode::HandHolds
+        | Mode::HandMemory
         | Mode::Holds
         | Mode::Pair
         | Mode::Ban
@@ -102,6 +109,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         Mode::Window | Mode::PartsWindow | Mode::CreditWindow => 2 * LIMIT,
         Mode::Counter | Mode::PartsCounter | Mode::CreditCounter => 2 * LIMIT,
         Mode::Both
+        | Mode::Calendar
         | Mode::Tally
         | Mode::Bill
         | Mode::Slots
@@ -224,6 +232,7 @@ pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<Str
         for (start, units) in windows(of_key(report, mode, key), window) {
             let most = masters(report, mode, start, start + window) * most_of_a_store + most_of_shares;
             let most = most + given_back(report, mode, key, start, start + window);
+            let most = most + room_of_resets(plan, report, mode, key, start, start + window);
             if units > most {
                 return Some(format!("key {key}: {units} units of {most} within {window} ms from {start}"));
             }
@@ -262,8 +271,8 @@ pub(super) fn nobody_exceeds_its_part(plan: &Plan, report: &Report, mode: Mode) 
 }
 
 pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let shares =
-        SLOTS.div_ceil(u64::try_from(plan.processes).unwrap_or(1)) * u64::try_from(plan.processes).unwrap_or(1);
+    let instances = u64::try_from(plan.processes).unwrap_or(1);
+    let shares = instances * if plan.modes.contains(&Mode::Discovered) { SLOTS } else { SLOTS.div_ceil(instances) };
     let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
     let most_of_a_store = SLOTS + fresh_limits(report) * SLOTS;
     for key in keys(report, mode) {

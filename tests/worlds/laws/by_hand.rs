@@ -1,6 +1,6 @@
 //! What changes by hand do to a count: units that are charged although they do not fit, and units that are given back.
 
-use super::amounts::{self, given_back};
+use super::{amounts, room::given_back};
 use crate::{
     changes::{Change, What},
     history::Call,
@@ -117,13 +117,14 @@ pub(super) fn recorded(report: &Report, mode: Mode, key: u64) -> Vec<(u64, u64, 
 /// The units that were given back for certain before a denial, of those that stood in its way. `left` are the units
 /// that have left the way since a time: what was given back may have been among them.
 ///
-/// Judged where no other process remembers a denial, and no server forgets what was given back.
-pub(super) fn given_back_before(plan: &Plan, report: &Report, denied: &Call, left: impl Fn(u64, u64) -> u64) -> u64 {
-    if plan.processes > 1 || report.faults.iter().any(|fault| fault.kind.loses_charges()) {
+/// What a process has given back itself, it knows at once. Judged where no server forgets what was given back.
+pub(super) fn given_back_before(report: &Report, denied: &Call, left: impl Fn(u64, u64) -> u64) -> u64 {
+    if report.faults.iter().any(|fault| fault.kind.loses_charges()) {
         return 0;
     }
     let credits = of_key(report, denied.mode, denied.key).filter(|change| change.what == What::Credit);
-    let credits: Vec<&Change> = credits.filter(|credit| credit.answered < denied.asked).collect();
+    let is_known = |credit: &&Change| credit.place.process == denied.place.process && credit.answered < denied.asked;
+    let credits: Vec<&Change> = credits.filter(is_known).collect();
     let since = |first: &Change| {
         let given: u64 = credits.iter().filter(|other| other.asked >= first.asked).map(|other| other.certain()).sum();
         given.saturating_sub(left(first.asked, denied.asked))
@@ -136,17 +137,24 @@ const DEADLINE: u64 = 50 + 10;
 const FIRST_DIAL: u64 = 400;
 const AFTER_A_PAUSE: u64 = 60;
 
+/// How long a change by hand may take. A reset asks for the count, and then for the pause of its key. Blocks are given
+/// back before a count is changed.
+fn most_of(change: &Change) -> u64 {
+    let asks_twice = change.what == What::Reset || change.mode.is_leased();
+    if asks_twice { 2 * DEADLINE } else { DEADLINE }
+}
+
 /// A change by hand is answered within the deadline, as a check is.
 pub(super) fn changes_wait_no_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let is_late = |change: &&Change| {
         let overlaps = |pause: &Pause| {
             pause.is_at(change.place) && pause.from <= change.answered && change.asked <= pause.to + AFTER_A_PAUSE
         };
-        let waits = change.answered - change.asked > DEADLINE && change.asked > FIRST_DIAL;
+        let waits = change.answered - change.asked > most_of(change) && change.asked > FIRST_DIAL;
         change.mode == mode && waits && !report.pauses.iter().any(overlaps)
     };
     let late: Vec<&Change> = report.changes.iter().filter(is_late).collect();
     let longest = late.iter().max_by_key(|change| change.answered - change.asked)?;
-    let took = longest.answered - longest.asked;
-    Some(format!("{} changes later than {DEADLINE} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
+    let (took, most) = (longest.answered - longest.asked, most_of(longest));
+    Some(format!("{} changes later than {most} ms; the latest took {took} ms, from {}", late.len(), longest.asked))
 }

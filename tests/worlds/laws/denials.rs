@@ -3,6 +3,7 @@
 use super::{
     amounts::keys,
     by_hand::{given_back_before, recorded},
+    standing::{forgotten_by, may_be_banned},
 };
 use crate::{
     history::Call,
@@ -30,9 +31,11 @@ pub(super) fn no_denial_without_a_reason(plan: &Plan, report: &Report, mode: Mod
     let mut wrong = vec![];
     for key in keys(report, mode) {
         let calls: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode && call.key == key).collect();
-        let taken = Taken::of(report, &calls, reach);
-        for denied in calls.iter().filter(|call| call.is_denied() && !may_exceed_share(report, call)) {
-            let given = given_back_before(plan, report, denied, |from, to| taken.left_between(from, to));
+        let taken = Taken::of(plan, report, &calls, reach);
+        let is_judged =
+            |call: &&&Call| call.is_denied() && !may_exceed_share(report, call) && !may_be_banned(report, call);
+        for denied in calls.iter().filter(is_judged) {
+            let given = given_back_before(report, denied, |from, to| taken.left_between(from, to));
             // What was asked until the answer, without what was out of the way before the question.
             let spent = taken.between(denied.asked, denied.answered).saturating_sub(given);
             // A limit that is replaced denies by what it is.
@@ -59,7 +62,7 @@ pub(super) fn reach_of(report: &Report, mode: Mode) -> Option<(u64, u64)> {
     let (limit, reach) = match mode {
         Mode::Log | Mode::Bucket | Mode::Window | Mode::Pair | Mode::Parts => (LIMIT, WINDOW + SLACK),
         Mode::PartsBucket | Mode::PartsWindow | Mode::FirstOf | Mode::Told => (LIMIT, WINDOW + SLACK),
-        Mode::CreditLog | Mode::CreditWindow => (LIMIT, WINDOW + SLACK),
+        Mode::CreditLog | Mode::CreditWindow | Mode::HandLog | Mode::HandMemory => (LIMIT, WINDOW + SLACK),
         Mode::WebOpen | Mode::WebClosed | Mode::WebLive | Mode::Memory => (LIMIT, WINDOW + SLACK),
         // The window before has a part as well.
         Mode::Counter | Mode::PartsCounter | Mode::CreditCounter => (LIMIT, 2 * WINDOW + SLACK),
@@ -89,16 +92,22 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn of(report: &Report, calls: &[&Call], reach: u64) -> Self {
+    pub(super) fn of(plan: &Plan, report: &Report, calls: &[&Call], reach: u64) -> Self {
         let until = |call: &Call| match call.worked {
             Some((_, ended)) if is_well(report, call.mode) => ended,
             _ => in_the_way_until(report, call),
         };
         let recorded = calls.first().map(|call| recorded(report, call.mode, call.key)).unwrap_or_default();
-        let checked = calls.iter().map(|call| (call.asked, until(call), call.in_the_way()));
+        let left_by = |call: &Call| {
+            let left_by = until(call) + reach + 1;
+            forgotten_by(plan, report, call).map_or(left_by, |by| by.min(left_by))
+        };
+        let checked = calls.iter().map(|call| (call.asked, left_by(call), call.in_the_way()));
+        let recorded =
+            recorded.into_iter().map(|(asked, until, units)| (asked, until.saturating_add(reach + 1), units));
         let all: Vec<(u64, u64, u64)> = checked.chain(recorded).collect();
         let asked = Sums::of(all.iter().map(|(asked, _, units)| (*asked, *units)));
-        let left = Sums::of(all.iter().map(|(_, until, units)| (until.saturating_add(reach + 1), *units)));
+        let left = Sums::of(all.iter().map(|(_, left_by, units)| (*left_by, *units)));
         Self { asked, left }
     }
 

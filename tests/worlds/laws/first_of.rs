@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// The second policy is charged only while the first one had no room, and a caller is denied only while neither had.
-pub(super) fn the_first_that_has_room(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+pub(super) fn the_first_that_has_room(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let (limit, reach) = reach_of(report, mode).filter(|_| mode == Mode::FirstOf)?;
     for key in 0..KEYS {
         // Those whose fate is unknown may have been charged to either.
         let either: Vec<&Call> = amounts::of_key(report, mode, key).collect();
         let unknown = either.iter().copied().filter(|call| call.charged() == 0);
         let second: Vec<&Call> = amounts::of_key(report, mode, ALTERNATIVE + key).chain(unknown).collect();
-        let [of_first, of_second] = [&either, &second].map(|calls| Taken::of(report, calls, reach));
+        let [of_first, of_second] = [&either, &second].map(|calls| Taken::of(plan, report, calls, reach));
         let denied = either.iter().filter(|call| call.is_denied());
         let later = second.iter().filter(|call| call.charged() > 0);
         for call in later.chain(denied) {

@@ -6,6 +6,7 @@
 mod amounts;
 mod bills;
 mod by_hand;
+mod calendar;
 mod denials;
 mod endings;
 mod fates;
@@ -16,6 +17,8 @@ mod parts;
 mod queues;
 mod responses;
 mod retries;
+mod room;
+mod standing;
 mod times;
 mod waits;
 mod watching;
@@ -36,7 +39,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 39] = [
+const LAWS: [(&str, Law); 42] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -44,9 +47,12 @@ const LAWS: [(&str, Law); 39] = [
     ("law-1-what-is-recorded-counts", by_hand::what_is_recorded_counts),
     ("law-1-no-more-is-given-back-than-was-spent", by_hand::no_more_is_given_back),
     ("law-1-no-more-than-was-asked-for", parts::no_more_than_asked),
+    ("law-1-windows-of-a-calendar", calendar::never_over_in_a_window),
+    ("law-1-a-ban-holds", standing::a_ban_holds),
     ("law-1-slots-at-once", amounts::slots_at_once),
     ("law-2-no-denial-without-a-reason", denials::no_denial_without_a_reason),
     ("law-2-as-much-as-fits", parts::as_much_as_fits),
+    ("law-2-each-window-of-a-calendar-is-whole", calendar::each_window_is_whole),
     ("law-2-the-first-that-has-room", first_of::the_first_that_has_room),
     ("law-2-nobody-waits-beside-room", queues::nobody_waits_beside_room),
     ("law-3-all-or-nothing", amounts::all_or_nothing),

@@ -17,11 +17,11 @@ pub(super) fn no_more_than_asked(_: &Plan, report: &Report, mode: Mode) -> Optio
 }
 
 /// One unit more than a caller has got did not fit.
-pub(super) fn as_much_as_fits(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+pub(super) fn as_much_as_fits(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let (limit, reach) = reach_of(report, mode).filter(|_| mode.is_parts())?;
     for key in super::amounts::keys(report, mode) {
         let of_key: Vec<_> = super::amounts::of_key(report, mode, key).collect();
-        let taken = Taken::of(report, &of_key, reach);
+        let taken = Taken::of(plan, report, &of_key, reach);
         for call in of_key.iter().filter(|call| call.charged() > 0 && call.charged() < call.cost) {
             // With those of the call itself.
             let (charged, spent) = (call.charged(), taken.between(call.asked, call.answered));

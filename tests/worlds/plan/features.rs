@@ -3,7 +3,10 @@
 use tollgate::Policy;
 
 use super::mode::{LIMIT, Mode, WINDOW};
-use crate::time::ms;
+use crate::time::{START_US, ms};
+
+/// How far the clocks of processes are off where there is a calendar, in microseconds.
+const OFF_US: [i64; 3] = [0, 2_000_000, -2_000_000];
 
 impl Mode {
     pub(crate) fn is_bucket(self) -> bool {
@@ -33,4 +36,15 @@ impl Mode {
         let policy = || Policy::new("alternative", LIMIT, ms(WINDOW)).expect("the policy is valid");
         (self == Self::FirstOf).then(policy)
     }
+
+    /// Whether keys are banned and reset by hand.
+    pub(crate) fn is_by_hand(self) -> bool {
+        matches!(self, Self::HandLog | Self::HandLease | Self::HandHolds | Self::HandMemory)
+    }
+}
+
+/// The time of a process's clock in a world with these modes, in microseconds since the Unix epoch.
+pub(crate) fn clock_of(process: usize, modes: &[Mode], now: u64) -> u64 {
+    let off_us = if modes.contains(&Mode::Calendar) { OFF_US[process % OFF_US.len()] } else { 0 };
+    (START_US + now * 1_000).saturating_add_signed(off_us)
 }

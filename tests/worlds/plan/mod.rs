@@ -1,8 +1,9 @@
 //! The plan of a world: all that it is made of. The same plan is the same world, byte for byte.
 
 pub(crate) mod fault;
-mod features;
+pub(crate) mod features;
 pub(crate) mod mode;
+pub(crate) mod month;
 pub(crate) mod swarm;
 
 use std::{fmt, str::FromStr};

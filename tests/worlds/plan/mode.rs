@@ -2,6 +2,7 @@
 
 use tollgate::{Algorithm, Policy, policy::HoldSettings};
 
+use super::month::{self, OF_A_MONTH};
 use crate::time::ms;
 
 /// Units of most policies.
@@ -81,12 +82,21 @@ pub(crate) enum Mode {
     CreditCounter,
     /// Two policies, of which the first one that has room is charged.
     FirstOf,
-    /// Each call has a key of its own, so that it is known what a server has done for it.
+    /// Each call has a policy of its own, so that it is known what a server has done for it.
     Told,
+    /// A window of a calendar ends while callers call, and the clocks of processes differ.
+    Calendar,
+    /// Bans by hand, and counts that are reset: beside checks, blocks, holds, and in the memory of a process.
+    HandLog,
+    HandLease,
+    HandHolds,
+    HandMemory,
+    /// The share of an instance, where the store counts the instances.
+    Discovered,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 41] = [
+    pub(crate) const ALL: [Self; 47] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -128,6 +138,12 @@ impl Mode {
         Self::CreditCounter,
         Self::FirstOf,
         Self::Told,
+        Self::Calendar,
+        Self::HandLog,
+        Self::HandLease,
+        Self::HandHolds,
+        Self::HandMemory,
+        Self::Discovered,
     ];
     /// Those that are drawn first, and the others, which are drawn after all else: so the worlds of a seed stay what
     /// they were.
@@ -178,6 +194,12 @@ impl Mode {
             Self::CreditCounter => "credit-counter",
             Self::FirstOf => "first-of",
             Self::Told => "told",
+            Self::Calendar => "calendar",
+            Self::HandLog => "hand-log",
+            Self::HandLease => "hand-lease",
+            Self::HandHolds => "hand-holds",
+            Self::HandMemory => "hand-memory",
+            Self::Discovered => "discovered",
         }
     }
 
@@ -188,6 +210,7 @@ impl Mode {
             Self::Both => Policy::new(self.name(), SCARCE, ms(LONG)),
             Self::WebOwed => Policy::new(self.name(), 2 * SCARCE, ms(LONG)),
             Self::Tally | Self::Bill | Self::WebBill | Self::MemoryBill => Policy::new(self.name(), HIGH, ms(LONG)),
+            Self::Calendar => Policy::calendar(self.name(), OF_A_MONTH, month::calendar()),
             _ => Policy::new(self.name(), LIMIT, ms(WINDOW)),
         };
         policy.and_then(|policy| self.complete(policy).validated()).expect("the policies of modes are valid")
@@ -200,7 +223,7 @@ impl Mode {
             _ if self.is_counter() => policy.with_algorithm(Algorithm::SlidingWindowCounter),
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::Shards => policy.with_shards(3),
-            Self::Lease => policy.with_lease(LIMIT / 2),
+            Self::Lease | Self::HandLease => policy.with_lease(LIMIT / 2),
             _ if self.is_holds() || self == Self::LeaseBesideHolds => {
                 policy.with_holds(HoldSettings::new().with_ttl(ms(TTL)))
             }
@@ -226,21 +249,24 @@ impl Mode {
     }
 
     pub(crate) fn is_holds(self) -> bool {
-        self.is_slots() || self.is_settled() || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds)
+        self.is_slots()
+            || self.is_settled()
+            || matches!(self, Self::Holds | Self::Bill | Self::LocalHolds | Self::HandHolds)
     }
 
     /// Whether some checks are spent from blocks.
     pub(crate) fn is_leased(self) -> bool {
-        matches!(self, Self::Lease | Self::LeaseOnOff | Self::LeaseBesideHolds)
+        matches!(self, Self::Lease | Self::LeaseOnOff | Self::LeaseBesideHolds | Self::HandLease)
     }
 
     pub(crate) fn is_local(self) -> bool {
         matches!(self, Self::LocalLog | Self::LocalHolds | Self::LocalSlots | Self::WebLocal | Self::WebOwed)
+            || self == Self::Discovered
     }
 
     /// Whether callers send requests to a service.
     pub(crate) fn is_web(self) -> bool {
-        self.is_memory()
+        self.is_memory() && self != Self::HandMemory
             || self.is_settled()
             || matches!(self, Self::WebOpen | Self::WebClosed | Self::WebLocal | Self::WebSlots)
             || matches!(self, Self::WebLive | Self::WebPlans)
@@ -263,12 +289,13 @@ impl Mode {
 
     /// Whether the counts are in the memory of a process.
     pub(crate) fn is_memory(self) -> bool {
-        matches!(self, Self::Memory | Self::MemoryBill | Self::MemorySlots)
+        matches!(self, Self::Memory | Self::MemoryBill | Self::MemorySlots | Self::HandMemory)
     }
 
     /// Whether the units of the window do not leave it within a world.
     pub(crate) fn is_long(self) -> bool {
         matches!(self, Self::Both | Self::Tally | Self::Bill | Self::WebBill | Self::WebOwed | Self::MemoryBill)
+            || self == Self::Calendar
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     keys::KEYS,
     network,
     place::Pause,
-    plan::{Plan, Watch},
+    plan::{Plan, Watch, mode::Mode},
     rare::Watcher,
     server::cluster::{FIRST_PORT, HOST},
     service::{Onlooker, Site},
@@ -42,6 +42,8 @@ struct Fleet {
     servers: usize,
     sentinels: usize,
     watch: Watch,
+    /// Whether the store counts the instances.
+    is_discovered: bool,
 }
 
 struct OneRuntime {
@@ -65,7 +67,8 @@ impl Process {
             all.push(runtime::beside(&all[before - 1]));
         }
         let Plan { processes, servers, sentinels, watch, .. } = *plan;
-        let fleet = Fleet { processes, servers, sentinels, watch };
+        let is_discovered = plan.modes.contains(&Mode::Discovered);
+        let fleet = Fleet { processes, servers, sentinels, watch, is_discovered };
         let limiter = fleet.limiter(&all[0]);
         let site = Arc::new(Mutex::new(Site::new(plan, &limiter, life)));
         let runtimes = all.into_iter().map(|runtime| OneRuntime { runtime, stands_until: 0, missed: 0 }).collect();
@@ -183,6 +186,6 @@ impl Fleet {
             Some(onlooker) => limiter.with_observer(onlooker),
             None => limiter,
         };
-        limiter.with_local_fallback(MemoryStore::new(), instances)
+        limiter.with_local_fallback(MemoryStore::new(), Some(instances).filter(|_| !self.is_discovered))
     }
 }

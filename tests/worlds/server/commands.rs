@@ -48,7 +48,7 @@ impl Database {
     ) -> Reply {
         let name = name_of(command);
         let adds = matches!(name.as_str(), "SETRANGE" | "ZADD" | "SET");
-        let writes = adds || matches!(name.as_str(), "PEXPIRE" | "UNLINK" | "DEL" | "ZREM");
+        let writes = adds || matches!(name.as_str(), "PEXPIRE" | "UNLINK" | "DEL" | "ZREM" | "ZREMRANGEBYSCORE");
         if let Some(refusal) = refusal
             && writes
             && (refusal != Refusal::Full || (adds && !*has_written))
@@ -113,6 +113,14 @@ impl Database {
                 let set = self.set(&arguments[0])?.expect("the set is there now");
                 let added = arguments[1..].chunks(2).map(|pair| i64::from(set.insert(&pair[1], number_of(&pair[0]))));
                 Reply::Integer(added.sum())
+            }
+            "ZREMRANGEBYSCORE" => {
+                let Some(set) = self.set(&arguments[0])? else { return Ok(Reply::Integer(0)) };
+                let removed = set.remove_range(&arguments[1], &arguments[2]);
+                if set.is_empty() {
+                    self.remove(&arguments[0]);
+                }
+                Reply::Integer(removed)
             }
             "ZREM" => {
                 let Some(set) = self.set(&arguments[0])? else { return Ok(Reply::Integer(0)) };

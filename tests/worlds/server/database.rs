@@ -85,6 +85,11 @@ impl Database {
         self.entry(key).is_some()
     }
 
+    /// Whether a key will expire.
+    pub(crate) fn expires(&mut self, key: &[u8]) -> bool {
+        self.entry(key).is_some_and(|entry| entry.expires_ms.is_some())
+    }
+
     pub(crate) fn names(&self) -> Vec<Bytes> {
         self.keys.keys().cloned().collect()
     }

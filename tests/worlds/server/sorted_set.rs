@@ -29,6 +29,13 @@ impl SortedSet {
         self.0.remove(member).is_some()
     }
 
+    /// Removes the members whose scores are within a range. Returns how many.
+    pub(super) fn remove_range(&mut self, least: &[u8], most: &[u8]) -> i64 {
+        let (before, least, most) = (self.count(), Bound::read(least), Bound::read(most));
+        self.0.retain(|_, score| !(least.is_below(*score) && most.is_above(*score)));
+        before - self.count()
+    }
+
     fn in_order(&self) -> Vec<(&Bytes, f64)> {
         let mut all: Vec<_> = self.0.iter().map(|(member, score)| (member, *score)).collect();
         // By score, then by member: the map has the members in order, and the sort is stable.

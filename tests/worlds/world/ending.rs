@@ -19,6 +19,7 @@ use crate::{
         mode::{Mode, TTL, WINDOW},
     },
     process::Process,
+    server::database::Database,
     service,
     time::{ms, now},
 };
@@ -236,11 +237,22 @@ fn left_keys(after_us: i64) -> Vec<String> {
     let left = network::with(|network| {
         let left = |server: usize| {
             let at_us = network.clock_us(server) + after_us;
-            network.servers[server].with_data(|data| data.database.left_at(at_us))
+            // Windows of a calendar are longer than a world: that they end is enough.
+            let lasts = |database: &mut Database, key: &[u8]| of_calendar(key) && database.expires(key);
+            network.servers[server].with_data(|data| {
+                let left = data.database.left_at(at_us).into_iter();
+                left.filter(|key| !lasts(&mut data.database, key)).collect::<Vec<_>>()
+            })
         };
         (0..network.servers.len()).flat_map(left).collect::<Vec<_>>()
     });
     left.into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
+}
+
+/// Whether a key is the count of a mode with a calendar.
+fn of_calendar(key: &[u8]) -> bool {
+    let name = Mode::Calendar.name().as_bytes();
+    key.windows(name.len()).any(|part| part == name)
 }
 
 /// The output of a task that has finished.

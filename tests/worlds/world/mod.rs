@@ -20,7 +20,7 @@ use crate::{
     keys::{self, LONE},
     network::{self, Network},
     place::{Pause, Place},
-    plan::{Plan, fault::Fault, mode::Mode},
+    plan::{Plan, fault::Fault, features::clock_of, mode::Mode},
     process::{Process, runtime},
     random::Rng,
     rare,
@@ -233,11 +233,11 @@ impl World {
     /// One millisecond passes for all.
     fn tick(&mut self) {
         time::set(now() + 1);
-        self.of_crate.set_time_us(START_US + now() * 1_000);
         let count = self.processes.len();
         let first = usize::try_from(self.rng.below(count as u64)).unwrap_or(0);
-        for offset in 0..count {
-            let blocks = self.processes[(first + offset) % count].drive();
+        for number in (first..count).chain(0..first) {
+            self.of_crate.set_time_us(clock_of(number, &self.plan.modes, now()));
+            let blocks = self.processes[number].drive();
             self.pauses.extend(blocks.iter().copied());
             self.blocks.extend(blocks);
         }
