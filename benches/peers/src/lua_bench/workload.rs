@@ -101,7 +101,14 @@ impl Workload {
     /// Bytes of one key, as reported by MEMORY USAGE.
     pub fn bytes(&self, connection: &mut Connection) -> Result<u64> {
         let key = &self.keys[0];
-        let bytes: Option<u64> = redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query(connection)?;
+        let mut pipeline = redis::pipe();
+        pipeline.atomic();
+        if !self.subject.is_log() {
+            // The key of a GCRA lives for a millisecond.
+            pipeline.add_command(self.call(&[key])).ignore();
+        }
+        pipeline.cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0);
+        let (bytes,): (Option<u64>,) = pipeline.query(connection)?;
         match bytes {
             Some(bytes) => Ok(bytes),
             // The two-key counter adds the number of a window to the key. Two such keys exist in the steady state.
