@@ -54,7 +54,7 @@ fn starts(report: &Report) -> u64 {
 /// The share of a process under a limit.
 fn share(plan: &Plan) -> u64 {
     // A process that does not know yet of others has the whole limit.
-    if plan.modes.contains(&Mode::Discovered) {
+    if plan.counts_instances() {
         return LIMIT;
     }
     LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
@@ -272,7 +272,7 @@ pub(super) fn nobody_exceeds_its_part(plan: &Plan, report: &Report, mode: Mode) 
 
 pub(super) fn slots_at_once(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let instances = u64::try_from(plan.processes).unwrap_or(1);
-    let shares = instances * if plan.modes.contains(&Mode::Discovered) { SLOTS } else { SLOTS.div_ceil(instances) };
+    let shares = instances * if plan.counts_instances() { SLOTS } else { SLOTS.div_ceil(instances) };
     let local = if mode.is_local() { shares + starts(report) * SLOTS } else { 0 };
     let most_of_a_store = SLOTS + fresh_limits(report) * SLOTS;
     for key in keys(report, mode) {

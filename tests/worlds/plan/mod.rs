@@ -62,6 +62,13 @@ impl Plan {
             && (self.runtimes > 1 || !kind.needs_runtimes())
     }
 
+    /// Whether the store counts the instances. One that does not know their number yet refuses what fails local, which
+    /// only the callers of that mode expect.
+    pub(crate) fn counts_instances(&self) -> bool {
+        let expects = |mode: &Mode| *mode == Mode::Discovered || !mode.is_local();
+        self.modes.contains(&Mode::Discovered) && self.modes.iter().all(expects)
+    }
+
     /// When the last fault has ended.
     pub(crate) fn healed_at(&self) -> u64 {
         self.faults.iter().map(Fault::end).max().unwrap_or(0)

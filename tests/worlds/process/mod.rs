@@ -15,7 +15,7 @@ use crate::{
     keys::KEYS,
     network,
     place::Pause,
-    plan::{Plan, Watch, mode::Mode},
+    plan::{Plan, Watch},
     rare::Watcher,
     server::cluster::{FIRST_PORT, HOST},
     service::{Onlooker, Site},
@@ -67,7 +67,7 @@ impl Process {
             all.push(runtime::beside(&all[before - 1]));
         }
         let Plan { processes, servers, sentinels, watch, .. } = *plan;
-        let is_discovered = plan.modes.contains(&Mode::Discovered);
+        let is_discovered = plan.counts_instances();
         let fleet = Fleet { processes, servers, sentinels, watch, is_discovered };
         let limiter = fleet.limiter(&all[0]);
         let site = Arc::new(Mutex::new(Site::new(plan, &limiter, life)));
