@@ -10,9 +10,8 @@ impl HeaderWriter {
     /// should not see whose limiter it is.
     ///
     /// Fields are merged under their own names, so nested layers need the same ones. `Retry-After`, `retry-after-ms`
-    /// and
-    /// `Cache-Control` keep their names. List your own in `Access-Control-Expose-Headers`, because
-    /// [`HeaderStyle::names`] does not have them.
+    /// and `Cache-Control` keep their names. List your own in `Access-Control-Expose-Headers`, because
+    /// [`HeaderStyle::names`](crate::HeaderStyle::names) does not have them.
     ///
     /// It is a mistake of each [layer](crate::RateLimitLayer::with_headers) with the writer if the style does not send
     /// `field`, or if another field has the name. The field then keeps its name.

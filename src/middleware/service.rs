@@ -71,21 +71,6 @@ impl<S, K, R, B> RateLimit<S, K, R, B> {
     pub(crate) fn new(inner: S, config: Arc<Config<K, R>>) -> Self {
         Self { inner, config, body: PhantomData }
     }
-
-    /// Returns the inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// Returns the inner service, mutably.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Unwraps the inner service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
 }
 
 impl<S, K, R, B, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, K, R, B>

@@ -183,8 +183,8 @@ impl Policies {
     ///
     /// A request passes without a check if all of its keys are unlimited or exempt. It has no decision and no RateLimit
     /// fields, and observers get the [event](crate::observe::Event) `exemption` with the outcome `unlimited`. A denied
-    /// address is refused all the same. A [check](crate::plans) of such a plan is allowed without a call of the store.
-    /// Its opposite is [`Policy::blocked`](crate::Policy::blocked).
+    /// address is refused all the same. A check of such a plan is allowed without a call of the store. Its opposite is
+    /// [`Policy::blocked`](crate::Policy::blocked).
     ///
     /// # Examples
     ///

@@ -42,16 +42,6 @@ impl<S, K, C, H> Throttle<S, K, C, H> {
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
-
-    /// Returns the inner service, mutably.
-    pub fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Unwraps the inner service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
 }
 
 impl<S: Clone, K, C, H> Layer<S> for ThrottleLayer<K, C, H> {
