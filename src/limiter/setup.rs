@@ -178,11 +178,11 @@ impl Limiter {
     /// # How a store counts the instances
     ///
     /// On a `RedisStore` every instance updates a sorted set, `{prefix}instances`, every five seconds together with its
-    /// traffic (more often in the beginning), with TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An instance counts
-    /// for one minute after its last request. During an outage, the last number applies. A higher number applies at
-    /// once. A lower number applies after one minute of traffic, because a Redis that restarts empty counts the
-    /// instances from zero. Until the first number is known, and on a store that counts no instances, checks that fail
-    /// local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
+    /// traffic (more often in the beginning), by an EVAL of TIME, ZADD, ZREMRANGEBYSCORE, PEXPIRE and ZCARD. An
+    /// instance counts for one minute after its last request. During an outage, the last number applies. A higher
+    /// number applies at once. A lower number applies after one minute of traffic, because a Redis that restarts empty
+    /// counts the instances from zero. Until the first number is known, and on a store that counts no instances, checks
+    /// that fail local are refused, as by [`FailurePolicy::Closed`](crate::FailurePolicy::Closed).
     ///
     /// 0 instances are a mistake, which [`validated`](Self::validated) returns.
     ///

@@ -156,7 +156,7 @@ impl Warning {
     pub(crate) fn instances_unknown(key: &str, reason: &str) -> Self {
         let text = format!(
             "Redis does not count the instances of this service in {key:?} ({reason}), so checks that fail local \
-             are refused in an outage; grant its user +time +zadd +zremrangebyscore +pexpire +zcard for this key, \
+             are refused in an outage; grant its user +eval +time +zadd +zremrangebyscore +pexpire +zcard for this key, \
              delete the key if another program has written it, or give the number of instances with \
              `Limiter::with_local_fallback`"
         );

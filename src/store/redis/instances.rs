@@ -172,21 +172,21 @@ async fn refresh(instances: Arc<Instances>, client: Arc<Client>) {
     }
 }
 
-/// Refreshes this instance's entry, removes expired ones and those from the future, and counts the rest.
+/// Refreshes an entry, removes expired ones and those from the future, and counts the rest. In one step, so that no key
+/// is left without a TTL. An entry from the future would count until then: another program has written it, or the
+/// server's clock was ahead. The clocks of the instances may differ, so the script reads the server's.
+const COUNT: &str = "
+local key, id, lifetime = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', key, now, id)
+redis.call('ZREMRANGEBYSCORE', key, '-inf', now - lifetime)
+redis.call('ZREMRANGEBYSCORE', key, '(' .. now + lifetime, '+inf')
+redis.call('PEXPIRE', key, lifetime)
+return redis.call('ZCARD', key)";
+
 async fn count(connection: &mut RoutedConnection, key: &str, id: u64) -> RedisResult<u32> {
-    // The server's clock, because the clocks of the instances may differ.
-    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
-    // Saturating, because a server may reply with any numbers.
-    let now_ms = seconds.saturating_mul(1_000).saturating_add(micros / 1_000);
-    // No transaction, because the slot may be moving. No command depends on another one.
-    connection.query::<()>(redis::cmd("ZADD").arg(key).arg(now_ms).arg(id)).await?;
-    let expired_ms = now_ms.saturating_sub(LIFETIME_MS);
-    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg("-inf").arg(expired_ms)).await?;
-    // An entry from the future would count until then. Another program has written it, or the server's clock was ahead.
-    let future_ms = now_ms.saturating_add(LIFETIME_MS);
-    connection.query::<()>(redis::cmd("ZREMRANGEBYSCORE").arg(key).arg(format!("({future_ms}")).arg("+inf")).await?;
-    connection.query::<()>(redis::cmd("PEXPIRE").arg(key).arg(LIFETIME_MS)).await?;
-    connection.query(redis::cmd("ZCARD").arg(key)).await
+    connection.query(redis::cmd("EVAL").arg(COUNT).arg(1).arg(key).arg(id).arg(LIFETIME_MS)).await
 }
 
 #[cfg(test)]
