@@ -128,6 +128,17 @@ fn verdict_by(plan: &Plan, report: &Report, place: Place) -> u64 {
     healed_by.max(ends.last().copied().unwrap_or(since) + unseen * PROBE_EVERY + recovery)
 }
 
+/// The round trips of a dial through sentinels.
+const TRIPS_OF_A_DIAL: u64 = 7;
+
+/// Whether the first check after a quiet time may find that its connections were closed meanwhile, and dial for longer
+/// than its deadline. Nothing dials before that: a server that closes idle connections would be dialled for nobody.
+fn dials_too_long(plan: &Plan, report: &Report) -> bool {
+    let longest = TRIPS_OF_A_DIAL * 2 * (plan.delay + plan.jitter);
+    let closes = report.faults.iter().any(|fault| fault.kind == Kind::CloseIdle);
+    plan.sentinels > 0 && closes && longest > SILENCE
+}
+
 pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let failed = report.calls.iter().filter_map(|call| match &call.outcome {
         Outcome::Failed { what, .. } if call.mode == mode => Some((call, what)),
@@ -135,7 +146,8 @@ pub(super) fn a_verdict_after_the_last_fault(plan: &Plan, report: &Report, mode:
     });
     let errors: Vec<(&Call, &String)> =
         failed.filter(|(call, _)| call.asked > verdict_by(plan, report, call.place)).collect();
-    if let Some((_, what)) = report.ending.silent.iter().find(|(of, _)| *of == mode) {
+    let silent = report.ending.silent.iter().find(|(of, _)| *of == mode && !dials_too_long(plan, report));
+    if let Some((_, what)) = silent {
         return Some(format!("no answer in the end: {what}"));
     }
     let (call, what) = errors.first()?;
@@ -147,7 +159,7 @@ pub(super) fn the_first_burst_has_verdicts(plan: &Plan, report: &Report, mode: M
     // Nothing has revealed yet that connections are forgotten.
     let forgets = report.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
     // Once for the world.
-    if forgets || plan.modes.first() != Some(&mode) {
+    if forgets || dials_too_long(plan, report) || plan.modes.first() != Some(&mode) {
         return None;
     }
     let burst = &report.probes.burst;
