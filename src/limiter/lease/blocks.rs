@@ -20,7 +20,7 @@ pub(super) struct Spending {
 pub(super) struct Blocks {
     /// In the order in which they are spent: one, and the next one when the first is half spent.
     open: VecDeque<Block>,
-    ended: Vec<Ended>,
+    ended: Vec<FinishedBlock>,
     /// When the oldest of `ended` ended.
     ended_since: Option<Instant>,
 }
@@ -80,7 +80,7 @@ impl Blocks {
     }
 
     /// Adds a block that has to be settled.
-    pub(super) fn end(&mut self, ended: Ended, now: Instant) {
+    pub(super) fn end(&mut self, ended: FinishedBlock, now: Instant) {
         self.ended.push(ended);
         self.ended_since.get_or_insert(now);
     }
@@ -91,13 +91,13 @@ impl Blocks {
     }
 
     /// Takes the blocks that have to be settled.
-    pub(super) fn take_ended(&mut self) -> Vec<Ended> {
+    pub(super) fn take_ended(&mut self) -> Vec<FinishedBlock> {
         self.ended_since = None;
         mem::take(&mut self.ended)
     }
 
     /// Ends all blocks, and takes them.
-    pub(super) fn give_back(&mut self, now: Instant) -> Vec<Ended> {
+    pub(super) fn give_back(&mut self, now: Instant) -> Vec<FinishedBlock> {
         while !self.open.is_empty() {
             self.end_front(now);
         }
@@ -121,7 +121,7 @@ pub(super) struct Block {
 
 /// A block that is no longer spent. The store does not know yet what was spent.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedBlock {
     pub(super) hold: OpenHold,
     pub(super) units: u64,
     pub(super) spent: u64,
@@ -179,8 +179,8 @@ impl Block {
         units - spent
     }
 
-    pub(super) fn into_ended(self) -> Ended {
-        Ended { hold: self.hold, units: self.units, spent: self.spent, is_uncertain: false }
+    pub(super) fn into_ended(self) -> FinishedBlock {
+        FinishedBlock { hold: self.hold, units: self.units, spent: self.spent, is_uncertain: false }
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::Instant};
 
-use self::{blocks::Ended, state::Spent, waiter::Reply};
+use self::{blocks::FinishedBlock, state::Spent, waiter::Reply};
 use crate::{
     calls::{Calls, Purpose},
     check::Check,
@@ -100,10 +100,10 @@ type Given = Vec<JoinHandle<()>>;
 ///
 /// A block is a hold, so a settlement without an answer is kept and sent again as that of any hold. A block that cannot
 /// be settled is charged in full when it expires.
-fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
+fn settle(core: &Arc<Core>, ended: Vec<FinishedBlock>) -> Given {
     let runtime = Handle::try_current().ok();
     let mut given = Given::new();
-    for Ended { hold, units, spent, is_uncertain } in ended {
+    for FinishedBlock { hold, units, spent, is_uncertain } in ended {
         let block = (hold.key.clone(), hold.policy.clone());
         let settlement =
             SettleFuture::of_block(Arc::clone(&core.holds), runtime.clone(), hold, units, spent, is_uncertain);
@@ -127,8 +127,8 @@ fn settle(core: &Arc<Core>, ended: Vec<Ended>) -> Given {
 
 /// Settles blocks at once if the store answers at once, otherwise with the next use of the limiter: the runtime of
 /// their keeper shuts down.
-fn settle_later(core: &Arc<Core>, ended: Vec<Ended>) {
-    for Ended { hold, units, spent, is_uncertain } in ended {
+fn settle_later(core: &Arc<Core>, ended: Vec<FinishedBlock>) {
+    for FinishedBlock { hold, units, spent, is_uncertain } in ended {
         // A settlement that is dropped before its first poll is sent in the background.
         drop(SettleFuture::of_block(Arc::clone(&core.holds), None, hold, units, spent, is_uncertain));
     }
@@ -168,7 +168,7 @@ pub(in crate::limiter) async fn close(core: &Arc<Core>) {
 
 /// Releases the blocks of a key, whose count is about to be reset.
 pub(in crate::limiter) async fn release(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    end_blocks(core, key, policy, |ended| Ended { spent: 0, ..ended }).await;
+    end_blocks(core, key, policy, |ended| FinishedBlock { spent: 0, ..ended }).await;
 }
 
 /// Settles the blocks of a key, which is about to be banned.
@@ -176,7 +176,7 @@ pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &
     end_blocks(core, key, policy, |ended| ended).await;
 }
 
-async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(Ended) -> Ended) {
+async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(FinishedBlock) -> FinishedBlock) {
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
     for settlement in settle(core, ended.into_iter().map(change).collect()) {
         // If the store does not answer, the call that follows reports it.

@@ -8,9 +8,9 @@ use tokio::{
 };
 
 use super::{
-    blocks::{Block, Blocks, Ended},
+    blocks::{Block, Blocks, FinishedBlock},
     size::{SHORTEST_HORIZON, Sizes},
-    waiter::{Delivery, Reply, Standing, Waiters},
+    waiter::{Delivery, LastOutcome, Reply, Waiters},
 };
 use crate::{check::open_hold::OpenHold, error::Error, key::Key, policy::Policy, verdict::Verdict};
 
@@ -24,13 +24,13 @@ pub(super) struct Lease {
     blocks: Blocks,
     waiters: Waiters,
     sizes: Sizes,
-    standing: Standing,
+    standing: LastOutcome,
     /// Whether a block was requested and not received.
     is_asking: bool,
     /// Whether the keeper is to look whether to request a block.
     is_wanted: bool,
     /// The units left at which the next block is wanted.
-    low: u64,
+    refill_below: u64,
     /// When a check was made last.
     used: Instant,
     wake: Arc<Notify>,
@@ -50,12 +50,12 @@ pub(super) enum Spent {
 #[derive(Debug)]
 pub(super) enum Step {
     Sleep(Instant),
-    Act(Act),
+    Actions(Actions),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Act {
-    pub(super) ended: Vec<Ended>,
+pub(super) struct Actions {
+    pub(super) ended: Vec<FinishedBlock>,
     pub(super) deliveries: Vec<Delivery>,
     /// The units of the block to request.
     pub(super) ask: Option<u64>,
@@ -79,7 +79,7 @@ impl Lease {
         key: Key,
         policy: Policy,
         number: u64,
-        standing: Standing,
+        standing: LastOutcome,
         deadline: Duration,
         now: Instant,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Lease {
             standing,
             is_asking: false,
             is_wanted: false,
-            low: 0,
+            refill_below: 0,
             used: now,
             key,
             policy,
@@ -119,7 +119,7 @@ impl Lease {
     #[inline]
     fn spend_now(&mut self, cost: u64, now: Instant) -> Option<Verdict> {
         let spending = self.blocks.spend(cost, now)?;
-        if spending.left <= self.low {
+        if spending.left <= self.refill_below {
             self.want_block();
         }
         Some(self.standing.verdict(&self.policy, spending, now))
@@ -140,7 +140,7 @@ impl Lease {
     }
 
     /// Remembers what the store said about a check that it has judged.
-    pub(super) fn learn(&mut self, standing: Standing) {
+    pub(super) fn record(&mut self, standing: LastOutcome) {
         self.standing = standing;
     }
 
@@ -155,12 +155,12 @@ impl Lease {
     }
 
     /// Ends all blocks, to give back what they have left.
-    pub(super) fn give_back(&mut self, now: Instant) -> Vec<Ended> {
+    pub(super) fn give_back(&mut self, now: Instant) -> Vec<FinishedBlock> {
         self.blocks.give_back(now)
     }
 
     /// Ends the lease.
-    pub(super) fn close(mut self, now: Instant) -> (Vec<Ended>, Vec<Delivery>) {
+    pub(super) fn close(mut self, now: Instant) -> (Vec<FinishedBlock>, Vec<Delivery>) {
         self.wake.notify_one();
         (self.give_back(now), self.waiters.reply_all(|| Reply::Ask))
     }
@@ -169,7 +169,7 @@ impl Lease {
     pub(super) fn step(&mut self, now: Instant) -> Step {
         if self.waiters.head().is_none() && now >= self.used + IDLE {
             let ended = self.give_back(now);
-            return Step::Act(Act { ended, is_over: true, ..Act::default() });
+            return Step::Actions(Actions { ended, is_over: true, ..Actions::default() });
         }
         let horizon = self.sizes.horizon(now);
         self.blocks.end_expired(now);
@@ -177,12 +177,12 @@ impl Lease {
             self.blocks.end_front(now);
             self.is_wanted = true;
         }
-        let mut act = Act::default();
+        let mut act = Actions::default();
         if mem::take(&mut self.is_wanted) {
             let head = self.waiters.head().unwrap_or(0);
             match self.next_units(head, now) {
                 0 => {
-                    self.low = 0;
+                    self.refill_below = 0;
                     act.deliveries = self.waiters.reply_all(|| Reply::Ask);
                 }
                 units => {
@@ -195,7 +195,7 @@ impl Lease {
             act.ended = self.blocks.take_ended();
         }
         if act.ask.is_some() || !act.ended.is_empty() || !act.deliveries.is_empty() {
-            return Step::Act(act);
+            return Step::Actions(act);
         }
         let ends = [
             Some(self.used + IDLE),
@@ -220,24 +220,24 @@ impl Lease {
         match result {
             Ok(verdict) => {
                 let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
-                self.standing = Standing::new(*outcome, verdict.time_us, now);
+                self.standing = LastOutcome::new(*outcome, verdict.time_us, now);
                 if !(verdict.allowed && outcome.fits) {
-                    self.low = 0;
+                    self.refill_below = 0;
                     self.sizes.answered(units / 2, took, now);
                     return self.waiters.reply_all(|| Reply::Ask);
                 }
                 self.blocks.add(Block::new(hold, units, verdict.time_us, sent, now));
-                self.low = units / 2;
+                self.refill_below = units / 2;
                 self.sizes.answered(units, took, now);
                 self.serve_waiters(now)
             }
             Err(error) => {
                 if error.may_have_charged() {
                     // If the hold was made, or is made later, it is released. Otherwise this changes nothing.
-                    self.blocks.end(Ended { hold, units, spent: 0, is_uncertain: true }, now);
+                    self.blocks.end(FinishedBlock { hold, units, spent: 0, is_uncertain: true }, now);
                 }
                 self.sizes.failed(now);
-                self.low = 0;
+                self.refill_below = 0;
                 let kind = error.kind();
                 let failure = || Reply::Failed(Error::new(kind, error.message()).with_evidence(error.evidence()));
                 self.waiters.reply_all(failure)
@@ -248,7 +248,7 @@ impl Lease {
     /// Learns that no block is requested, because the store may be behind. The waiters ask the store.
     pub(super) fn decline(&mut self, now: Instant) -> Vec<Delivery> {
         self.is_asking = false;
-        self.low = 0;
+        self.refill_below = 0;
         self.sizes.failed(now);
         self.waiters.reply_all(|| Reply::Ask)
     }

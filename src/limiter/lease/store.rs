@@ -11,12 +11,12 @@ use tokio::{
 
 use super::{
     Given,
-    blocks::{Ended, SHORTEST_TTL},
+    blocks::{FinishedBlock, SHORTEST_TTL},
     settle, settle_later,
-    state::{Act, Asked, Step},
+    state::{Actions, Asked, Step},
     sweep,
     table::LeaseId,
-    waiter::{Delivery, Standing},
+    waiter::{Delivery, LastOutcome},
 };
 use crate::{
     calls::Purpose,
@@ -37,7 +37,7 @@ pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpos
         call => return judge_later(core, check, purpose, call),
     };
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Answer::Ready(Ok(heed(core, check, purpose, first)));
+        return Answer::Ready(Ok(observe_verdict(core, check, purpose, first)));
     };
     if !given.is_empty() {
         let (core, check) = (Arc::clone(core), check.clone());
@@ -46,7 +46,7 @@ pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpos
         }));
     }
     match OneCall::start(core, check, purpose, deadline) {
-        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(heed(core, check, purpose, second))),
+        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(observe_verdict(core, check, purpose, second))),
         OneCall::Judged(Err(error)) => Answer::Ready(Err(error)),
         call => judge_later(core, check, purpose, call),
     }
@@ -80,7 +80,9 @@ async fn judge_call(
     sweep(core);
     let budget = Budget::of(time);
     let first = call.answer(core, check, purpose, time).await?;
-    let Some(given) = give_back_missing(core, check, &first) else { return Ok(heed(core, check, purpose, first)) };
+    let Some(given) = give_back_missing(core, check, &first) else {
+        return Ok(observe_verdict(core, check, purpose, first));
+    };
     judge_again(core, check, purpose, first, given, time.saturating_sub(budget.spent())).await
 }
 
@@ -102,10 +104,10 @@ async fn judge_again(
     let left = budget.left_after(spent);
     // A second call that takes as long as the settlements would be late: its unknown fate is worse than a denial.
     if left < spent {
-        return Ok(heed(core, check, purpose, first));
+        return Ok(observe_verdict(core, check, purpose, first));
     }
     let second = OneCall::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
-    Ok(heed(core, check, purpose, second))
+    Ok(observe_verdict(core, check, purpose, second))
 }
 
 /// Gives back this process's blocks, if a denied check fits with what they have left. Returns the settlements to await.
@@ -115,7 +117,7 @@ fn give_back_missing(core: &Arc<Core>, check: &Check, verdict: &Verdict) -> Opti
 }
 
 /// The blocks of this process, if a denied check fits with what they have left.
-fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<Ended> {
+fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<FinishedBlock> {
     let now = Instant::now();
     let denied: SmallVec<[&Charge; 1]> = check
         .charges()
@@ -140,7 +142,7 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<Ended> {
 }
 
 /// Remembers what the store said, and starts a lease for a hot key. Adds to a peek what this process can still spend.
-fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict) -> Verdict {
+fn observe_verdict(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict) -> Verdict {
     let now = Instant::now();
     if let ([charge], [outcome]) = (check.charges(), &mut verdict.outcomes[..]) {
         if purpose.is_peek() {
@@ -149,9 +151,9 @@ fn heed(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict)
                 outcome.available = outcome.available.saturating_add(left).min(charge.policy.capacity());
             }
         } else if charge.hold.is_none() && charge.policy.lease().is_some() {
-            let standing = Standing::new(*outcome, verdict.time_us, now);
+            let standing = LastOutcome::new(*outcome, verdict.time_us, now);
             let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
-            if let Some((id, wake)) = core.leases.learn(charge, standing, may_start, now) {
+            if let Some((id, wake)) = core.leases.record(charge, standing, may_start, now) {
                 start(core, id, wake);
             }
         }
@@ -202,7 +204,7 @@ impl Keeper {
                 Some(Step::Sleep(until)) => {
                     let _ = timeout_at(until, self.wake.notified()).await;
                 }
-                Some(Step::Act(Act { ended, deliveries, ask, is_over })) => {
+                Some(Step::Actions(Actions { ended, deliveries, ask, is_over })) => {
                     deliveries.into_iter().for_each(Delivery::send);
                     drop(settle(&self.core, ended));
                     sweep(&self.core);
@@ -267,7 +269,7 @@ struct OnItsWay<'a> {
 impl Drop for OnItsWay<'_> {
     fn drop(&mut self) {
         if let Some((hold, units)) = self.block.take() {
-            settle_later(self.core, vec![Ended { hold, units, spent: 0, is_uncertain: true }]);
+            settle_later(self.core, vec![FinishedBlock { hold, units, spent: 0, is_uncertain: true }]);
         }
     }
 }

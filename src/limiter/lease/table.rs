@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    blocks::{Ended, policy_of_blocks},
+    blocks::{FinishedBlock, policy_of_blocks},
     size::Demand,
     state::{Asked, Lease, Spent, Step},
-    waiter::{Delivery, Standing},
+    waiter::{Delivery, LastOutcome},
 };
 use crate::{
     check::Charge, error::Error, key::Key, observe::with_reports_after, policy::Policy, runtime::random::FastState,
@@ -55,7 +55,7 @@ pub(super) struct LeaseId {
 /// What a lease has left when it ends.
 #[derive(Debug, Default)]
 pub(super) struct Remains {
-    pub(super) ended: Vec<Ended>,
+    pub(super) ended: Vec<FinishedBlock>,
     deliveries: Vec<Delivery>,
 }
 
@@ -99,10 +99,10 @@ impl Leases {
 
     /// Remembers what the store said about a charge. Returns a new lease if the key is hot; a keeper has to be started
     /// for it. `may_start` is the deadline of the store if a keeper can run here.
-    pub(super) fn learn(
+    pub(super) fn record(
         &self,
         charge: &Charge,
-        standing: Standing,
+        standing: LastOutcome,
         may_start: Option<Duration>,
         now: Instant,
     ) -> Option<(LeaseId, Arc<Notify>)> {
@@ -110,7 +110,7 @@ impl Leases {
         let hash = self.hash(key, policy);
         let mut shard = self.shard(hash);
         if let Some(lease) = find(&mut shard, key, policy) {
-            lease.learn(standing);
+            lease.record(standing);
             return None;
         }
         let is_hot = self.demand.get_or_init(|| Demand::new(now)).count(hash, now);
@@ -133,7 +133,7 @@ impl Leases {
     }
 
     /// Ends the blocks of a count, to give back what they have left.
-    pub(super) fn give_back(&self, key: &Key, policy: &Policy, now: Instant) -> Vec<Ended> {
+    pub(super) fn give_back(&self, key: &Key, policy: &Policy, now: Instant) -> Vec<FinishedBlock> {
         self.map_count(key, policy, |lease| lease.give_back(now)).flatten().collect()
     }
 
@@ -147,7 +147,7 @@ impl Leases {
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         let place = place_of(&shard, id)?;
         let step = shard[place].step(now);
-        if matches!(&step, Step::Act(act) if act.is_over) {
+        if matches!(&step, Step::Actions(act) if act.is_over) {
             self.remove(&mut shard, place);
         }
         Some(step)
@@ -160,13 +160,13 @@ impl Leases {
         asked: Asked,
         result: Result<Verdict, Error>,
         now: Instant,
-    ) -> Result<Vec<Delivery>, Ended> {
+    ) -> Result<Vec<Delivery>, FinishedBlock> {
         let mut shard = self.shard(self.hash(&id.key, &id.policy));
         match place_of(&shard, id) {
             Some(place) => Ok(shard[place].receive(asked, result, now)),
             None => {
                 let is_uncertain = result.is_err_and(|error| error.may_have_charged());
-                Err(Ended { hold: asked.hold, units: asked.units, spent: 0, is_uncertain })
+                Err(FinishedBlock { hold: asked.hold, units: asked.units, spent: 0, is_uncertain })
             }
         }
     }
@@ -266,7 +266,7 @@ impl Leases {
 
 impl Remains {
     /// Sends the waiters to the store. Returns the blocks to settle.
-    pub(super) fn into_ended(self) -> Vec<Ended> {
+    pub(super) fn into_ended(self) -> Vec<FinishedBlock> {
         self.deliveries.into_iter().for_each(Delivery::send);
         self.ended
     }
@@ -312,7 +312,7 @@ mod tests {
         let charge = Charge::new(Key::from("k"), policy.clone(), 1);
         let (leases, now) = (Leases::default(), Instant::now());
         let outcome = Outcome { fits: true, available: 50, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
-        let learn = || leases.learn(&charge, Standing::new(outcome, 1, now), Some(Duration::from_millis(50)), now);
+        let learn = || leases.record(&charge, LastOutcome::new(outcome, 1, now), Some(Duration::from_millis(50)), now);
         let (id, _) = (0..100).find_map(|_| learn()).unwrap();
         let block = OpenHold::new(charge.key.clone(), id.block_policy.clone(), hold::random_id());
         let asked = Asked { hold: block, units: 1, sent: now };

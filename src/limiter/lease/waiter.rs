@@ -105,14 +105,14 @@ impl Delivery {
 
 /// The last outcome of a key under a policy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct LastOutcome {
     outcome: Outcome,
     time_us: u64,
     /// When the verdict was received.
     at: Instant,
 }
 
-impl Standing {
+impl LastOutcome {
     pub(super) fn new(outcome: Outcome, time_us: u64, at: Instant) -> Self {
         Self { outcome, time_us, at }
     }
@@ -158,7 +158,7 @@ mod tests {
         let policy = Policy::per_minute("p", 10).unwrap();
         let outcome = Outcome { fits: true, available: 9, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
         let received = Instant::now();
-        let standing = Standing::new(outcome, 1_000, received);
+        let standing = LastOutcome::new(outcome, 1_000, received);
         let time = |held_from_us, passed_us| {
             let now = received + Duration::from_micros(passed_us);
             standing.verdict(&policy, Spending { left: 0, held_from_us }, now).time_us
