@@ -106,7 +106,7 @@ async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
     connected(&limiter).await;
     server.signal("STOP");
     let mut checks = JoinSet::new();
-    for number in 0..20_000_u64 {
+    for number in 0..10_000_u64 {
         let limiter = limiter.clone();
         checks.spawn(async move { limiter.check(number % 8, &policy(), 1).await.unwrap_err().kind() });
     }
@@ -122,10 +122,9 @@ async fn a_check_whose_caller_stopped_waiting_is_not_sent() {
     for key in 0..8_u64 {
         charged += 100_000 - limiter.peek(key, &policy()).await.unwrap().available().unwrap();
     }
-    // At most 32 calls were in flight beside the 50 that fill a long way, which a busy machine makes of a short one.
-    // The checks queued behind them timed out and were never sent. One more check may have been sent: the first one,
-    // alone in a call that ended when its caller stopped waiting.
-    assert!((1..=(32 + 50) * 128 + 1).contains(&charged), "{charged}");
+    // At most 32 calls were in flight; the checks queued behind them timed out and were never sent. One more check may
+    // have been sent: the first one, alone in a call that ended when its caller stopped waiting.
+    assert!((1..=32 * 128 + 1).contains(&charged), "{charged}");
 }
 
 #[tokio::test]
