@@ -106,6 +106,21 @@ impl<'a> From<&'a PolicyDecision> for QuotaReport<'a> {
     }
 }
 
+impl<'a> QuotaReport<'a> {
+    /// The quota of a decision at its time. The window of a calendar ends at a known time, also if nothing is spent in
+    /// it.
+    pub(super) fn at(decision: &'a PolicyDecision, now_us: u64) -> Self {
+        let quota = Self::from(decision);
+        match decision.policy.calendar_windows() {
+            Some(windows) if decision.next.is_zero() => {
+                let until_end = Duration::from_micros(windows.at(now_us).end_us.saturating_sub(now_us));
+                quota.with_waits(until_end, until_end)
+            }
+            _ => quota,
+        }
+    }
+}
+
 /// The quotas at the time of a response, and the options of the writer.
 pub(super) struct Snapshot<'a> {
     pub(super) quotas: &'a [QuotaReport<'a>],

@@ -237,7 +237,7 @@ impl HeaderWriter {
         let Some((only, now_us)) = self.one_in_draft_11(decision) else {
             return self.write_with_jitter(decision, jitter).into();
         };
-        let quota = QuotaReport::from(only);
+        let quota = QuotaReport::at(only, now_us);
         let quotas = slice::from_ref(&quota);
         let limit = ietf::draft_11_limit(&self.snapshot(quotas, true, now_us, jitter), &quota);
         AllowedFields::Draft11 { policy: policy_field(only, quotas), limit }
@@ -248,7 +248,7 @@ impl HeaderWriter {
         let Some((only, now_us)) = self.one_in_draft_11(decision) else {
             return self.write_with_jitter(decision, jitter).apply(headers);
         };
-        let quota = QuotaReport::from(only);
+        let quota = QuotaReport::at(only, now_us);
         let quotas = slice::from_ref(&quota);
         let snapshot = self.snapshot(quotas, false, now_us, jitter);
         headers.append(RATELIMIT_POLICY, policy_field(only, quotas));
@@ -303,7 +303,8 @@ impl HeaderWriter {
 
     fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> HeaderFields {
         let Some(now_us) = decision.time_us() else { return self.no_fields() };
-        let quotas: SmallVec<[QuotaReport<'_>; 1]> = decision.enforced().map(QuotaReport::from).collect();
+        let quotas: SmallVec<[QuotaReport<'_>; 1]> =
+            decision.enforced().map(|decision| QuotaReport::at(decision, now_us)).collect();
         if quotas.is_empty() {
             return self.no_fields();
         }

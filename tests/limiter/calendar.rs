@@ -47,6 +47,18 @@ async fn available_and_every_wait_tell_the_real_end_of_the_window() {
     assert_eq!((next.is_allowed(), next.policies()[0].reset), (true, 31 * DAY));
 }
 
+/// A request that costs nothing sees an untouched window.
+#[tokio::test]
+async fn clients_see_the_end_of_a_window_in_which_nothing_is_spent() {
+    let (limiter, clock) = limiter_and_clock();
+    let app: Router = app(RateLimitLayer::new(limiter, billing(2), GlobalKey).with_cost(0));
+    for left in [UNTIL_END, UNTIL_END - DAY] {
+        let field = format!("\"billing\";r=2;t={}", left.as_secs());
+        assert_eq!(get(&app, "/").await.header("ratelimit"), Some(field));
+        clock.advance(DAY);
+    }
+}
+
 #[tokio::test]
 async fn clients_see_the_end_of_the_window_and_no_length() {
     let (limiter, _clock) = limiter_and_clock();
