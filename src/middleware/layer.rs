@@ -264,7 +264,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # What it needs
     ///
     /// A store with holds, and a policy that has holds: without one, the layer would settle nothing, which is a
-    /// [mistake](Self#mistakes). The layer does not add holds by itself, because checks elsewhere would not see them.
+    /// [mistake](Self#mistakes). If a closure or a plan returns a policy without holds, its requests are charged their
+    /// estimates, and the first one is the [warning](crate::observe::Warning) `nothing_to_settle`. The layer does not
+    /// add holds by itself, because checks elsewhere would not see them.
     ///
     /// # Examples
     ///

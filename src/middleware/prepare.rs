@@ -8,7 +8,7 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     cost::{RequestCost, Units},
     error::ConfigError,
     failure::FailurePolicy,
@@ -63,6 +63,19 @@ impl<K: KeyExtractor, R> Config<K, R> {
         }
     }
 
+    /// Warns once that nothing is held for a request, whatever its bill says, although the layer settles. Policies that
+    /// are known before the first request have been validated.
+    #[inline]
+    fn warn_on_nothing_to_settle(&self, rules: &Rules, check: &Check) {
+        let has_holds = |charge: &Charge| charge.policy.holds().is_some();
+        if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
+            && !check.charges().iter().any(has_holds)
+            && rules.nothing_to_settle.claim()
+        {
+            observer.on_event(&Event::of_warning(Warning::nothing_to_settle(charge.policy.name())));
+        }
+    }
+
     /// Warns once that the layer refuses nothing. A layer may stay in shadow mode by mistake.
     #[cold]
     fn warn_on_only_shadow(&self, rules: &Rules, check: &Check) {
@@ -108,6 +121,9 @@ impl<K: KeyExtractor, R> Config<K, R> {
         }
         if check.is_shadow() {
             self.warn_on_only_shadow(rules, check);
+        }
+        if self.settling.is_some() && policies.fixed().is_none() {
+            self.warn_on_nothing_to_settle(rules, check);
         }
         Ok(Prepared::Check(rules.failure(settings)))
     }

@@ -19,6 +19,7 @@ use crate::key::{KeyError, KeyFault};
 /// | `held_too_long` | a hold has reached its [longest age](crate::policy::HoldSettings::with_longest) while its work went on |
 /// | `instances_unknown` | Redis refuses to count the instances of the service |
 /// | `no_peer_address` | a request without a peer address passes, or shares one count |
+/// | `nothing_to_settle` | a layer settles what requests hold, and the policy of a request has no holds |
 /// | `one_address` | all of the first 1 000 requests came from one address |
 /// | `only_shadow` | a layer refuses nothing, because only [shadow policies](crate::Policy::with_shadow) apply |
 /// | `pauses_full` | upstreams have paused more keys than a limiter remembers |
@@ -195,6 +196,17 @@ impl Warning {
              file"
         );
         Self::new("only_shadow", text)
+    }
+
+    /// A layer settles what requests hold, and nothing was held for a request, because the policy that its source has
+    /// returned has no holds. Reported once for a layer and those derived from it.
+    pub(crate) fn nothing_to_settle(policy: &str) -> Self {
+        let text = format!(
+            "a layer settles what requests hold, but the source of its policies has returned policy {policy:?}, which \
+             has no holds: such a request is charged its estimate, whatever its bill says; call `.with_holds(..)` on \
+             the policy, also on those of all plans"
+        );
+        Self::new("nothing_to_settle", text)
     }
 
     /// The upstreams of a throttled client have paused more keys than a limiter remembers, so it gives up the pauses

@@ -142,9 +142,9 @@ impl Bill {
     /// plain cost there, and what was set or added for the policy before. The case of the name does not matter.
     ///
     /// A name under which nothing is held for the request changes nothing: under each policy without a cost of its own,
-    /// the plain cost is charged, or what is held if there is none. The first such name is
-    /// [reported](crate::observe::Warning), with the names that there are; `{:?}` of a bill shows
-    /// its costs.
+    /// the plain cost is charged, or what is held if there is none. The first such name of a request that holds
+    /// anything is [reported](crate::observe::Warning), with the names that there are; `{:?}` of a bill shows its
+    /// costs.
     ///
     /// # Examples
     ///

@@ -37,6 +37,8 @@ pub(crate) struct Rules {
     pub(in crate::middleware) writer: Option<HeaderWriter>,
     /// Whether the warning that these rules refuse nothing is due. Clones share it.
     pub(in crate::middleware) only_shadow: Arc<Once>,
+    /// Whether the warning that nothing is held for the layer to settle is due. Clones share it.
+    pub(in crate::middleware) nothing_to_settle: Arc<Once>,
     /// Whether the warning that requests run without a slot is due. Clones share it.
     pub(in crate::middleware) without_slot: Arc<Once>,
     /// What is wrong with one setting, whatever the others are.
