@@ -37,6 +37,8 @@
 #[doc = include_str!("../docs/boundary.svg")]
 pub mod algorithms {}
 
+#[doc = "[tests]: guarantees#behind-a-proxy"]
+#[doc = ""]
 #[doc = include_str!("../docs/behind-a-proxy.md")]
 pub mod behind_a_proxy {}
 
@@ -71,6 +73,7 @@ pub mod guarantees {}
 #[doc = "[leases]: leases"]
 #[doc = "[longest]: concurrency#a-client-that-never-reads"]
 #[doc = "[response]: concurrency#costs-that-the-response-decides"]
+#[doc = "[tests]: guarantees#holds"]
 #[doc = ""]
 #[doc = include_str!("../docs/holds.md")]
 pub mod holds {}
@@ -150,12 +153,14 @@ pub mod stability {}
 #[doc = "[by hand]: operations#counts-by-hand"]
 #[doc = "[operations]: operations#notices"]
 #[doc = "[proof]: guarantees#local-fallback"]
+#[doc = "[tests]: guarantees#when-redis-fails"]
 #[doc = ""]
 #[doc = include_str!("../docs/when-redis-fails.md")]
 pub mod when_redis_fails {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[longest]: concurrency#a-client-that-never-reads"]
+#[doc = "[tests]: guarantees#what-clients-see"]
 #[doc = ""]
 #[doc = include_str!("../docs/what-clients-see.md")]
 pub mod what_clients_see {}
