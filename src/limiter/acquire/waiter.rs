@@ -129,9 +129,10 @@ impl Further {
         self.limits().is_empty()
     }
 
-    /// Whether no wait makes the costs fit.
+    /// Whether no wait makes the costs fit. A shadow policy denies nothing.
     pub(super) fn never_fit(&self) -> bool {
-        self.limits().iter().any(|(policy, cost)| *cost > policy.capacity() || policy.is_blocked())
+        let never_fits = |policy: &Policy, cost: u64| cost > policy.capacity() || policy.is_blocked();
+        self.limits().iter().any(|(policy, cost)| !policy.is_shadow() && never_fits(policy, *cost))
     }
 
     pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {

@@ -112,3 +112,17 @@ async fn law_2_a_further_limit_denies_no_other_caller_that_waits_for_a_slot() {
     drop(held);
     assert!(waits.await.unwrap().unwrap().is_allowed());
 }
+
+/// A shadow policy denies nothing, so it must not turn a wait into a denial either.
+#[tokio::test(start_paused = true)]
+async fn shadow_policies_that_never_have_room_end_no_wait() {
+    let blocked = Policy::blocked("blocked").unwrap().with_shadow(true);
+    let low = Policy::per_hour("low", 1).unwrap().with_shadow(true);
+    for (shadow, cost) in [(blocked, 1), (low, 5)] {
+        let limiter = limiter();
+        let first = Policy::per_second("first", 1).unwrap();
+        let acquire = || limiter.acquire(KEY, &first, 1).and(&shadow, cost).within(10 * SECOND);
+        assert!(acquire().await.unwrap().is_allowed());
+        assert!(acquire().await.unwrap().is_allowed(), "{}", shadow.name());
+    }
+}
