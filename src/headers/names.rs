@@ -2,10 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{
-    HeaderName,
-    header::{CACHE_CONTROL, RETRY_AFTER},
-};
+use http::{HeaderName, header::RETRY_AFTER};
 
 use super::{RETRY_AFTER_MS, style::HeaderStyle};
 use crate::error::ConfigError;
@@ -41,12 +38,45 @@ impl OwnNames {
             )));
         }
         let is_taken = fields.iter().any(|other| **other != field && *self.of(other) == own);
-        if is_taken || is_wait(&own) || own == CACHE_CONTROL {
+        if is_taken || is_wait(&own) || has_a_meaning(&own) {
             return Err(ConfigError::new(format!("{own} is the name of another field; use another for {field}")));
         }
         let others = self.0.iter().flat_map(|names| names.iter()).filter(|(of_style, _)| *of_style != field);
         Ok(Self(Some(others.cloned().chain([(field.clone(), own)]).collect())))
     }
+}
+
+/// Fields whose values clients, proxies or HTTP itself act on: a number in one of them would break the response.
+const WITH_A_MEANING: [&str; 23] = [
+    "accept-ranges",
+    "age",
+    "allow",
+    "authorization",
+    "cache-control",
+    "connection",
+    "cookie",
+    "date",
+    "etag",
+    "expires",
+    "host",
+    "keep-alive",
+    "last-modified",
+    "link",
+    "location",
+    "server",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "www-authenticate",
+];
+const FAMILIES_WITH_A_MEANING: [&str; 5] = ["access-control-", "content-", "grpc-", "proxy-", "sec-"];
+
+fn has_a_meaning(name: &HeaderName) -> bool {
+    let is_of = |family: &&str| name.as_str().starts_with(*family);
+    WITH_A_MEANING.contains(&name.as_str()) || FAMILIES_WITH_A_MEANING.iter().any(|family| is_of(family))
 }
 
 impl fmt::Debug for OwnNames {

@@ -14,7 +14,8 @@ impl HeaderWriter {
     /// [`HeaderStyle::names`](crate::HeaderStyle::names) does not have them.
     ///
     /// It is a mistake of each [layer](crate::RateLimitLayer::with_headers) with the writer if the style does not send
-    /// `field`, or if another field has the name. The field then keeps its name.
+    /// `field`, or if another field has the name: one of the style, or one that HTTP or gRPC gives a meaning. The field
+    /// then keeps its name.
     ///
     /// # Examples
     ///

@@ -124,3 +124,20 @@ fn a_name_that_no_field_can_have_is_a_mistake_of_the_layer() {
     let swapped = renamed(HeaderStyle::Draft11, &[("ratelimit", "x-a"), ("ratelimit-policy", "ratelimit")]);
     assert!(layer(1, GlobalKey).with_headers(swapped).validated().is_ok());
 }
+
+#[test]
+fn fields_of_the_framing_and_of_rejections_are_no_names() {
+    for own in [
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "content-type",
+        "www-authenticate",
+        "grpc-status",
+        "set-cookie",
+    ] {
+        let limit =
+            layer(1, GlobalKey).with_headers(renamed(HeaderStyle::XRateLimitDelta, &[("x-ratelimit-limit", own)]));
+        assert!(limit.validated().is_err(), "{own}");
+    }
+}
