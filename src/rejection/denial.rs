@@ -40,6 +40,8 @@ pub struct Denial {
     pub(super) retry_after: Option<Duration>,
     /// The source of the decision, if the store gave no verdict.
     pub(super) source: Option<Source>,
+    /// Whether the response says nothing about the limit.
+    pub(super) is_hidden: bool,
 }
 
 /// The reasons for a [`Denial`]. Its message has the details: names of policies, costs and limits.
@@ -113,7 +115,7 @@ impl Denial {
             | Cause::Key(_)
             | Cause::Misconfigured(_) => None,
         };
-        Self { cause: Box::new(cause), retry_after, source: None }
+        Self { cause: Box::new(cause), retry_after, source: None, is_hidden: false }
     }
 
     /// Creates the denial of a request that the layer refuses without a check.
@@ -150,9 +152,9 @@ impl Denial {
         Self::new(cause.unwrap_or(Cause::QuotaExceeded(decision)))
     }
 
-    /// The same denial, from which a response learns no wait.
-    pub(super) fn without_wait(self) -> Self {
-        Self { retry_after: None, ..self }
+    /// The same denial, from which a response learns no wait and no limit.
+    pub(super) fn hidden(self) -> Self {
+        Self { retry_after: None, is_hidden: true, ..self }
     }
 
     pub(crate) fn set_retry_after(&mut self, wait: Duration) {

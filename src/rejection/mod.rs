@@ -219,7 +219,7 @@ impl Denial {
         let jitter = writer.draw(self.retry_after);
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
         let mut response = match writer.hides_waits() {
-            true => rejection.reject(parts, &self.clone().without_wait()),
+            true => rejection.reject(parts, &self.clone().hidden()),
             false => rejection.reject(parts, &self),
         };
         match self.decision() {

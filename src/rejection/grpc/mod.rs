@@ -193,6 +193,10 @@ impl<B: Default, R: Rejection<B>> Rejection<B> for GrpcStatus<R> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(GRPC_STATUS, HeaderValue::from(code));
         headers.insert(GRPC_MESSAGE, ascii(utf8_percent_encode(&message, ESCAPED).to_string()));
+        if denial.is_hidden {
+            // Without a pushback, a client takes its own: a call without a wait would never be tried again.
+            return response;
+        }
         headers.insert(GRPC_RETRY_PUSHBACK_MS, denial.retry_after().map_or(NO_RETRY, pushback));
         let details = self.details.then(|| details(code, &message, denial)).flatten();
         if let Some(details) = details {

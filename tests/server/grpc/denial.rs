@@ -114,3 +114,15 @@ async fn many_violated_policies_do_not_make_the_status_too_large() {
     });
     assert!(fields.sum::<usize>() + status.details().len() * 4 / 3 < 8 << 10);
 }
+
+#[tokio::test]
+async fn a_hidden_limit_is_not_in_the_details_and_a_later_try_is_not_forbidden() {
+    let (limit, _) = layer_with_clock(per_minute(1));
+    let limit = limit.with_headers(tollgate::HeaderStyle::Hidden);
+    let channel = serve(&Probe::default(), limit).await;
+    check(&channel).await.unwrap();
+    let status = refused(check(&channel).await, Code::ResourceExhausted);
+    assert!(!String::from_utf8_lossy(status.details()).contains("1 requests per 60s"));
+    // -1 tells clients never to try again; a call in a minute passes.
+    assert_eq!(text(status.metadata(), "grpc-retry-pushback-ms"), None);
+}
