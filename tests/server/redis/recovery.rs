@@ -189,3 +189,31 @@ fn no_check_hangs_on_a_driver_that_has_just_ended() {
         }
     });
 }
+
+/// A stall of Redis is no reason for runtimes without checks to dial: they would add to the load when it comes back.
+#[test]
+fn a_short_stall_makes_idle_runtimes_dial_nothing() {
+    let server = RedisServer::start();
+    let limiter = Limiter::new(RedisStore::open(&server.url()).unwrap());
+    let start = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtimes: Vec<_> = (0..9).map(|_| start()).collect();
+    for runtime in &runtimes {
+        let limiter = limiter.clone();
+        runtime.block_on(runtime.spawn(async move { recovered(&limiter).await })).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let before = server.accepted_connections();
+    server.signal("STOP");
+    let end = Instant::now() + Duration::from_millis(250);
+    runtimes[0].block_on(async {
+        while Instant::now() < end {
+            let _ = limiter.check("k", &policy(), 1).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+    server.signal("CONT");
+    std::thread::sleep(Duration::from_secs(2));
+    // This question and the pool of the runtime that had checks.
+    let dialled = server.accepted_connections() - before;
+    assert!(dialled <= 6, "{dialled} connections");
+}

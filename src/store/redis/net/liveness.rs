@@ -37,16 +37,6 @@ pub(crate) struct PoolLiveness {
     redial: OnceLock<Weak<Redial>>,
 }
 
-/// What a call without a reply reveals.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Found {
-    Nothing,
-    /// Connections of its pool are lost.
-    LostHere,
-    /// Connections of all runtimes are lost.
-    LostEverywhere,
-}
-
 /// The liveness of one connection. Late replies of a connection that was replaced do not affect the new one.
 #[derive(Debug)]
 pub(crate) struct ConnectionLiveness {
@@ -91,7 +81,7 @@ impl PoolLiveness {
     }
 
     /// Counts a call that got no reply. Returns whether connections were found to be lost.
-    fn unanswered(&self, sent_us: u64, now_us: u64) -> Found {
+    fn unanswered(&self, sent_us: u64, now_us: u64) -> bool {
         let finds = |timeouts: &TimeoutStreak, lost: &Lost| {
             let is_lost = timeouts.add(sent_us, now_us);
             if is_lost {
@@ -104,30 +94,19 @@ impl PoolLiveness {
         // A runtime that stood still has not read what had arrived, and its client has hung up meanwhile. That says
         // nothing about the connections of other runtimes.
         let everywhere = !has_stalled_within(CATCH_UP) && finds(&self.server.timeouts, &self.server.lost);
-        match (here, everywhere) {
-            (_, true) => Found::LostEverywhere,
-            (true, false) => Found::LostHere,
-            (false, false) => Found::Nothing,
-        }
+        here || everywhere
     }
 
     /// Sets what dials lost connections of this pool again, for as long as `redial` is kept.
     pub(super) fn redial_with(&self, redial: &Arc<Redial>) {
-        self.server.redials.add(redial);
         // The pool has its value once, when it is opened.
         let _ = self.redial.set(Arc::downgrade(redial));
     }
 
     /// Dials again what is lost, so that the next check finds a connection.
-    fn redial(&self, found: Found) {
-        match found {
-            Found::Nothing => {}
-            Found::LostHere => {
-                if let Some(redial) = self.redial.get().and_then(Weak::upgrade) {
-                    redial.start();
-                }
-            }
-            Found::LostEverywhere => self.server.redials.start_all(),
+    fn redial(&self) {
+        if let Some(redial) = self.redial.get().and_then(Weak::upgrade) {
+            redial.start();
         }
     }
 }
@@ -210,9 +189,8 @@ impl Drop for TrackedCall {
         if is_silent {
             self.connection.mark_broken();
         }
-        match pool.unanswered(self.sent_us, now_us) {
-            Found::Nothing if is_silent => pool.redial(Found::LostHere),
-            found => pool.redial(found),
+        if pool.unanswered(self.sent_us, now_us) || is_silent {
+            pool.redial();
         }
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! A connection that broke is replaced by the checkout that comes upon it. After calls without a reply that may be too
 //! late: if nobody calls for a while, the next check would find lost connections only, and a dial can take longer than
-//! its deadline. So the pools of the store replace theirs at once. Connections that the other end has closed wait for
-//! the next checkout: a server that closes idle connections would otherwise be dialled again and again for nobody.
+//! its deadline. So the pool whose calls have shown it replaces its connections at once. The pools of other runtimes
+//! wait for their next check: after a stall of the server, many idle runtimes would dial at once. Connections that the
+//! other end has closed wait for the next checkout: a server that closes idle connections would otherwise be dialled
+//! again and again for nobody.
 
 use std::{
     fmt,
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -29,10 +31,6 @@ pub(super) struct Redial {
 /// Takes the lost connections out of a pool, which dials new ones.
 pub(super) type Replacing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The pools of all runtimes to one server.
-#[derive(Debug, Default)]
-pub(super) struct Redials(Mutex<Vec<Weak<Redial>>>);
-
 impl Redial {
     /// For a pool of the current runtime.
     pub(super) fn new(replace: impl Fn() -> Replacing + Send + Sync + 'static) -> Arc<Self> {
@@ -49,21 +47,6 @@ impl Redial {
             is_due.store(false, Ordering::Release);
             replacing.await;
         });
-    }
-}
-
-impl Redials {
-    pub(super) fn add(&self, redial: &Arc<Redial>) {
-        // A panic under the lock leaves a valid list.
-        let mut redials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        redials.retain(|redial| redial.strong_count() > 0);
-        redials.push(Arc::downgrade(redial));
-    }
-
-    pub(super) fn start_all(&self) {
-        // Started without the lock, because a runtime that is shutting down drops the task at once.
-        let redials = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        redials.iter().filter_map(Weak::upgrade).for_each(|redial| redial.start());
     }
 }
 
@@ -107,30 +90,14 @@ mod tests {
 
     #[test]
     fn one_task_replaces_connections_however_many_calls_have_found_them_lost() {
-        let (runtime, redials) = (runtime(), Redials::default());
+        let runtime = runtime();
         let (redial, count) = counting(&runtime);
-        redials.add(&redial);
-        (0..5).for_each(|_| redials.start_all());
+        (0..5).for_each(|_| redial.start());
         assert_eq!(runtime.metrics().num_alive_tasks(), 1);
         run(&runtime);
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        redials.start_all();
+        redial.start();
         run(&runtime);
         assert_eq!(count.load(Ordering::SeqCst), 2);
-    }
-
-    #[test]
-    fn each_pool_replaces_its_connections_on_its_own_runtime_until_it_is_dropped() {
-        let (runtimes, redials) = ([(); 2].map(|()| runtime()), Redials::default());
-        let [(first, of_first), (second, of_second)] = [0, 1].map(|number: usize| counting(&runtimes[number]));
-        [&first, &second].into_iter().for_each(|redial| redials.add(redial));
-        redials.start_all();
-        run(&runtimes[0]);
-        assert_eq!((of_first.load(Ordering::SeqCst), of_second.load(Ordering::SeqCst)), (1, 0));
-        run(&runtimes[1]);
-        drop(first);
-        redials.start_all();
-        runtimes.iter().for_each(run);
-        assert_eq!((of_first.load(Ordering::SeqCst), of_second.load(Ordering::SeqCst)), (1, 2));
     }
 }

@@ -7,7 +7,6 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-use super::redial::Redials;
 use crate::clock::micros;
 
 /// Unanswered calls in a row after which connections count as half open: the other end has gone without closing them.
@@ -34,7 +33,6 @@ pub(super) struct ServerSilence {
     start: OnceLock<Instant>,
     pub(super) timeouts: TimeoutStreak,
     pub(super) lost: Lost,
-    pub(super) redials: Redials,
 }
 
 /// Unanswered calls in a row, each sent after the previous one was given up. Calls in flight at the same time met the
