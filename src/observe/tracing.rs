@@ -153,7 +153,7 @@ impl Tracing {
                     );
                 }
             }
-            outcome => decided.charges().for_each(|charge| {
+            outcome => decided.charges().filter(|charge| charge.violated || outcome != "blocked").for_each(|charge| {
                 debug!(
                     target: "tollgate::decision",
                     policy = charge.policy.name(), key = %charge.key, route, method, cost = charge.cost, outcome,

@@ -253,6 +253,9 @@ impl Denial {
     pub(super) fn detail(&self) -> Option<String> {
         match self.cause() {
             Cause::Blocked { policy } => Some(format!("Policy {policy} lets no request through.")),
+            Cause::CostAboveLimit { policy, .. } if self.is_hidden => {
+                Some(format!("The request costs more than policy {policy} lets through at once; it can never pass."))
+            }
             Cause::CostAboveLimit { policy, cost, limit } => Some(format!(
                 "The request costs {cost} units, more than the {limit} that policy {policy} lets through at once; \
                  it can never pass."

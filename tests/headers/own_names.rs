@@ -37,6 +37,11 @@ async fn a_hidden_limit_is_in_no_field_and_no_wait_is_in_a_body() {
         let told: Vec<&str> = names.filter(|name| !["content-type", "content-length"].contains(name)).collect();
         assert_eq!((told, reply.text()), (vec!["cache-control"], body));
     }
+    // A computed cost, because a fixed one above the limit is a mistake of the layer.
+    let costly = layer(7, GlobalKey).with_cost_fn(|_: &axum::http::request::Parts| 9_999);
+    let reply = get(&app(costly.with_headers(HeaderStyle::Hidden)), "/").await;
+    let told = reply.text();
+    assert!(told.contains("it can never pass") && !told.contains('7') && !told.contains("9999"), "{told}");
     let allowed = get(&app(hidden()), "/").await;
     assert!(allowed.headers.keys().all(|name| name.as_str().starts_with("content-")), "{:?}", allowed.headers);
 }
