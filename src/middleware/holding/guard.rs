@@ -64,11 +64,6 @@ impl HoldGuard {
         bill.add_guard();
         Self(bill)
     }
-
-    /// The bill of the request.
-    pub fn bill(&self) -> &Bill {
-        &self.0
-    }
 }
 
 impl Bill {

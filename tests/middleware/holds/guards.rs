@@ -116,7 +116,11 @@ fn handing_out(
 #[tokio::test]
 async fn the_last_guard_charges_what_the_bill_says_then() {
     let ledger = Ledger::default();
-    let (handler, guards) = handing_out(Bill::guard);
+    let (sender, bills) = mpsc::channel();
+    let (handler, guards) = handing_out(move |bill| {
+        sender.send(bill.clone()).unwrap();
+        bill.guard()
+    });
     let service = ServiceBuilder::new().layer(layer(ledger.limiter(), at_end)).service(handler);
     drop(service.oneshot(request()).await.unwrap());
     let guard = guards.recv().unwrap();
@@ -124,7 +128,7 @@ async fn the_last_guard_charges_what_the_bill_says_then() {
     assert_eq!(left(&ledger.limiter(), &tokens()).await, 900);
     let clone = guard.clone();
     drop(guard);
-    clone.bill().set_cost(7);
+    bills.recv().unwrap().set_cost(7);
     assert_eq!(ledger.settlements(), []);
     drop(clone);
     assert_eq!(ledger.settlements(), [(7, Settled)]);
@@ -160,10 +164,15 @@ async fn a_guard_without_a_cost_charges_what_the_end_of_the_request_has_decided(
 #[tokio::test]
 async fn a_guard_that_ends_before_its_request_changes_nothing() {
     let ledger = Ledger::default();
-    let (handler, guards) = handing_out(|bill| bill.guard());
+    let (sender, bills) = mpsc::channel();
+    let (handler, guards) = handing_out(move |bill| {
+        sender.send(bill.clone()).unwrap();
+        bill.guard()
+    });
     let service = ServiceBuilder::new().layer(layer(ledger.limiter(), at_end)).service(handler);
     let response = service.oneshot(request()).await.unwrap();
-    let bill = guards.recv().unwrap().bill().clone();
+    drop(guards.recv().unwrap());
+    let bill = bills.recv().unwrap();
     assert_eq!(ledger.settlements(), []);
     drop(response);
     assert_eq!(ledger.settlements(), [(100, Settled)]);
