@@ -38,12 +38,13 @@ fn not_blocked(policy: Policy) -> Policy {
 }
 
 // `rate="0/s"`, `rate=None`
-fn suspended() -> impl KeyExtractor {
-    key::from_fn(|parts| match parts.headers.get("x-plan").map(|plan| plan.as_bytes()) {
-        Some(b"suspended") => Err(KeyError::denied()),
-        Some(b"internal") => Ok(None),
-        _ => PeerIp::new().extract(parts),
-    })
+fn suspended() -> Made<impl PolicySource> {
+    let (free, suspended) = (minute(5), Policy::blocked("suspended")?);
+    Ok(policy::from_fn(move |parts, _key| match parts.headers.get("x-plan").map(|plan| plan.as_bytes()) {
+        Some(b"suspended") => suspended.clone().into(),
+        Some(b"internal") => Policies::unlimited(),
+        _ => free.clone().into(),
+    }))
 }
 
 // `RATELIMIT_FAIL_OPEN = False`
@@ -51,12 +52,7 @@ fn fail_closed(limit: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp> {
     limit.fail_closed()
 }
 
-// `RATELIMIT_IPV6_MASK = 56`
-fn masks() -> (ClientIp, impl KeyExtractor) {
-    let client = ClientIp::peer();
-    let by_24 = key::from_fn(move |parts| match ClientIp::resolve(&client, parts)? {
-        IpAddr::V4(address) => Ok::<_, KeyError>(Key::new(&address.octets()[..3])),
-        address => Ok(PeerIp::new().key_of(address)),
-    });
-    (ClientIp::peer().with_ipv6_prefix(56), by_24)
+// `RATELIMIT_IPV4_MASK = 24`, `RATELIMIT_IPV6_MASK = 56`
+fn masks() -> ClientIp {
+    ClientIp::peer().with_ipv4_prefix(24).with_ipv6_prefix(56)
 }

@@ -24,10 +24,13 @@ async fn hits(layer: RateLimitLayer<PeerIp>, limiter: Limiter, policy: Policy) -
 }
 
 // `unlimited: true`
-fn unlimited(policy: Policy) -> (impl KeyExtractor, Policy) {
-    let others =
-        key::from_fn(|parts| if parts.headers.contains_key("x-internal") { None } else { Some(Key::from("others")) });
-    (others, policy.with_shadow(true))
+fn unlimited(others: Policy) -> (impl PolicySource, Policy) {
+    let shadow = others.clone().with_shadow(true);
+    let policies = policy::from_fn(move |parts, _key| match parts.headers.contains_key("x-internal") {
+        true => Policies::unlimited(),
+        false => others.clone().into(),
+    });
+    (policies, shadow)
 }
 
 // `shadow_mode: true`

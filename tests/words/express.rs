@@ -50,6 +50,36 @@ fn fields(layer: RateLimitLayer<PeerIp>) -> [RateLimitLayer<PeerIp>; 2] {
     [HeaderStyle::Draft06, HeaderStyle::XRateLimitEpoch].map(|style| layer.clone().with_headers(style))
 }
 
+// `standardHeaders: 'draft-8'`, `standardHeaders: 'draft-7'`
+fn newer_fields(layer: RateLimitLayer<PeerIp>) -> [RateLimitLayer<PeerIp>; 2] {
+    [HeaderStyle::Draft11, HeaderStyle::Draft07].map(|style| layer.clone().with_headers(style))
+}
+
+// `legacyHeaders: false`
+fn no_old_fields(layer: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp> {
+    layer // without `.with_headers(..)`, no `X-RateLimit-*` field is sent
+}
+
+// `ipv6Subnet: 56`
+fn by_56() -> ClientIp {
+    ClientIp::peer().with_ipv6_prefix(56)
+}
+
+// `trust proxy` of Express
+fn trusted() -> Made<[ClientIp; 2]> {
+    Ok([ClientIp::behind_load_balancer(["10.0.0.0/24"])?, ClientIp::x_forwarded_for(1)?])
+}
+
+// `store`
+fn stores(url: &str) -> Made<(MemoryStore, RedisStore)> {
+    Ok((MemoryStore::new(), RedisStore::open(url)?))
+}
+
+// `limit: 0`
+fn nothing_passes() -> Made<Policy> {
+    Policy::blocked("suspended")
+}
+
 // `req.rateLimit`
 async fn handler(decision: Decision) -> String {
     format!("{:?} left", decision.available())

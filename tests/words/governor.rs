@@ -2,6 +2,26 @@
 
 use super::*;
 
+// `.per_second(2).burst_size(5)` of tower_governor
+fn each_2_s() -> Made<Policy> {
+    Ok(Policy::new("api", 1, Duration::from_secs(2))?.with_algorithm(Algorithm::TokenBucket).with_burst(5))
+}
+
+// `GovernorConfig::default()`
+fn their_default() -> Made<Policy> {
+    Ok(Policy::per_second("api", 2)?.with_algorithm(Algorithm::TokenBucket).with_burst(8))
+}
+
+// `.finish()`
+fn finish(layer: RateLimitLayer<PeerIp>) -> Made<RateLimitLayer<PeerIp>> {
+    layer.validated()
+}
+
+// `limiter().len()`
+fn len(store: &MemoryStore) -> usize {
+    MemoryStore::keys(store)
+}
+
 // `Quota::per_minute(nonzero!(30)).allow_burst(nonzero!(5))`
 fn quota() -> Made<Policy> {
     Ok(Policy::per_minute("api", 30)?.with_algorithm(Algorithm::TokenBucket).with_burst(5))

@@ -8,6 +8,23 @@ fn limit() -> Made<(Policy, Key, Route)> {
     Ok((Policy::per_minute("api", 10)?, key, Route::new().cost(5)))
 }
 
+// `namespace`
+fn namespace(store: RedisStoreBuilder) -> RedisStoreBuilder {
+    RedisStoreBuilder::prefix(store, "billing")
+}
+
+// `delta`
+async fn delta(layer: RateLimitLayer<PeerIp>, limiter: Limiter, policy: Policy, key: Key) -> Answered<Decision> {
+    let _layer = layer.with_cost(5);
+    Limiter::check(&limiter, key, &policy, 5).await
+}
+
+// the limits file
+fn limits_file(path: &str) -> Result<LiveLimits, Box<dyn std::error::Error>> {
+    let parse = |text: &str| toml::from_str(text);
+    Ok(LiveLimits::watch(path, parse)?)
+}
+
 // `check_rate_limited_and_update(..)`
 async fn check_and_update(limiter: Limiter, check: Check) -> Answered<Decision> {
     Limiter::check_all(&limiter, check).await

@@ -14,11 +14,11 @@ use axum::{
 use http::{Response, StatusCode, request::Parts};
 use tollgate::{
     Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Decision, Error, ExtensionKey, HeaderStyle, Key,
-    KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer, RedisStore, Route,
+    KeyExtractor, Limiter, LiveLimits, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer, RedisStore, Route,
     decision::PolicyDecision,
     key::{self, KeyError},
     middleware::Settlement,
-    policy::{self, FirstOf, HoldSettings, PolicySource},
+    policy::{self, FirstOf, HoldSettings, Policies, PolicySource},
     rejection::Denial,
     store::RedisStoreBuilder,
 };
