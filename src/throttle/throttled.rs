@@ -41,6 +41,8 @@ pub struct Throttled {
     /// How long the upstream has asked not to be called.
     pause: Option<Duration>,
     max_wait: Duration,
+    /// How long the call had waited when it got the error.
+    waited: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -61,28 +63,33 @@ enum Cause {
 
 impl Throttled {
     pub(super) fn too_large(error: ConfigError, max_wait: Duration) -> Self {
-        Self { cause: Cause::TooLarge(error), retry_after: None, pause: None, max_wait }
+        Self { cause: Cause::TooLarge(error), retry_after: None, pause: None, max_wait, waited: Duration::ZERO }
     }
 
     pub(super) fn misconfigured(error: ConfigError, max_wait: Duration) -> Self {
-        Self { cause: Cause::Misconfigured(error), retry_after: None, pause: None, max_wait }
+        Self { cause: Cause::Misconfigured(error), retry_after: None, pause: None, max_wait, waited: Duration::ZERO }
     }
 
     pub(super) fn no_place(max_wait: Duration) -> Self {
-        Self { cause: Cause::NoPlace, retry_after: None, pause: None, max_wait }
+        Self { cause: Cause::NoPlace, retry_after: None, pause: None, max_wait, waited: Duration::ZERO }
     }
 
     pub(super) fn denied(decision: Decision, pause: Option<Duration>, max_wait: Duration) -> Self {
         let retry_after = decision.retry_after().max(pause);
-        Self { cause: Cause::Denied(Box::new(decision)), retry_after, pause, max_wait }
+        Self { cause: Cause::Denied(Box::new(decision)), retry_after, pause, max_wait, waited: Duration::ZERO }
     }
 
     pub(super) fn without_verdict(error: Error, pause: Option<Duration>, max_wait: Duration) -> Self {
-        Self { cause: Cause::NoVerdict(error), retry_after: pause, pause, max_wait }
+        Self { cause: Cause::NoVerdict(error), retry_after: pause, pause, max_wait, waited: Duration::ZERO }
     }
 
     pub(super) fn paused(pause: Duration, max_wait: Duration) -> Self {
-        Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait }
+        Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait, waited: Duration::ZERO }
+    }
+
+    /// The same error of a call that had waited for `waited`.
+    pub(super) fn after(self, waited: Duration) -> Self {
+        Self { waited, ..self }
     }
 
     /// The time until a call could be made, counted from the error, at least: other calls may take their turn before.
@@ -134,10 +141,15 @@ impl fmt::Display for Throttled {
                 }
                 write!(
                     f,
-                    "a call can be made in {:?} at the earliest, and this call may wait for {max_wait:?}; call again \
-                     then, or set a longer wait with `with_max_wait`",
+                    "a call can be made in {:?} at the earliest, and this call may wait for {max_wait:?}",
                     millis_up(wait)
-                )
+                )?;
+                // Below a millisecond, the call got the error at once.
+                let waited = millis_down(self.waited);
+                if !waited.is_zero() {
+                    write!(f, ", of which it has waited {waited:?}")?;
+                }
+                f.write_str("; call again then, or set a longer wait with `with_max_wait`")
             }
             (Cause::Denied(_) | Cause::Paused, _) => write!(
                 f,
@@ -151,6 +163,11 @@ impl fmt::Display for Throttled {
 /// Whole milliseconds, rounded up: a microsecond more or less is noise in a message.
 fn millis_up(wait: Duration) -> Duration {
     Duration::from_millis(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+/// Whole milliseconds, rounded down.
+fn millis_down(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The message and the cause: a `main` that returns the error prints its `Debug`.

@@ -65,7 +65,8 @@ impl Turns {
             self.state = State::Waiting(Box::pin(turn));
         }
         if let State::Waiting(turn) = &mut self.state {
-            let held = ready!(turn.as_mut().poll(cx))?;
+            let waited = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+            let held = ready!(turn.as_mut().poll(cx)).map_err(|throttled| throttled.after(waited))?;
             self.state = State::Charged { at: Instant::now(), held, late: None };
         }
         Poll::Ready(Ok(()))

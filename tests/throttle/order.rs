@@ -63,6 +63,20 @@ async fn a_call_that_would_wait_for_too_long_is_an_error_at_once_that_says_how_l
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_gives_up_says_for_how_long_it_has_waited() {
+    let (limiter, policy) = (limiter(), per_minute("p", 1));
+    let layer = ThrottleLayer::new(limiter.clone(), policy.clone(), "upstream").with_max_wait(secs(70));
+    let client = layer.layer(Upstream::default());
+    call(&client).await.unwrap();
+    let waiting = tokio::spawn(async move { call(&client).await });
+    tokio::time::sleep(secs(30)).await;
+    limiter.record("upstream", &policy, 1).await.unwrap(); // now its turn is at 90 s, 20 s too late
+
+    let said = waiting.await.unwrap().unwrap_err().to_string();
+    assert!(said.contains("this call may wait for 70s, of which it has waited 30s; "), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_longer_or_a_shorter_wait_can_be_set() {
     let upstream = Upstream::default();
     let layer = ThrottleLayer::new(limiter(), per_minute("p", 2), "upstream");
