@@ -14,7 +14,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// As [`Policy::new`], and [`ConfigError`] for another text. The message says what to write.
+    /// As [`Policy::new`], and [`ConfigError`] for another text. The message says what to write. A month and a year
+    /// have no fixed length: they are windows of [`Policy::calendar`].
     ///
     /// # Examples
     ///
@@ -36,9 +37,19 @@ impl Policy {
     /// ```
     pub fn parse(name: impl Into<String>, rate: &str) -> Result<Self, ConfigError> {
         let name = name.into();
-        let (limit, window) = limit_and_window(rate)
-            .map_err(|advice| ConfigError::of_policy(&name, format_args!("{rate:?} {advice}")))?;
+        let (limit, window) = limit_and_window(rate).map_err(|advice| {
+            ConfigError::of_policy(&name, format_args!("{rate:?} {advice}{}", calendar_advice(rate)))
+        })?;
         Self::new(name, limit, window)
+    }
+}
+
+/// What to write for a window without a fixed length.
+fn calendar_advice(rate: &str) -> &'static str {
+    let unit = rate.trim_end().trim_end_matches('s');
+    match unit.ends_with("month") || unit.ends_with("year") {
+        true => ", or create a quota of the calendar with `Policy::calendar`",
+        false => "",
     }
 }
 
@@ -109,6 +120,14 @@ mod tests {
         }
         for text in ["", "5", "s", "-5s", "+5s", "1.5s", "5 s", " 5s", "5s ", "5min", "5S", "5µs", "٥s", "1h30m"] {
             assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_by_the_month_is_told_of_the_calendar() {
+        for (rate, is_told) in [("100/month", true), ("100 per 2 years", true), ("100/fortnight", false)] {
+            let error = Policy::parse("billing", rate).unwrap_err().to_string();
+            assert_eq!(error.contains("`Policy::calendar`"), is_told, "{error}");
         }
     }
 

@@ -79,7 +79,11 @@ fn a_policy_is_parsed_from_the_rate_that_a_file_would_have() {
     }
     for (rate, message) in [
         ("60", r#"is not a rate; write "10/s", "60/min", "100/hour", "9500/day" or "3/500ms""#),
-        ("10 per month", r#"is not a rate; write "10/s", "60/min", "100/hour", "9500/day" or "3/500ms""#),
+        (
+            "10 per month",
+            "is not a rate; write \"10/s\", \"60/min\", \"100/hour\", \"9500/day\" or \"3/500ms\", or create a quota of \
+             the calendar with `Policy::calendar`",
+        ),
         ("0 per minute", "lets nothing through; write 1 unit or more"),
         ("0/s", "lets nothing through; write 1 unit or more"),
         ("1099511627777/s", "is out of range; write at most 1099511627776 units"),
