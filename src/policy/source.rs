@@ -84,7 +84,10 @@ use crate::{error::ConfigError, key::Key, policy::limit::Policy};
     message = "`{Self}` is not a source of policies",
     label = "expected a `Policy`, `[Policy; N]`, `Vec<Policy>` or a closure `Fn(&Parts, &Key)` that returns one",
     note = "if this is a `Result`, add `?`: `Policy::per_minute(\"per-client\", 60)?`",
-    note = "if this is an `Option`, decide what `None` means: another policy, or no layer (`tower::util::option_layer`)"
+    note = "if this is an `Option`, decide what `None` means: another policy, or no layer \
+            (`tower::util::option_layer`)",
+    note = "if this is a `Policies`, return it from a closure: `policy::from_fn(move |_, _| policies.clone())`",
+    note = "if this is a reference, such as `&plans`, give the layer a `.clone()` of it"
 )]
 pub trait PolicySource: Send + Sync + 'static {
     /// The policies for one request by `key`. [`Policies::unlimited`] limits nothing, and [`Policy::blocked`] lets
@@ -243,7 +246,9 @@ impl Policies {
     message = "`{Self}` is not a policy or a list of policies",
     label = "this closure has to return a `Policy`, `[Policy; N]`, `Vec<Policy>` or `&[Policy]`",
     note = "create policies before the closure, where their errors can be returned, and clone them in it",
-    note = "to exempt a request, return `Policies::unlimited()`, or use `Route::exempt()`"
+    note = "to exempt a request, return `Policies::unlimited()`, or use `Route::exempt()`",
+    note = "if this is the name of a policy, as a plan: enable the feature `serde` of tollgate, and create the plans \
+            with `Plans::of_limits`"
 )]
 pub trait IntoPolicies {
     /// Converts into the form that [`PolicySource::policies`] returns.

@@ -11,5 +11,11 @@ pub mod dropped_denial;
 pub mod missing_feature;
 #[cfg(mistake = "missing_question_mark")]
 pub mod missing_question_mark;
+#[cfg(mistake = "plan_by_name")]
+pub mod plan_by_name;
+#[cfg(mistake = "policies_as_source")]
+pub mod policies_as_source;
 #[cfg(mistake = "service_without_clone")]
 pub mod service_without_clone;
+#[cfg(mistake = "source_by_reference")]
+pub mod source_by_reference;

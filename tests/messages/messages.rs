@@ -50,6 +50,21 @@ fn a_missing_question_mark_is_named() {
 }
 
 #[test]
+fn policies_without_a_closure_are_told_of_one() {
+    assert_says("policies_as_source");
+}
+
+#[test]
+fn a_source_by_reference_is_told_to_be_cloned() {
+    assert_says("source_by_reference");
+}
+
+#[test]
+fn the_name_of_a_plan_is_told_of_the_plans_of_limits() {
+    assert_says("plan_by_name");
+}
+
+#[test]
 fn an_item_of_a_feature_that_is_missing_is_named_with_the_feature() {
     assert_says("missing_feature");
 }
