@@ -51,6 +51,7 @@ impl Limiter {
     /// # }
     /// ```
     #[doc(alias = "penalty")]
+    #[doc(alias = "charge")]
     pub async fn record(&self, key: impl Into<Key>, policy: &Policy, units: u64) -> Result<(), Error> {
         self.change_by_hand(key.into(), policy, CountChange::Record(units)).await.map(|_| ())
     }

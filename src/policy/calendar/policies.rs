@@ -48,6 +48,7 @@ impl Policy {
     /// ```
     #[doc(alias = "quota")]
     #[doc(alias = "monthly")]
+    #[doc(alias = "per_month")]
     #[doc(alias = "billing")]
     pub fn calendar(name: impl Into<String>, limit: u64, calendar: Calendar) -> Result<Self, ConfigError> {
         let policy = Self::new(name, limit, Duration::from_secs(1))?;
