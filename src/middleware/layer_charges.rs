@@ -251,6 +251,10 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// a [`Route`] cannot say, such as another rejection or a settlement, is a layer of that route, derived from this
     /// one: `get(search).layer(limit.clone().with_cost(10))`. Both spend from one budget.
     ///
+    /// Where a layer with a table is around such a route, both charge the request. So the route is
+    /// [exempt](Route::exempt) in the table. A layer that is derived afterwards has the entries of the table, too, and
+    /// would be exempt itself: derive it first. See the second [example](#routes-with-a-layer-of-their-own).
+    ///
     /// | entry | covers |
     /// | --- | --- |
     /// | `"/search"` | this path, with all methods |
@@ -324,6 +328,32 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # let _ = limit;
     /// # Ok(())
     /// # }
+    /// ```
+    ///
+    /// # Routes with a layer of their own
+    ///
+    /// The requests of `/generate` are settled, and charged once:
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     ConfigError, PeerIp, RateLimitLayer, Route, middleware::Settlement,
+    /// };
+    ///
+    /// /// The layer of the route, derived first, and the table around all routes.
+    /// fn layers(
+    ///     limit: RateLimitLayer<PeerIp>,
+    /// ) -> Result<[RateLimitLayer<PeerIp>; 2], ConfigError> {
+    ///     let generate = limit
+    ///         .clone()
+    ///         .with_cost(1_500)
+    ///         .with_settlement(|_| Settlement::AtEnd)
+    ///         .validated()?;
+    ///     let table = limit
+    ///         .route("/search", Route::new().cost(10))
+    ///         .route("/generate", Route::exempt())
+    ///         .validated()?;
+    ///     Ok([generate, table])
+    /// }
     /// ```
     pub fn route(self, route: &str, settings: Route) -> Self {
         self.change_rules(|rules| rules.add_route(route, settings.clone()))
