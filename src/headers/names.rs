@@ -75,8 +75,8 @@ const WITH_A_MEANING: [&str; 23] = [
 const FAMILIES_WITH_A_MEANING: [&str; 5] = ["access-control-", "content-", "grpc-", "proxy-", "sec-"];
 
 fn has_a_meaning(name: &HeaderName) -> bool {
-    let is_of = |family: &&str| name.as_str().starts_with(*family);
-    WITH_A_MEANING.contains(&name.as_str()) || FAMILIES_WITH_A_MEANING.iter().any(|family| is_of(family))
+    let name = name.as_str();
+    WITH_A_MEANING.contains(&name) || FAMILIES_WITH_A_MEANING.iter().any(|family| name.starts_with(family))
 }
 
 impl fmt::Debug for OwnNames {
