@@ -159,8 +159,9 @@ async fn complete(
     Extension(prompt): Extension<Prompt>,
     bill: Bill,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    // Without this line, a client that hangs up before the first token pays
-    // what was held.
+    // The bill is empty so far, and an empty bill is charged what was held: the
+    // estimate. With this line, a client that hangs up before the first token
+    // pays nothing.
     bill.set_cost(0);
     Sse::new(model(prompt).map(move |output| {
         Ok(match output {
