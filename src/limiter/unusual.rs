@@ -36,16 +36,23 @@ async fn peek(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Dec
     let without_cost = |charge: &Charge| Charge { cost: 0, ..charge.clone() };
     let free = || Check::of_distinct(check.charges().iter().map(without_cost));
     let span = core.calls.observer.is_some().then(free).and_then(|free| core.calls.start_span(&free));
-    let result = match check.beside_blocked().filter(|_| check.is_decided_by_policy()) {
-        Some(others) if !others.charges().is_empty() => {
-            peek_at_store(&core, &others, purpose).await.map(|verdict| verdict.with_blocked(&check))
-        }
-        others if check.is_decided_by_policy() => Ok(Verdict::of_policies(&check, others.is_some())),
-        _ => peek_at_store(&core, &check, purpose).await,
+    let result = match check.is_decided_by_policy() {
+        true => peek_beside_blocked(&core, &check, purpose).await,
+        false => peek_at_store(&core, &check, purpose).await,
     };
     match result {
         Ok(verdict) => Ok(Decision::new(&mut check, &verdict)),
         Err(error) => core.on_error(&check, error, purpose, span),
+    }
+}
+
+/// Peeks at the charges that are not under blocked policies, if there are any and no blocked policy is enforced.
+async fn peek_beside_blocked(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
+    match check.beside_blocked() {
+        Some(others) if !others.charges().is_empty() => {
+            peek_at_store(core, &others, purpose).await.map(|verdict| verdict.with_blocked(check))
+        }
+        others => Ok(Verdict::of_policies(check, others.is_some())),
     }
 }
 
