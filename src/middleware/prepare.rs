@@ -8,7 +8,7 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    check::{Charge, Check},
+    check::Check,
     cost::{RequestCost, Units},
     error::ConfigError,
     failure::FailurePolicy,
@@ -64,15 +64,18 @@ impl<K: KeyExtractor, R> Config<K, R> {
     }
 
     /// Warns once that nothing is held for a request, whatever its bill says, although the layer settles. Policies that
-    /// are known before the first request have been validated.
+    /// are known before the first request have been validated. A blocked policy charges nothing.
     #[inline]
-    fn warn_on_nothing_to_settle(&self, rules: &Rules, check: &Check) {
-        let has_holds = |charge: &Charge| charge.policy.holds().is_some();
-        if let (Some(observer), Some(charge)) = (self.limiter.listener(), check.charges().first())
-            && !check.charges().iter().any(has_holds)
+    fn warn_on_nothing_to_settle(&self, rules: &Rules, policies: &dyn PolicySource, check: &Check) {
+        if !rules.nothing_to_settle.is_due() || known_policies(policies).is_some() {
+            return;
+        }
+        let mut charged = check.charges().iter().map(|charge| &charge.policy).filter(|policy| !policy.is_blocked());
+        if let (Some(observer), Some(policy)) = (self.limiter.listener(), charged.next())
+            && !check.charges().iter().any(|charge| charge.policy.holds().is_some())
             && rules.nothing_to_settle.claim()
         {
-            observer.on_event(&Event::of_warning(Warning::nothing_to_settle(charge.policy.name())));
+            observer.on_event(&Event::of_warning(Warning::nothing_to_settle(policy.name())));
         }
     }
 
@@ -122,8 +125,8 @@ impl<K: KeyExtractor, R> Config<K, R> {
         if check.is_shadow() {
             self.warn_on_only_shadow(rules, check);
         }
-        if self.settling.is_some() && policies.fixed().is_none() {
-            self.warn_on_nothing_to_settle(rules, check);
+        if self.settling.is_some() {
+            self.warn_on_nothing_to_settle(rules, policies, check);
         }
         Ok(Prepared::Check(rules.failure(settings)))
     }

@@ -173,18 +173,25 @@ async fn a_cost_under_a_name_that_no_policy_has_is_reported_once_with_the_names_
     }
 }
 
-/// Only a policy that is known before the first request is a mistake of the layer.
+/// Only a policy that is known before the first request is a mistake of the layer. A blocked plan has no holds either,
+/// and nothing is charged under it.
 #[tokio::test]
 async fn a_plan_without_holds_is_charged_its_estimate_and_reported_once() {
     let (ledger, recorder) = (Ledger::default(), Recorder::default());
     let limiter = ledger.limiter().with_observer(recorder.clone());
-    let plan = policy::from_fn(|_, _| Policy::per_hour("free", 100).unwrap());
+    let requests = AtomicUsize::new(0);
+    let plan = policy::from_fn(move |_, _| match requests.fetch_add(1, Ordering::SeqCst) {
+        0 => Policy::blocked("suspended").unwrap(),
+        _ => Policy::per_hour("free", 100).unwrap(),
+    });
     let layer = RateLimitLayer::new(limiter, plan, one_client()).with_cost(10).with_settlement(at_end);
     let handler = service_fn(|request: Request<Body>| async move {
         request.extensions().get::<Bill>().expect("a bill").set_cost(50);
         Ok::<_, Infallible>(Response::new(Frames::of(["a"])))
     });
     let service = ServiceBuilder::new().layer(layer.with_held_body()).service(handler);
+    assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_warnings(&recorder.take().warnings, &[]);
     for left in [90, 80] {
         let response = service.clone().oneshot(request()).await.unwrap();
         assert!(response.headers()["ratelimit"].to_str().unwrap().contains(&format!("r={left};")));
