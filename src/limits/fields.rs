@@ -111,33 +111,21 @@ pub(super) static RATES_ONLY: [&Field; 14] = [
     &NEAR_LIMIT,
 ];
 
-/// The fields that a blocked policy does not have, because it counts nothing.
-pub(super) static NOT_WITH_BLOCKED: [&Field; 17] = [
-    &RATE,
-    &LIMIT,
-    &WINDOW,
-    &CALENDAR,
-    &STARTS,
-    &ZONE,
-    &CONCURRENT,
-    &UNLIMITED,
-    &ALGORITHM,
-    &RESOLUTION,
-    &BURST,
-    &COUNT_REJECTED,
-    &BAN_AFTER,
-    &SHARDS,
-    &HOLDS,
-    &LEASE,
-    &NEAR_LIMIT,
-];
-
 /// The fields that a policy with a calendar does not have, because the calendar bounds its windows.
 pub(super) static NOT_WITH_CALENDAR: [&Field; 5] = [&RATE, &WINDOW, &ALGORITHM, &RESOLUTION, &BURST];
 
-/// The fields that an unlimited plan does not have: all but the one that says who charges it.
+/// The fields that a blocked policy does not have: it counts nothing.
+pub(super) fn not_with_blocked() -> Vec<&'static Field> {
+    all_but(&[&BLOCKED, &UNIT, &POLICY_SHADOW, &IN_CODE])
+}
+
+/// The fields that an unlimited plan does not have: it is no policy.
 pub(super) fn not_with_unlimited() -> Vec<&'static Field> {
-    POLICY.fields.iter().copied().filter(|field| ![UNLIMITED.name, IN_CODE.name].contains(&field.name)).collect()
+    all_but(&[&UNLIMITED, &IN_CODE])
+}
+
+fn all_but(kept: &[&Field]) -> Vec<&'static Field> {
+    POLICY.fields.iter().copied().filter(|field| kept.iter().all(|kept| kept.name != field.name)).collect()
 }
 
 pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[] };
@@ -248,11 +236,11 @@ mod tests {
         ] {
             assert_eq!(part(&schema, &place)["enum"], json!(words), "{place}");
         }
-        let not_with_unlimited = not_with_unlimited();
+        let (not_with_blocked, not_with_unlimited) = (not_with_blocked(), not_with_unlimited());
         for (field, without) in [
             (&CONCURRENT, &RATES_ONLY[..]),
             (&CALENDAR, &NOT_WITH_CALENDAR),
-            (&BLOCKED, &NOT_WITH_BLOCKED),
+            (&BLOCKED, &not_with_blocked),
             (&UNLIMITED, &not_with_unlimited),
         ] {
             let excluded = part(&schema, &format!("{POLICY_AT}/dependentSchemas/{}/properties", field.name));

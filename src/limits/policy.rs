@@ -47,7 +47,7 @@ pub(super) fn read(name: &str, mut section: Section, mistakes: &mut Mistakes) ->
 fn blocked(name: &str, mut section: Section, mistakes: &mut Mistakes) -> Option<Policy> {
     let only_true = |_: &Field, value| section::only_true(&value);
     let is_blocked = section.read(&fields::BLOCKED, mistakes, only_true).value().is_some();
-    refuse(&fields::NOT_WITH_BLOCKED, &fields::BLOCKED, "a blocked policy", &mut section, mistakes);
+    refuse(&fields::not_with_blocked(), &fields::BLOCKED, "a blocked policy", &mut section, mistakes);
     let policy = Policy::blocked(usable(name)).ok()?;
     let mut draft = Draft { policy, section, mistakes };
     draft.set_counts();
