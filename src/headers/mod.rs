@@ -68,6 +68,7 @@
 mod duration;
 mod fields;
 mod ietf;
+mod jitter;
 mod names;
 mod openai;
 mod own_names;
