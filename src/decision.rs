@@ -137,7 +137,6 @@
 mod entries;
 mod policy_decision;
 mod purpose;
-pub(crate) mod resolved;
 #[cfg(feature = "serde")]
 mod serialize;
 

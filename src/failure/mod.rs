@@ -63,7 +63,7 @@
 //! With feature `test-util`, `FailingStore` simulates an outage in tests.
 
 use crate::{
-    decision::{Decision, resolved::Resolved},
+    decision::Decision,
     error::{Error, ErrorKind, in_words},
     verdict::Source,
 };
@@ -111,6 +111,24 @@ pub enum FailurePolicy {
 }
 
 in_words!(FailurePolicy, "failure policy");
+
+mod resolved {
+    /// What a failure policy makes of an error: a decision, or the answer to a hold. In a private module, because only
+    /// this crate implements it.
+    pub trait Resolved {
+        /// The answer of a store that was not asked or gave no verdict.
+        fn without_store(decision: super::Decision) -> Self;
+    }
+}
+
+pub(crate) use self::resolved::Resolved;
+
+impl Resolved for Decision {
+    #[inline]
+    fn without_store(decision: Decision) -> Self {
+        decision
+    }
+}
 
 impl FailurePolicy {
     /// The words of `on-store-failure` in a file of limits.

@@ -25,13 +25,8 @@ use tokio::runtime::Handle;
 
 use self::{age::Ending, renewals::RenewedHold, settle::merged};
 use crate::{
-    check::open_hold::OpenHold,
-    decision::{Decision, resolved::Resolved},
-    error::Error,
-    hold::SettleAnswer,
-    observe::HoldEnd,
-    policy::Policy,
-    verdict::Source,
+    check::open_hold::OpenHold, decision::Decision, error::Error, failure::Resolved, hold::SettleAnswer,
+    observe::HoldEnd, policy::Policy, verdict::Source,
 };
 
 pub(super) use self::ends::{OnChangedCount, SharedHolds};

@@ -194,7 +194,9 @@ fn no_check_hangs_on_a_driver_that_has_just_ended() {
 #[test]
 fn a_short_stall_makes_idle_runtimes_dial_nothing() {
     let server = RedisServer::start();
-    let limiter = Limiter::new(RedisStore::open(&server.url()).unwrap());
+    // Shorter than the stall, which lasts for several of its checks.
+    let store = RedisStore::builder().deadline(Duration::from_millis(50)).open(&server.url()).unwrap();
+    let limiter = Limiter::new(store);
     let start = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let runtimes: Vec<_> = (0..9).map(|_| start()).collect();
     for runtime in &runtimes {
