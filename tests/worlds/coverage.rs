@@ -37,9 +37,8 @@ const ANSWERS: [&str; 14] = [
     "NOPERM",
 ];
 
-/// The number of worlds beyond which every pair has to have met. All are drawn within 5 000 worlds, but a short fault
-/// may miss the calls of its mode.
-const ENOUGH: u64 = 20_000;
+/// The number of worlds beyond which every pair has to have met.
+const ENOUGH: u64 = 5_000;
 
 impl Coverage {
     pub(crate) fn add(&mut self, plan: &Plan, report: &Report) {

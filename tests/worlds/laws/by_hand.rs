@@ -76,7 +76,7 @@ pub(super) fn what_is_recorded_counts(_: &Plan, report: &Report, mode: Mode) -> 
     None
 }
 
-/// Nobody gets more units back than were asked for and may have been charged.
+/// A credit gives back at most what was asked for, and at most what may have been charged.
 pub(super) fn no_more_is_given_back(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let steps = report.faults.iter().any(|fault| fault.kind.clock_step().is_some() || fault.drift().is_some());
     // What a bucket lacks beyond its burst takes longer to come back, and a counter has two windows.

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// What a caller learns of a charge is what the servers have done: an admission is one charge, a call that was not
-/// charged is none, and one of which nobody knows is one at most.
+/// charged is none, and a call of unknown fate is one at most.
 pub(super) fn errors_tell_the_fate(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let mut calls = report.calls.iter().filter(|call| call.mode == mode && mode == Mode::Told);
     let wrong = calls.find(|call| {

@@ -21,7 +21,8 @@ fn is_done(change: &Change) -> bool {
     matches!(change.end, End::Done(_))
 }
 
-/// Nothing of a key is admitted while it is banned for certain. Others spend the blocks that they have, for a while.
+/// No check of a key is admitted while the key is certainly banned. Other instances spend the blocks that they hold
+/// until they notice the ban.
 pub(super) fn a_ban_holds(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let drifts = report.faults.iter().any(|fault| fault.drift().is_some());
     if !mode.is_by_hand() || !mode.is_memory() && (drifts || amounts::times_more(report) > 0) {

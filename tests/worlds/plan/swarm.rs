@@ -17,6 +17,8 @@ const LONGEST_IDLE: u64 = 4_500;
 const LONGEST_WITH_TWO_MASTERS: u64 = 2_800;
 /// A fault whose end means nothing. The load ends while what it has left is still in its window.
 const SHORT_FAULT: u64 = 400;
+/// The shortest fault that has to meet a mode.
+const SHORTEST_OF_A_PAIR: u64 = 300;
 /// When faults start, in milliseconds.
 const FIRST_FAULT: u64 = 500;
 const FAULTS_WITHIN: u64 = 1_300;
@@ -112,6 +114,11 @@ impl Plan {
         if let Some((kind, _)) = pair.filter(|(kind, _)| !plan.faults.iter().any(|fault| fault.kind == *kind)) {
             plan.faults.truncate(count.saturating_sub(1));
             plan.faults.push(draw_fault(&plan, Some(kind), has_slots, &mut rng));
+        }
+        if let Some((kind, _)) = pair {
+            // A shorter fault may miss the calls of its mode.
+            let of_pair = plan.faults.iter_mut().filter(|fault| fault.kind == kind);
+            of_pair.for_each(|fault| fault.lasts = fault.lasts.max(SHORTEST_OF_A_PAIR));
         }
         plan.faults.sort_by_key(|fault| fault.at);
         plan.load = SHORTEST_LOAD.max(plan.healed_at() + LOAD_AFTER_FAULTS);
