@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_by_the_month_is_told_of_the_calendar() {
-        for (rate, is_told) in [("100/month", true), ("100 per 2 years", true), ("100/fortnight", false)] {
+    fn a_rate_for_a_month_is_a_mistake_that_names_the_calendar() {
+        for (rate, names_it) in [("100/month", true), ("100 per 2 years", true), ("100/fortnight", false)] {
             let error = Policy::parse("billing", rate).unwrap_err().to_string();
-            assert_eq!(error.contains("`Policy::calendar`"), is_told, "{error}");
+            assert_eq!(error.contains("`Policy::calendar`"), names_it, "{error}");
         }
     }
 

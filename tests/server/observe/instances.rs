@@ -32,8 +32,8 @@ async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_t
     }
     assert_warnings(&warnings, &[("instances_unknown", "\"tollgate:instances\"")]);
     let text = warnings[0].to_string();
-    // Redis 7.0 does not name the command that a script may not call.
-    for word in ["run th", "command", "+zadd +zremrangebyscore +pexpire +zcard"] {
-        assert!(text.contains(word), "{text}");
-    }
+    assert!(text.contains("+eval +time +zadd +zremrangebyscore +pexpire +zcard"), "{text}");
+    // Redis 7.0 does not name the command that a script may not call; later servers do.
+    let is_reason = |words: &&str| text.contains(words);
+    assert!(["can't run this command", "no permissions to run the 'zadd' command"].iter().any(is_reason), "{text}");
 }

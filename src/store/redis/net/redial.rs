@@ -1,11 +1,11 @@
 //! Dials again in the background, when calls have shown that connections are lost.
 //!
 //! A connection that broke is replaced by the checkout that comes upon it. After calls without a reply that may be too
-//! late: if nobody calls for a while, the next check would find lost connections only, and a dial can take longer than
+//! late: after a time without calls, the next check would find lost connections only, and a dial can take longer than
 //! its deadline. So the pool whose calls have shown it replaces its connections at once. The pools of other runtimes
 //! wait for their next check: after a stall of the server, many idle runtimes would dial at once. Connections that the
 //! other end has closed wait for the next checkout: a server that closes idle connections would otherwise be dialled
-//! again and again for nobody.
+//! again and again although no check needs a connection.
 
 use std::{
     fmt,
