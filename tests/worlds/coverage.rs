@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use crate::{
-    history::Outcome,
+    history::{Call, Outcome},
     plan::{Plan, fault::Kind, mode::Mode, swarm::can_meet},
     rare,
     world::Report,
@@ -45,7 +45,9 @@ impl Coverage {
         for fault in &report.faults {
             let during = |mode: &Mode| {
                 let overlaps = |from: u64, to: u64| from <= fault.end() && fault.at <= to;
-                report.calls.iter().any(|call| call.mode == *mode && overlaps(call.asked, call.answered))
+                // A slot is renewed while its work lasts.
+                let until = |call: &Call| call.worked.map_or(call.answered, |(_, ended)| ended);
+                report.calls.iter().any(|call| call.mode == *mode && overlaps(call.asked, until(call)))
             };
             for mode in plan.modes.iter().filter(|mode| during(mode)) {
                 *self.met.entry((fault.kind, *mode)).or_default() += 1;
