@@ -155,8 +155,18 @@ impl Server {
                 None => Reply::error("ERR This instance has cluster support disabled"),
             },
             "EVAL" | "EVALSHA" => self.evaluate(&name, command, was_asking, slots),
+            "UNLINK" => match self.route(&command[1..], was_asking, slots) {
+                Routed::Elsewhere(reply) => reply,
+                Routed::Here => self.data.borrow_mut().run(command),
+            },
             _ => self.data.borrow_mut().run(command),
         }
+    }
+
+    /// Where a command with these keys belongs: here, if the server is in no cluster.
+    fn route(&self, keys: &[Bytes], is_asking: bool, slots: Option<&Slots>) -> Routed {
+        let has = |key: &[u8]| self.data.borrow_mut().database.has(key);
+        slots.map_or(Routed::Here, |slots| slots.route(self.number, keys, is_asking, has))
     }
 
     fn evaluate(&mut self, name: &str, command: &[Bytes], is_asking: bool, slots: Option<&Slots>) -> Reply {
@@ -166,11 +176,8 @@ impl Server {
         if !keys.iter().any(|key| key.ends_with(b"instances")) {
             rare::called(name == "EVAL", keys, arguments);
         }
-        if let Some(slots) = slots {
-            let has = |key: &[u8]| self.data.borrow_mut().database.has(key);
-            if let Routed::Elsewhere(reply) = slots.route(self.number, keys, is_asking, has) {
-                return reply;
-            }
+        if let Routed::Elsewhere(reply) = self.route(keys, is_asking, slots) {
+            return reply;
         }
         let sha = match name {
             "EVAL" => self.scripts.load(&command[1]),
