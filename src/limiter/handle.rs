@@ -11,8 +11,9 @@ use crate::{
     failure::FailurePolicy,
     key::Key,
     limiter::{
-        check_future::{CheckFuture, Sent, decide},
+        check_future::CheckFuture,
         core::Core,
+        decision_future::{Sent, decide},
         lease, sharded,
     },
     observe::{CheckSpan, Event, ObservedRequest, Observer, Other, ResetEvent},
@@ -279,7 +280,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error`] if the store does not answer within its deadline. Whether it forgot the count is then unknown.
+    /// [`Error`] if the store does not answer within its deadline, or fails. If
+    /// [`may_have_charged`](Error::may_have_charged) is true, the count may be forgotten, or some of its shards.
     ///
     /// # Cancel safety
     ///
@@ -307,9 +309,12 @@ impl Limiter {
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
         let calls = &self.core.calls;
         let reset_one = |key: Key, policy: Policy| async move { calls.reset(&key, &policy).await };
-        let found = sharded::of_each(key, policy, reset_one).await?.contains(&true);
-        // A pause of any length has the same key.
-        Ok(calls.reset(key, &policy.pauses(1)).await? || found)
+        let reset = sharded::of_each(key, policy, reset_one).await;
+        // Other shards may have been reset.
+        let found = reset.map_err(|error| if policy.is_sharded() { error.charge_unknown() } else { error })?;
+        // A pause of any length has the same key. The count is forgotten, whatever becomes of the pause.
+        let was_paused = calls.reset(key, &policy.pauses(1)).await.map_err(Error::charge_unknown)?;
+        Ok(was_paused || found.contains(&true))
     }
 
     /// Sends a check of the middleware, and takes the charges out of it. The failure policy `failure` decides if the

@@ -19,6 +19,7 @@ mod outages;
 mod panics;
 mod partial;
 mod policy_mistakes;
+mod resets;
 mod shadow;
 mod shards;
 mod try_check;
