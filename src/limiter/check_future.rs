@@ -1,10 +1,8 @@
-//! The futures of a check: of one whose caller handles errors, and of one of the middleware, which always ends in a
-//! decision: without a verdict, the failure policy decides. A check is asked directly, by shards, or from a block of
-//! units.
+//! The future of a check whose caller handles errors. A check is asked directly, by shards, or from a block of units.
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     mem,
     pin::Pin,
     sync::Arc,
@@ -16,7 +14,6 @@ use crate::{
     check::Check,
     decision::Decision,
     error::{ConfigError, Error},
-    failure::FailurePolicy,
     limiter::{core::Core, lease, unusual},
     observe::CheckSpan,
     store::{Answer, Pending},
@@ -178,6 +175,24 @@ impl Core {
     }
 }
 
+impl Core {
+    /// As [`ask`](Self::ask), for a caller that reports an outage itself.
+    pub(super) async fn ask_unreported(self: &Arc<Self>, mut check: Check) -> Result<Decision, Error> {
+        let route = self.route(&check);
+        let verdict = match self.send(route, &check, Purpose::CHECK, true) {
+            Answer::Ready(result) => result?,
+            Answer::Pending(verdict) => {
+                let mut waiting = Waiting::new(self, route, verdict, None);
+                poll_fn(|cx| waiting.poll(self, &check, Purpose::CHECK, cx)).await?
+            }
+        };
+        let observed = self.calls.observer.is_some().then(|| check.clone());
+        let decision = self.on_verdict(&mut check, &verdict, Purpose::CHECK, None);
+        self.calls.report_near_limits(observed.as_ref(), &decision);
+        Ok(decision)
+    }
+}
+
 impl Future for CheckFuture {
     type Output = Result<Decision, Error>;
 
@@ -203,62 +218,6 @@ impl Future for CheckFuture {
 impl fmt::Debug for CheckFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CheckFuture")
-    }
-}
-
-/// A check that the store has received.
-pub(crate) enum Sent {
-    /// The store answered without waiting.
-    Decided(Decision),
-    Waiting(DecisionFuture),
-}
-
-/// Asks the store, and takes the charges out of `check`. The failure policy `failure` decides if the store gives no
-/// verdict.
-pub(super) fn decide(
-    core: &Arc<Core>,
-    check: &mut Check,
-    failure: FailurePolicy,
-    span: Option<Box<CheckSpan>>,
-) -> Sent {
-    let route = core.route(check);
-    match core.send(route, check, failure.into(), true) {
-        // By reference, because a verdict is large to move.
-        Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
-        Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),
-        Answer::Pending(verdict) => {
-            let waiting = Waiting::new(core, route, verdict, span);
-            let check = mem::replace(check, Check::empty());
-            Sent::Waiting(DecisionFuture { core: Arc::clone(core), check, failure, waiting })
-        }
-    }
-}
-
-/// The future of a [`Decision`] that does not fail: the failure policy decides if the store gives no verdict.
-#[must_use = "the check is not sent before the future is polled"]
-pub(crate) struct DecisionFuture {
-    core: Arc<Core>,
-    check: Check,
-    failure: FailurePolicy,
-    waiting: Waiting,
-}
-
-impl DecisionFuture {
-    /// Gives the check up. Returns whether the store may have received it, or may still receive it.
-    pub(crate) fn abandon(&mut self) -> bool {
-        self.waiting.abandon()
-    }
-}
-
-impl Future for DecisionFuture {
-    type Output = Decision;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
-        let Self { core, check, failure, waiting } = self.get_mut();
-        Poll::Ready(match ready!(waiting.poll(core, check, (*failure).into(), cx)) {
-            Ok(verdict) => core.on_verdict(check, &verdict, (*failure).into(), waiting.take_span()),
-            Err(error) => core.apply_failure_policy(check, error, *failure, waiting.take_span()),
-        })
     }
 }
 
@@ -312,7 +271,7 @@ impl Waiting {
         }
     }
 
-    fn take_span(&mut self) -> Option<Box<CheckSpan>> {
+    pub(super) fn take_span(&mut self) -> Option<Box<CheckSpan>> {
         self.span.take()
     }
 }

@@ -66,6 +66,7 @@ mod acquire;
 mod by_hand;
 mod check_future;
 mod core;
+mod decision_future;
 mod handle;
 mod hold;
 mod hold_future;
@@ -79,7 +80,7 @@ mod unusual;
 
 pub(crate) use self::{
     acquire::LONGEST_PAUSE,
-    check_future::{DecisionFuture, Sent},
+    decision_future::{DecisionFuture, Sent},
     hold::{Charged, NameReport, OnLongest, RequestHolds},
 };
 pub use self::{

@@ -24,7 +24,9 @@ use crate::{
 
 /// Layer that applies [`RateLimit`]: requests are charged before they reach the service, and refused above the limit.
 ///
-/// A request never waits here. For calls that wait for their turn, see [`ThrottleLayer`](crate::ThrottleLayer).
+/// A request above the limit is refused at once, or waits for its turn if the layer has
+/// [`wait_up_to`](Self::wait_up_to). Calls of a client to another service wait in a
+/// [`ThrottleLayer`](crate::ThrottleLayer).
 ///
 /// All clones of a layer, and all layers derived from it, spend from one budget whatever their other settings are,
 /// because they share the [`Limiter`] and count under the same policies and keys. A request that passes two such layers

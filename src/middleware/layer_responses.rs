@@ -4,12 +4,74 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::layer::RateLimitLayer;
 use crate::{
+    error::ConfigError,
     failure::FailurePolicy,
     headers::{HeaderWriter, whole_seconds},
     key::MissingKey,
 };
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
+    /// Lets a request that would be denied wait for its turn, for at most `max_wait`, in place of a refusal. Requests
+    /// are spaced instead of refused, as by nginx's `limit_req` with a `burst`.
+    ///
+    /// By default no request waits, because most clients would rather know at once.
+    ///
+    /// # Order
+    ///
+    /// Requests that wait for the same key are served first come, first served, in this process. Several processes take
+    /// turns. See [`Limiter::acquire`](crate::Limiter::acquire), whose queue this is.
+    ///
+    /// A request is refused at once if its wait is certain to be longer than `max_wait`, or if too many wait already
+    /// ([`Limiter::with_max_waiters`](crate::Limiter::with_max_waiters): 10 000 for a key by default). Retry-After then
+    /// says when it may pass, behind those that wait. A request that waits may take up to a tenth longer than
+    /// `max_wait`, and at least 10 ms, because each admission before it may be a little late.
+    ///
+    /// A request whose client hangs up leaves the queue. While a request waits, the service keeps its connection and
+    /// its body, so choose a `max_wait` that is shorter than the timeouts of clients and proxies.
+    ///
+    /// # Choosing a policy
+    ///
+    /// A [token bucket](crate::Algorithm::TokenBucket) gives an even flow: 10 a second with a burst of 1, and a
+    /// `max_wait` of 500 ms, is `rate=10r/s` with `burst=5`. The queue is that of the first policy that can deny the
+    /// request, so let it be the one that delays most requests.
+    ///
+    /// # What does not wait
+    ///
+    /// Without a verdict of the store, the failure policy decides at once. A request that costs more than the limit is
+    /// refused at once. A request that holds something or has alternatives does not wait: a layer with a
+    /// [settlement](Self::with_settlement), a [concurrency limit](crate::Policy::concurrent) or a
+    /// [`FirstOf`](crate::policy::FirstOf) is a [mistake](Self#mistakes), and so is a `max_wait` of zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Algorithm, MemoryStore, PeerIp, Policy, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let policy = Policy::per_second("searches", 10)?
+    ///     .with_algorithm(Algorithm::TokenBucket)
+    ///     .with_burst(1);
+    /// let limit = RateLimitLayer::new(MemoryStore::new(), policy, PeerIp::new())
+    ///     .wait_up_to(Duration::from_millis(500))
+    ///     .validated()?;
+    /// # let _ = limit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "burst")]
+    #[doc(alias = "delay")]
+    pub fn wait_up_to(self, max_wait: Duration) -> Self {
+        self.change_rules(|rules| {
+            rules.max_wait = Some(max_wait);
+            if max_wait.is_zero() {
+                let message = "a request that waits for at most 0 s does not wait; use a longer time, or leave \
+                               `wait_up_to` out";
+                rules.mistake.keep(Err::<(), _>(ConfigError::new(message)));
+            }
+        })
+    }
+
     /// Lets requests pass without a limit when the store cannot answer: the default, see [`FailurePolicy::Open`].
     ///
     /// # Examples

@@ -108,7 +108,12 @@ where
         };
         self.config.warn_on_double_charge(&mut parts, &check);
         let tab = self.config.open_tab(&mut parts, &check);
-        match self.config.limiter.decide(&mut check, failure, || rules.observed(&parts)) {
+        let (limiter, observed) = (&self.config.limiter, || rules.observed(&parts));
+        let sent = match rules.max_wait {
+            None => limiter.decide(&mut check, failure, observed),
+            Some(max_wait) => limiter.decide_within(&mut check, failure, max_wait, observed),
+        };
+        match sent {
             // The store has answered at once, so the inner service that was polled ready is called without a clone.
             Sent::Decided(decision) => {
                 if decision.is_allowed() {

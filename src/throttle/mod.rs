@@ -3,7 +3,8 @@
 //! An upstream API grants a number of calls a minute, refuses the others, and may bill or block a client that does not
 //! stop. A client that shares the quota with other tasks and other processes cannot count on its own. [`ThrottleLayer`]
 //! makes each call wait until the [`Limiter`](crate::Limiter) has charged it, and until the pauses are over for which
-//! the upstream itself has asked.
+//! the upstream itself has asked. In front of a handler, requests wait in a layer with
+//! [`RateLimitLayer::wait_up_to`](crate::RateLimitLayer::wait_up_to) instead.
 //!
 //! # Rules
 //!

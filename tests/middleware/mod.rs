@@ -27,3 +27,4 @@ mod shadow;
 mod stacked_layers;
 mod test_util;
 mod types;
+mod waiting;

@@ -93,10 +93,6 @@ async fn reset_and_look(limiter: Limiter, policy: Policy, address: IpAddr) -> An
 }
 
 // `slowDown({ delayAfter, delayMs })`
-async fn slow_down(State(waits): State<Waits>, request: Request, next: Next) -> AxumResponse {
-    let turn = Limiter::acquire(&waits.limiter, "all", &waits.policy, 1).within(Duration::from_millis(500)).await;
-    match turn {
-        Ok(decision) if decision.is_allowed() => next.run(request).await,
-        _ => StatusCode::TOO_MANY_REQUESTS.into_response(),
-    }
+fn slow_down(limit: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp> {
+    limit.wait_up_to(Duration::from_millis(500))
 }

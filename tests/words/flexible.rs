@@ -58,9 +58,9 @@ async fn queue(limiter: Limiter, policy: Policy, key: Key, wait: Duration) -> An
 }
 
 // `execEvenly: true`
-async fn evenly(limiter: Limiter, policy: Policy, key: Key) -> Answered<Decision> {
+fn evenly(limiter: Limiter, policy: Policy, wait: Duration) -> RateLimitLayer<PeerIp> {
     let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1);
-    Limiter::acquire(&limiter, key, &policy, 1).within(Duration::from_secs(1)).await
+    RateLimitLayer::new(limiter, policy, PeerIp::new()).wait_up_to(wait)
 }
 
 // `RLWrapperBlackAndWhite`

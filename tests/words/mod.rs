@@ -6,9 +6,6 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::{
     Router,
-    extract::{Request, State},
-    middleware::Next,
-    response::{IntoResponse, Response as AxumResponse},
     routing::{get, post},
 };
 use http::{Response, StatusCode, request::Parts};
@@ -44,12 +41,6 @@ type Made<T> = Result<T, ConfigError>;
 
 /// What a limiter answers.
 type Answered<T> = Result<T, Error>;
-
-#[derive(Clone)]
-struct Waits {
-    limiter: Limiter,
-    policy: Policy,
-}
 
 fn minute(limit: u64) -> Policy {
     Policy::per_minute("plan", limit).unwrap()

@@ -9,9 +9,9 @@ fn rate(limiter: Limiter) -> Made<RateLimitLayer<PeerIp>> {
 }
 
 // `limit_req .. burst=5`, without `nodelay`
-async fn delayed(limiter: Limiter, policy: Policy, client: Key) -> Answered<Decision> {
-    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1);
-    Limiter::acquire(&limiter, client, &policy, 1).within(Duration::from_millis(500)).await
+fn delayed(limiter: Limiter) -> Made<RateLimitLayer<PeerIp>> {
+    let policy = Policy::per_second("api", 10)?.with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    Ok(RateLimitLayer::new(limiter, policy, PeerIp::new()).wait_up_to(Duration::from_millis(500)))
 }
 
 // `limit_req_dry_run on`

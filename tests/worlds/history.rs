@@ -1,10 +1,11 @@
 //! What callers have seen: the only thing that laws judge.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::{
     place::Place,
     plan::{
+        Plan,
         mode::{Mode, TTL},
         swarm::LONGEST_FAULT,
     },
@@ -103,15 +104,23 @@ impl Call {
     }
 }
 
-/// How long a call may be on its way after its caller has gone: a fault that keeps it, and the way.
-const ON_ITS_WAY: u64 = LONGEST_FAULT + 300;
+/// How long a call is on its way, beside the faults that keep it, in milliseconds.
+const ON_ITS_WAY: u64 = 300;
 
 /// Until when the units of a call with an unknown fate may be held or charged.
 pub(crate) fn may_last_until(mode: Mode) -> u64 {
-    now() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
+    now() + LONGEST_OUTAGE.get() + ON_ITS_WAY + if mode.is_holds() { TTL } else { 0 }
+}
+
+/// Begins the history of a world.
+pub(crate) fn begin(plan: &Plan) {
+    take();
+    LONGEST_OUTAGE.set(plan.longest_outage().max(LONGEST_FAULT));
 }
 
 thread_local! {
+    /// How long faults may keep a call, one after the other.
+    static LONGEST_OUTAGE: Cell<u64> = const { Cell::new(LONGEST_FAULT) };
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -28,7 +28,7 @@ use crate::{
         acquire::{
             Acquire,
             queue::{Group, Step},
-            seat::QueueId,
+            seat::{InOutage, QueueId},
             waiter::{Delivery, Reply},
         },
         core::Core,
@@ -104,7 +104,7 @@ impl Dispatcher {
             true => Check::hold(key, &head.policy, group.units),
             false => Check::new(key, &head.policy, group.units),
         };
-        let check = group.further.add_to(check, &self.id.key);
+        let check = group.further.add_to(check);
         let check = if head.shares_pauses { heed(check, &self.id.key, &head.policy) } else { check };
         let holds = head.holds;
         self.in_flight = Some(group);
@@ -123,8 +123,9 @@ impl Dispatcher {
 
     async fn answer(&self, check: Check, holds: bool) -> Delivery {
         match holds {
-            true => Delivery::of_held(self.core.ask_for_hold(check, self.id.purpose).await),
-            false => Delivery::of(self.core.ask(check, self.id.purpose).await),
+            true => Delivery::of_held(self.core.ask_for_hold(check, self.id.in_outage.purpose()).await),
+            false if self.id.in_outage == InOutage::Fail => Delivery::of(self.core.ask_unreported(check).await),
+            false => Delivery::of(self.core.ask(check, self.id.in_outage.purpose()).await),
         }
     }
 }

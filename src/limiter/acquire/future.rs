@@ -12,13 +12,19 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    calls::{NO_TIMERS, Purpose},
+    calls::NO_TIMERS,
     check::Check,
     decision::Decision,
     error::{ConfigError, Error, ErrorKind},
     key::Key,
     limiter::{
-        acquire::{Acquire, forecast::after, place::Place, seat::QueueId, waiter::Delivery},
+        acquire::{
+            Acquire,
+            forecast::after,
+            place::Place,
+            seat::{InOutage, QueueId},
+            waiter::Delivery,
+        },
         check_future::{CheckFuture, Route},
         core::Core,
         handle::Limiter,
@@ -85,7 +91,8 @@ impl<T: Waited> Acquire<T> {
 impl<T> Acquire<T> {
     /// Waits for the units, and makes a hold if `holds`.
     pub(super) async fn run(self, max_wait: Duration) -> Result<Delivery, ConfigError> {
-        let Self { core, key, policy, cost, further, purpose, shares_pauses, holds, .. } = self;
+        let Self { core, key, policy, cost, further, in_outage, shares_pauses, holds, .. } = self;
+        let purpose = in_outage.purpose();
         if purpose.uses_fallback() && core.calls.fallback.is_none() {
             return Err(ConfigError::local_without_fallback());
         }
@@ -96,7 +103,7 @@ impl<T> Acquire<T> {
             true => Check::hold(key.clone(), &policy, cost),
             false => Check::new(key.clone(), &policy, cost),
         };
-        let check = further.add_to(check, &key);
+        let check = further.add_to(check);
         core.validate(&check)?;
         if !holds {
             check.refuse_holds()?;
@@ -115,18 +122,19 @@ impl<T> Acquire<T> {
             Delivery::of(Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS)))
         } else if !holds
             && !shares_pauses
-            && let Some(decision) = core.charge_at_once(&check, purpose)
+            && let Some(decision) = core.charge_at_once(&check, in_outage)
         {
             Delivery::of(Ok(decision))
         } else {
             let place = Place {
                 core: Arc::clone(&core),
-                id: QueueId { key, policy, purpose },
+                id: QueueId { key, policy, in_outage },
                 cost,
                 further,
                 shares_pauses,
                 holds,
                 deadline: after(Instant::now(), max_wait),
+                grace: Duration::ZERO,
                 ticket: None,
                 watches: false,
                 seat: None,
@@ -147,9 +155,9 @@ impl<T> Acquire<T> {
 impl Core {
     /// Charges a caller that need not wait, without a task: nobody waits for the key, and the store answers at once
     /// that the units are there. `None` if the caller has to join the queue; then nothing is charged.
-    fn charge_at_once(self: &Arc<Self>, check: &Check, purpose: Purpose) -> Option<Decision> {
+    pub(super) fn charge_at_once(self: &Arc<Self>, check: &Check, in_outage: InOutage) -> Option<Decision> {
         let charge = check.charges().first()?;
-        let id = QueueId { key: charge.key.clone(), policy: charge.policy.clone(), purpose };
+        let id = QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage };
         let counts_denials = check.charges().iter().any(|charge| charge.policy.counts_denials());
         if counts_denials || self.route(check) != Route::Direct || !self.queues.is_quiet(&id) {
             return None;
@@ -166,7 +174,7 @@ impl Core {
             return None;
         }
         self.queues.charged_beside(&id);
-        let decision = self.on_verdict(&mut check.clone(), &verdict, purpose, None);
+        let decision = self.on_verdict(&mut check.clone(), &verdict, in_outage.purpose(), None);
         self.calls.report_near_limits(Some(check), &decision);
         Some(decision)
     }

@@ -11,15 +11,16 @@ mod paused_keys;
 mod place;
 mod queue;
 pub(super) mod queues;
+mod request;
 mod rivals;
 mod seat;
 mod waiter;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use self::{queues::Queues, waiter::Further};
+use self::{queues::Queues, seat::InOutage, waiter::Further};
 use crate::{
-    calls::Purpose,
+    check::Charge,
     decision::Decision,
     key::Key,
     limiter::{core::Core, handle::Limiter},
@@ -43,7 +44,7 @@ pub struct Acquire<T = Decision> {
     policy: Policy,
     cost: u64,
     further: Further,
-    purpose: Purpose,
+    in_outage: InOutage,
     shares_pauses: bool,
     /// Whether the units are held.
     holds: bool,
@@ -178,7 +179,7 @@ impl<T> Acquire<T> {
             policy: policy.clone(),
             cost,
             further: Further::default(),
-            purpose: Purpose::CHECK,
+            in_outage: InOutage::AskAgain,
             shares_pauses: false,
             holds,
             answer: PhantomData,
@@ -216,7 +217,7 @@ impl<T> Acquire<T> {
     /// # }
     /// ```
     pub fn and(mut self, policy: &Policy, cost: u64) -> Self {
-        self.further.add(policy, cost);
+        self.further.add(Charge::new(self.key.clone(), policy.clone(), cost));
         self
     }
 
@@ -246,7 +247,7 @@ impl<T> Acquire<T> {
     /// # }
     /// ```
     pub fn fail_local(mut self) -> Self {
-        self.purpose = self.purpose.with_fallback();
+        self.in_outage = InOutage::Fallback;
         self
     }
 }

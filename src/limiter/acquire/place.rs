@@ -18,8 +18,9 @@ use crate::{
     limiter::{
         acquire::{
             dispatcher::{dispatch, hand_on},
+            forecast::after,
             queues::Joined,
-            seat::{Dispatching, QueueId, Seat},
+            seat::{Dispatching, InOutage, QueueId, Seat},
             waiter::{Delivery, Further, Reply, Waiter},
         },
         core::Core,
@@ -38,6 +39,8 @@ pub(super) struct Place {
     /// Whether the caller asks for a hold.
     pub(super) holds: bool,
     pub(super) deadline: Instant,
+    /// By how much the caller may be late that has a place: those ahead of it may be served a little late.
+    pub(super) grace: Duration,
     /// `None` before the caller has joined.
     pub(super) ticket: Option<u64>,
     /// Whether the dispatcher runs on another runtime, which may not run.
@@ -75,7 +78,7 @@ impl Place {
     /// What the caller gets, or `None` if the dispatcher has ended without a reply.
     async fn delivery_in_time(&mut self) -> Option<Delivery> {
         let ticket = self.ticket?;
-        if let Some(received) = self.receive_until(self.deadline).await {
+        if let Some(received) = self.receive_until(after(self.deadline, self.grace)).await {
             return received;
         }
         if let Some(reply) = self.core.queues.give_up(&self.id, ticket) {
@@ -138,7 +141,9 @@ impl Place {
             cost: self.cost,
             further: self.further.clone(),
             shares_pauses: self.shares_pauses,
+            asks_again: self.id.in_outage != InOutage::Fail,
             deadline: self.deadline,
+            grace: self.grace,
             holds: self.holds,
             hold: None,
             reply,

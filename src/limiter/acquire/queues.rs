@@ -205,7 +205,7 @@ impl Queues {
         let mut table = self.table();
         table.paused.change(QueueId::of(key, policy), now, |pause| pause.extend(end));
         let mut replies = Vec::new();
-        for id in QueueId::both(key, policy) {
+        for id in QueueId::all(key, policy) {
             replies.extend(table.with(&id, |queue| queue.pause(end, now)).unwrap_or_default());
         }
         drop(table);
@@ -231,7 +231,7 @@ impl Queues {
         let is_paused = self.paused_for(key, policy, true).is_some();
         let (now, mut table) = (Instant::now(), self.table());
         table.paused.remove(&QueueId::of(key, policy));
-        for id in QueueId::both(key, policy) {
+        for id in QueueId::all(key, policy) {
             table.with(&id, |queue| queue.end_pause(now));
         }
         is_paused
@@ -239,7 +239,7 @@ impl Queues {
 
     /// Forgets what is known about the count of a key, because the key was changed by hand.
     pub(in crate::limiter) fn forget(&self, key: &Key, policy: &Policy) {
-        for id in QueueId::both(key, policy) {
+        for id in QueueId::all(key, policy) {
             self.with(&id, Queue::forget);
         }
     }
@@ -257,7 +257,7 @@ impl Queues {
 impl OnChangedCount for Queues {
     fn hold_ended(&self, key: &Key, policy: &Policy) {
         if self.is_used.load(Ordering::Acquire) {
-            for id in QueueId::both(key, policy) {
+            for id in QueueId::all(key, policy) {
                 self.with(&id, Queue::hold_ended);
             }
         }
@@ -289,7 +289,7 @@ impl Table {
         let mut pause = self.paused.pause(&id.pause());
         pause.learn(answer, sent);
         self.paused.change(id.pause(), now, |kept| *kept = pause);
-        for id in QueueId::both(&id.key, &id.policy) {
+        for id in QueueId::all(&id.key, &id.policy) {
             self.with(&id, |queue| queue.follow(pause));
         }
     }

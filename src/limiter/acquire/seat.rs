@@ -93,27 +93,47 @@ impl fmt::Debug for Seat {
 
 /// A key and a policy. Policies that share their counts share a queue.
 ///
-/// Waiters that use the local fallback have a queue of their own, because during an outage the others would stand in
-/// their way.
+/// Waiters whom an outage of the store treats differently have queues of their own, because during an outage some would
+/// stand in the way of the others.
 #[derive(Clone, Debug)]
 pub(super) struct QueueId {
     pub(super) key: Key,
     pub(super) policy: Policy,
-    pub(super) purpose: Purpose,
+    pub(super) in_outage: InOutage,
+}
+
+/// What becomes of a waiter while the store gives no verdict.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum InOutage {
+    /// It asks again, until its time is over.
+    AskAgain,
+    /// The local fallback judges.
+    Fallback,
+    /// It gets the store's error.
+    Fail,
+}
+
+impl InOutage {
+    pub(super) fn purpose(self) -> Purpose {
+        match self {
+            Self::Fallback => Purpose::CHECK.with_fallback(),
+            Self::AskAgain | Self::Fail => Purpose::CHECK,
+        }
+    }
 }
 
 impl QueueId {
     pub(super) fn of(key: &Key, policy: &Policy) -> Self {
-        Self { key: key.clone(), policy: policy.clone(), purpose: Purpose::CHECK }
+        Self { key: key.clone(), policy: policy.clone(), in_outage: InOutage::AskAgain }
     }
 
-    /// Both queues of a key and a policy.
-    pub(super) fn both(key: &Key, policy: &Policy) -> [Self; 2] {
-        let id = Self::of(key, policy);
-        [Self { purpose: Purpose::CHECK.with_fallback(), ..id.clone() }, id]
+    /// All queues of a key and a policy.
+    pub(super) fn all(key: &Key, policy: &Policy) -> [Self; 3] {
+        [InOutage::AskAgain, InOutage::Fallback, InOutage::Fail]
+            .map(|in_outage| Self { in_outage, ..Self::of(key, policy) })
     }
 
-    /// The id under which a pause of this queue is kept: a pause holds for both queues.
+    /// The id under which a pause of this queue is kept: a pause holds for all queues of its key and policy.
     pub(super) fn pause(&self) -> Self {
         Self::of(&self.key, &self.policy)
     }
@@ -121,7 +141,7 @@ impl QueueId {
 
 impl PartialEq for QueueId {
     fn eq(&self, other: &Self) -> bool {
-        self.purpose == other.purpose && self.key == other.key && self.policy.counts_with(&other.policy)
+        self.in_outage == other.in_outage && self.key == other.key && self.policy.counts_with(&other.policy)
     }
 }
 

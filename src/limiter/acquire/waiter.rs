@@ -1,11 +1,11 @@
 //! A waiter: one caller in the queue of a key, and its further limits: what it charges beside the policy of its queue.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     decision::Decision,
     error::Error,
     key::Key,
@@ -61,8 +61,12 @@ pub(super) struct Waiter {
     pub(super) further: Further,
     /// Whether a pause of the fleet holds this waiter back.
     pub(super) shares_pauses: bool,
+    /// Whether it asks again if the store fails.
+    pub(super) asks_again: bool,
     /// When its `max_wait` ends.
     pub(super) deadline: Instant,
+    /// By how much it may be late once it has a place.
+    pub(super) grace: Duration,
     /// Whether the waiter asks for a hold.
     pub(super) holds: bool,
     /// The hold that was made for the waiter.
@@ -103,66 +107,82 @@ impl Reply {
     }
 }
 
-/// Policies and costs that are charged together with the first policy of a caller, or not at all.
+/// What is charged together with the first charge of a caller, or not at all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Further(Option<Arc<[(Policy, u64)]>>);
+pub(super) struct Further(Option<Arc<[Charge]>>);
 
 /// The units of each further limit that were left after the last check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Room(Vec<(Policy, u64)>);
+pub(super) struct Room(Vec<(Key, Policy, u64)>);
 
 impl Further {
-    pub(super) fn add(&mut self, policy: &Policy, cost: u64) {
-        let present = self.limits().iter().cloned();
-        self.0 = Some(present.chain([(policy.clone(), cost)]).collect());
+    pub(super) fn new(charges: impl Iterator<Item = Charge>) -> Self {
+        let mut charges = charges.peekable();
+        if charges.peek().is_some() { Self(Some(charges.collect())) } else { Self::default() }
     }
 
-    fn limits(&self) -> &[(Policy, u64)] {
+    pub(super) fn add(&mut self, charge: Charge) {
+        *self = Self::new(self.charges().iter().cloned().chain([charge]));
+    }
+
+    fn charges(&self) -> &[Charge] {
         self.0.as_deref().unwrap_or_default()
     }
 
+    pub(super) fn costs(&self) -> impl Iterator<Item = u64> {
+        self.charges().iter().map(|charge| charge.cost)
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.limits().len()
+        self.charges().len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.limits().is_empty()
+        self.charges().is_empty()
     }
 
-    /// Whether no wait makes the costs fit. A shadow policy denies nothing.
+    /// Whether no wait makes the costs fit.
     pub(super) fn never_fit(&self) -> bool {
-        let never_fits = |policy: &Policy, cost: u64| cost > policy.capacity() || policy.is_blocked();
-        self.limits().iter().any(|(policy, cost)| !policy.is_shadow() && never_fits(policy, *cost))
+        self.charges().iter().any(never_fits)
     }
 
-    pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {
-        self.limits().iter().fold(check, |check, (policy, cost)| check.and(key.clone(), policy, *cost))
+    pub(super) fn add_to(&self, check: Check) -> Check {
+        let charges = self.charges().iter();
+        charges.fold(check, |check, charge| check.and(charge.key.clone(), &charge.policy, charge.cost))
     }
 
-    /// Whether both are charged under the same policies.
+    /// Whether both are charged to the same counts.
     pub(super) fn counts_with(&self, other: &Self) -> bool {
-        let (limits, others) = (self.limits().iter(), other.limits().iter());
-        self.len() == other.len() && limits.zip(others).all(|((policy, _), (other, _))| policy == other)
+        let (charges, others) = (self.charges().iter(), other.charges().iter());
+        let counts_with = |(one, other): (&Charge, &Charge)| one.key == other.key && one.policy == other.policy;
+        self.len() == other.len() && charges.zip(others).all(counts_with)
     }
 
-    /// The costs of both, which are charged under the same policies.
+    /// The costs of both, which are charged to the same counts.
     pub(super) fn plus(&self, other: &Self) -> Self {
-        let both = self.limits().iter().zip(other.limits());
-        let sum = both.map(|((policy, cost), (_, more))| (policy.clone(), cost.saturating_add(*more)));
-        if self.is_empty() { Self::default() } else { Self(Some(sum.collect())) }
+        let both = self.charges().iter().zip(other.costs());
+        Self::new(both.map(|(charge, more)| Charge { cost: charge.cost.saturating_add(more), ..charge.clone() }))
     }
 }
 
+/// Whether no wait makes a charge fit. A shadow policy denies nothing.
+pub(super) fn never_fits(Charge { policy, cost, .. }: &Charge) -> bool {
+    !policy.is_shadow() && (*cost > policy.capacity() || policy.is_blocked())
+}
+
 impl Room {
-    /// What a decision on a check with these further limits has left.
+    /// What a decision on a check with these further charges has left.
     pub(super) fn after(decision: &Decision, further: &Further) -> Self {
-        let standings = decision.policies().iter().skip(1).take(further.len());
-        Self(standings.map(|standing| (standing.policy.clone(), standing.available)).collect())
+        let standings = decision.policies().iter().skip(1).zip(further.charges());
+        Self(standings.map(|(of, charge)| (charge.key.clone(), of.policy.clone(), of.available)).collect())
     }
 
     /// Whether the costs are known to fit.
     pub(super) fn holds(&self, further: &Further) -> bool {
-        let fits = |(policy, cost): &(Policy, u64)| self.0.iter().any(|(of, left)| of == policy && cost <= left);
-        further.limits().iter().all(fits)
+        let fits = |charge: &Charge| {
+            let is_of = |key: &Key, policy: &Policy| *key == charge.key && *policy == charge.policy;
+            self.0.iter().any(|(key, policy, left)| is_of(key, policy) && charge.cost <= *left)
+        };
+        further.charges().iter().all(fits)
     }
 }

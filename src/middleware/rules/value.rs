@@ -3,6 +3,7 @@
 use std::{
     fmt, iter,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use http::request::Parts;
@@ -32,6 +33,8 @@ pub(crate) struct Rules {
     pub(in crate::middleware) routes: RouteTable,
     /// Whether the layer settles holds.
     pub(in crate::middleware) settles: bool,
+    /// For how long a request waits that would be denied; `None` if it is refused at once.
+    pub(in crate::middleware) max_wait: Option<Duration>,
     /// Whether the layer refuses nothing.
     pub(in crate::middleware) shadow: Option<bool>,
     pub(in crate::middleware) writer: Option<HeaderWriter>,
@@ -63,6 +66,7 @@ impl Rules {
         base.layer = self.layer.over(base.layer);
         base.others.extend_from_slice(&self.others);
         base.settles |= self.settles;
+        base.max_wait = self.max_wait.or(base.max_wait);
         base.shadow = self.shadow.or(base.shadow);
         base.writer = self.writer.clone().or(base.writer);
         base.mistake.keep(self.mistake.found());
@@ -118,7 +122,8 @@ impl Rules {
         for settings in iter::once(&self.layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
             self.validate_entry(settings, limiter)?;
         }
-        self.validate_holds(limiter)
+        self.validate_holds(limiter)?;
+        self.validate_wait()
     }
 
     /// Lets plans report to the observers of the limiter.
@@ -192,6 +197,31 @@ impl Rules {
         }
         let needs_holds = self.settles || self.has_concurrency();
         if needs_holds && !limiter.has_holds() { Err(ConfigError::store_without_holds()) } else { Ok(()) }
+    }
+
+    /// Checks that requests can wait for their turn: those that hold something, or have alternatives, cannot.
+    fn validate_wait(&self) -> Result<(), ConfigError> {
+        let Some(_) = self.max_wait else { return Ok(()) };
+        if self.settles {
+            return Err(ConfigError::new(
+                "a request that holds units does not wait for its turn, so `wait_up_to` and a settlement exclude each \
+                 other; leave one out",
+            ));
+        }
+        let known: Vec<_> = self.all_sources().filter_map(known_policies).collect();
+        if known.iter().any(|known| known.are_alternatives && known.list.len() > 1) {
+            let message = "a request with several alternatives does not wait for its turn; leave out `wait_up_to` or \
+                           `FirstOf`";
+            return Err(ConfigError::new(message));
+        }
+        match known.into_iter().flat_map(|known| known.list).find(|policy| policy.is_concurrent()) {
+            Some(policy) => {
+                let message = "a request does not wait for a slot; leave `wait_up_to` out, or wait for the slot in the \
+                               handler, with `Limiter::acquire_hold`";
+                Err(ConfigError::of_policy(policy.name(), message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.

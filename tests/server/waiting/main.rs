@@ -8,6 +8,7 @@ mod drops;
 mod fleet;
 mod load;
 mod pauses;
+mod requests;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -18,7 +18,7 @@ use self::{ask::Ask, impatient::Patience};
 use crate::{
     keys::{KEYS, SECOND_KEYS, key_name, second_key_name},
     place::Place,
-    plan::mode::Mode,
+    plan::mode::{MAX_WAIT, Mode},
     process::{SharedLimiter, SharedSite},
     random::Rng,
     service::Site,
@@ -29,8 +29,6 @@ use crate::{
 const THINKING: [u64; 4] = [12, 40, 40, 120];
 /// The most units that callers want who take what there is.
 const MOST_PARTS: u64 = 9;
-/// How long callers of `acquire` wait, in milliseconds.
-const MAX_WAIT: u64 = 300;
 
 /// A caller.
 #[derive(Clone)]

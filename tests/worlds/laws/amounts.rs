@@ -97,6 +97,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::WebClosed
         | Mode::WebHolds
         | Mode::WebPlans
+        | Mode::WebWaits
         | Mode::Memory => LIMIT,
         // The larger one of the limits that are replaced.
         Mode::WebLive => LIMIT,

@@ -27,7 +27,7 @@ const SLACK: u64 = 40;
 ///
 /// Judged where one process asks: another one may be faster.
 pub(super) fn nobody_waits_beside_room(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    if mode != Mode::Acquire || plan.processes > 1 || report.faults.iter().any(|fault| fault.drift().is_some()) {
+    if !mode.waits() || plan.processes > 1 || report.faults.iter().any(|fault| fault.drift().is_some()) {
         return None;
     }
     let most = SLACK + 4 * (plan.delay + plan.jitter);

@@ -6,7 +6,7 @@ use crate::{
     plan::{
         Plan,
         fault::{ELECTED_AFTER, Fault, Kind},
-        mode::Mode,
+        mode::{MAX_WAIT, Mode},
     },
     world::Report,
 };
@@ -28,6 +28,8 @@ const RECOVERY_OF_A_CLUSTER: u64 = 1_500;
 /// What each further runtime may add: its connections are its own, and the breaker sends one probe after the other,
 /// each on the runtime of its caller.
 const RECOVERY_OF_A_RUNTIME: u64 = 500;
+/// The longest pause between two dials, in milliseconds.
+const PAUSE_OF_DIALS: u64 = 400;
 /// The unanswered calls of a process to a server until it gives up connections that the network has forgotten.
 const UNANSWERED: usize = 3;
 
@@ -40,8 +42,8 @@ const WORK: u64 = 5;
 
 /// Where nothing is wrong, a check waits for its round trips, and for nothing else.
 pub(super) fn no_wait_without_a_reason(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    // Waiting is what `acquire` is for, and looking a plan up takes time.
-    if !report.faults.is_empty() || matches!(mode, Mode::Acquire | Mode::WebPlans) {
+    // Some modes are there to wait, and looking a plan up takes time.
+    if !report.faults.is_empty() || mode.waits() || mode == Mode::WebPlans {
         return None;
     }
     let of_mode = report.calls.iter().filter(|call| call.mode == mode && !matches!(call.outcome, Outcome::Gone));
@@ -84,10 +86,16 @@ fn may_dial(report: &Report, call: &Call) -> bool {
 }
 
 /// How long callers that wait for units want to wait, and what a last check may take beyond that, in milliseconds.
-const LONGEST_WAIT: u64 = 300 + 100 + DEADLINE;
+const LONGEST_WAIT: u64 = MAX_WAIT + 100 + DEADLINE;
+/// How much longer a request may wait that has a place in the queue, in milliseconds.
+const LONGER: u64 = MAX_WAIT / 10;
 
 pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let most = if mode == Mode::Acquire { LONGEST_WAIT } else { DEADLINE };
+    let most = match mode {
+        Mode::WebWaits => LONGEST_WAIT + LONGER,
+        Mode::Acquire => LONGEST_WAIT,
+        _ => DEADLINE,
+    };
     let is_excused = |call: &Call| {
         let overlaps = |from: u64, to: u64| from <= call.answered && call.asked <= to + AFTER_A_PAUSE;
         may_dial(report, call)
@@ -104,6 +112,9 @@ pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Opti
 /// until some calls of its process have got no answer, on whatever runtime. Then all runtimes know.
 fn verdict_by(plan: &Plan, report: &Report, place: Place) -> u64 {
     let recovery = if plan.is_cluster() { RECOVERY_OF_A_CLUSTER } else { RECOVERY };
+    // Connections that a server closes before they have been used count as failed dials.
+    let closes = report.faults.iter().any(|fault| fault.kind == Kind::CloseIdle);
+    let recovery = if closes { recovery + PAUSE_OF_DIALS } else { recovery };
     // In a split, the others follow the server that was elected. Their connections to the former master are silent.
     let split = match &report.faults[..] {
         [split] if split.kind == Kind::Split && split.process != place.process => Some(split),

@@ -69,6 +69,19 @@ impl Plan {
         self.modes.contains(&Mode::Discovered) && self.modes.iter().all(expects)
     }
 
+    /// The longest time without a moment between two faults. The faults are in the order of their beginnings.
+    pub(crate) fn longest_outage(&self) -> u64 {
+        let (mut longest, mut from, mut until) = (0, 0, 0);
+        for fault in &self.faults {
+            if fault.at > until {
+                from = fault.at;
+            }
+            until = until.max(fault.end());
+            longest = longest.max(until - from);
+        }
+        longest
+    }
+
     /// When the last fault has ended.
     pub(crate) fn healed_at(&self) -> u64 {
         self.faults.iter().map(Fault::end).max().unwrap_or(0)

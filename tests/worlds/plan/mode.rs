@@ -14,6 +14,8 @@ pub(crate) const SLOTS: u64 = 3;
 /// The time-to-live of holds, in milliseconds: a renewal in each third finds the store, after an outage with slots and
 /// the second until its end is noticed.
 pub(crate) const TTL: u64 = 3_000;
+/// How long callers wait for their turn, in milliseconds.
+pub(crate) const MAX_WAIT: u64 = 300;
 /// A window that does not end within a world, and a limit that is not reached.
 const LONG: u64 = 60_000;
 const HIGH: u64 = 100_000;
@@ -93,10 +95,12 @@ pub(crate) enum Mode {
     HandMemory,
     /// The share of an instance, where the store counts the instances.
     Discovered,
+    /// Requests that wait for their turn in front of the handler.
+    WebWaits,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 47] = [
+    pub(crate) const ALL: [Self; 48] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -144,6 +148,7 @@ impl Mode {
         Self::HandHolds,
         Self::HandMemory,
         Self::Discovered,
+        Self::WebWaits,
     ];
     /// Those that are drawn first, and the others, which are drawn after all else: so the worlds of a seed stay what
     /// they were.
@@ -200,6 +205,7 @@ impl Mode {
             Self::HandHolds => "hand-holds",
             Self::HandMemory => "hand-memory",
             Self::Discovered => "discovered",
+            Self::WebWaits => "web-waits",
         }
     }
 
@@ -269,12 +275,17 @@ impl Mode {
         self.is_memory() && self != Self::HandMemory
             || self.is_settled()
             || matches!(self, Self::WebOpen | Self::WebClosed | Self::WebLocal | Self::WebSlots)
-            || matches!(self, Self::WebLive | Self::WebPlans)
+            || matches!(self, Self::WebLive | Self::WebPlans | Self::WebWaits)
     }
 
     /// The window as fields show it. Slots have none.
     pub(crate) fn window_in_seconds(self) -> u64 {
         self.policy().window().map_or(0, |window| window.as_secs())
+    }
+
+    /// Whether callers wait for their turn.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Self::Acquire | Self::WebWaits)
     }
 
     /// Whether a denied client who is alone knows exactly when it may come back.

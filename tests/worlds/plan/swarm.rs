@@ -116,7 +116,8 @@ impl Plan {
             plan.faults.push(draw_fault(&plan, Some(kind), has_slots, &mut rng));
         }
         if let Some((kind, _)) = pair {
-            // A shorter fault may miss the calls of its mode.
+            // A shorter fault may miss the calls of its mode, and so may those of a single caller.
+            plan.callers = plan.callers.max(2 * plan.modes.len());
             let of_pair = plan.faults.iter_mut().filter(|fault| fault.kind == kind);
             of_pair.for_each(|fault| fault.lasts = fault.lasts.max(SHORTEST_OF_A_PAIR));
         }

@@ -23,9 +23,12 @@ use self::{
     limits::{LookedUp, Replaced},
 };
 pub(crate) use self::{limits::SMALL_LIMIT, observer::Onlooker};
-use crate::plan::{
-    Plan,
-    mode::{LIMIT, Mode},
+use crate::{
+    plan::{
+        Plan,
+        mode::{LIMIT, MAX_WAIT, Mode},
+    },
+    time::ms,
 };
 
 /// The header that names the client.
@@ -96,7 +99,8 @@ impl Site {
         let mut router = Router::new();
         for (limiter, is_memory) in [(limiter, false), (&self.memory, true)] {
             let here = |mode: &Mode, settles: bool| mode.is_memory() == is_memory && mode.is_settled() == settles;
-            let plain = |mode: &Mode| here(mode, false) && !matches!(mode, Mode::WebLive | Mode::WebPlans);
+            let plain =
+                |mode: &Mode| here(mode, false) && !matches!(mode, Mode::WebLive | Mode::WebPlans | Mode::WebWaits);
             let plain: Vec<Mode> = modes.iter().copied().filter(plain).collect();
             if let Some(layer) = layer(&plain, limiter)? {
                 router = router.merge(routes(&plain).layer(layer));
@@ -105,6 +109,9 @@ impl Site {
             if let Some(layer) = layer(&settled, limiter)? {
                 router = router.merge(routes(&settled).layer(layer.with_settlement(settle::read)));
             }
+        }
+        if let Some(layer) = layer(&[Mode::WebWaits], limiter)?.filter(|_| modes.contains(&Mode::WebWaits)) {
+            router = router.merge(routes(&[Mode::WebWaits]).layer(layer.wait_up_to(ms(MAX_WAIT)).validated()?));
         }
         if modes.contains(&Mode::WebLive) {
             let layer = self.replaced.limits().layer(limiter.clone(), HeaderKey::new(CLIENT)?)?;

@@ -110,7 +110,7 @@ impl World {
     fn new(plan: &Plan) -> Self {
         runtime::align_task_numbers();
         time::set(0);
-        history::take();
+        history::begin(plan);
         changes::take();
         done::take();
         keys::forget_told();

@@ -185,11 +185,12 @@ impl Queue {
     }
 
     /// Adds a waiter, unless it is certain to wait for longer than it can.
-    pub(super) fn join(&mut self, ticket: u64, waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
+    pub(super) fn join(&mut self, ticket: u64, mut waiter: Waiter, now: Instant) -> Result<(), Box<Reply>> {
         self.unblock();
         if self.is_hopeless(&waiter, self.cost, now) {
             return Err(Box::new(self.deny(waiter, self.cost, now)));
         }
+        waiter.deadline = after(waiter.deadline, waiter.grace);
         self.has_unjudged |= self.is_asking || !self.forecast.as_ref().is_some_and(|of| of.is_of(&waiter.policy));
         self.insert(ticket, waiter);
         Ok(())
