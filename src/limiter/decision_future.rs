@@ -68,6 +68,11 @@ impl DecisionFuture {
         Self(DecisionState::Queued(Box::pin(decision)))
     }
 
+    /// Whether the request waits for its turn, perhaps for long.
+    pub(crate) fn is_queued(&self) -> bool {
+        matches!(self.0, DecisionState::Queued(_))
+    }
+
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.
     pub(crate) fn abandon(&mut self) -> bool {
         match &mut self.0 {

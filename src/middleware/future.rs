@@ -20,6 +20,7 @@ use super::{
     rules::KeptRules,
 };
 use crate::{
+    decision::Decision,
     limiter::DecisionFuture,
     rejection::{Denial, Rejection},
 };
@@ -64,10 +65,19 @@ pin_project! {
 /// A request that waits for its decision. Boxed, so that the future of a request that does not wait is small.
 struct Waiting<S, K, R, ReqBody> {
     asked: Asked,
-    service: S,
+    /// The decision, while the service is not ready.
+    decision: Option<Decision>,
+    service: LaterService<S>,
     request: Request<ReqBody>,
     config: Arc<Config<K, R>>,
     rules: KeptRules,
+}
+
+/// The service that a request calls once it is allowed.
+pub(crate) struct LaterService<S> {
+    pub(crate) service: S,
+    /// Whether the service was polled ready for this request.
+    pub(crate) is_ready: bool,
 }
 
 /// What refuses a request with a hold that gets too old before the service has answered.
@@ -138,13 +148,13 @@ impl<S, F, K, R, ReqBody, ResBody, B> ResponseFuture<S, F, K, R, ReqBody, ResBod
 
     pub(crate) fn check(
         check: DecisionFuture,
-        service: S,
+        service: LaterService<S>,
         request: Request<ReqBody>,
         tab: Option<Box<Tab>>,
         config: Arc<Config<K, R>>,
         rules: KeptRules,
     ) -> Self {
-        let waiting = Waiting { asked: Asked { check, tab }, service, request, config, rules };
+        let waiting = Waiting { asked: Asked { check, tab }, decision: None, service, request, config, rules };
         Self::new(State::Checking { waiting: Some(Box::new(waiting)) })
     }
 }
@@ -163,13 +173,29 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Checking { waiting } => {
-                    let Asked { check, tab } = &mut waiting.as_mut().expect(POLLED_AGAIN).asked;
-                    if let Some(tab) = tab {
-                        tab.ask();
+                    let Waiting { asked: Asked { check, tab }, decision, service, .. } =
+                        &mut **waiting.as_mut().expect(POLLED_AGAIN);
+                    let decided = match decision.take() {
+                        Some(decided) => decided,
+                        None => {
+                            if let Some(tab) = tab {
+                                tab.ask();
+                            }
+                            ready!(Pin::new(check).poll(cx))
+                        }
+                    };
+                    if decided.is_allowed() && !service.is_ready {
+                        match service.service.poll_ready(cx) {
+                            Poll::Pending => {
+                                *decision = Some(decided);
+                                return Poll::Pending;
+                            }
+                            Poll::Ready(ready) => ready?,
+                        }
                     }
-                    let decision = ready!(Pin::new(check).poll(cx));
-                    let tab = tab.take();
-                    let Waiting { mut service, mut request, config, rules, .. } = *waiting.take().expect(POLLED_AGAIN);
+                    let (decision, tab) = (decided, tab.take());
+                    let Waiting { service: LaterService { mut service, .. }, mut request, config, rules, .. } =
+                        *waiting.take().expect(POLLED_AGAIN);
                     if decision.is_allowed() {
                         let admitted =
                             config.admit(&rules.load(&config.rules), decision, tab, request.extensions_mut());

@@ -27,7 +27,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// `max_wait`, and at least 10 ms, because each admission before it may be a little late.
     ///
     /// A request whose client hangs up leaves the queue. While a request waits, the service keeps its connection and
-    /// its body, so choose a `max_wait` that is shorter than the timeouts of clients and proxies.
+    /// its body, so choose a `max_wait` that is shorter than the timeouts of clients and proxies. A request that
+    /// waits takes no place in the service behind the layer, such as a permit of tower's `ConcurrencyLimit`.
     ///
     /// # Choosing a policy
     ///

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{
     admitted::discard,
     config::Config,
-    future::{CutOff, ResponseFuture},
+    future::{CutOff, LaterService, ResponseFuture},
     holding::CarryHolds,
     prepare::Prepared,
 };
@@ -127,10 +127,18 @@ where
                 }
             }
             Sent::Waiting(check) => {
-                // The instance that was polled ready moves into the future, and a clone takes its place here.
-                let ready = readied.take();
+                // The instance that was polled ready moves into the future, and a clone takes its place here. A request
+                // that waits for its turn keeps no reservation from others.
+                let is_ready = !check.is_queued();
+                let service = if is_ready {
+                    readied.take()
+                } else {
+                    readied.release();
+                    self.inner.clone()
+                };
+                let service = LaterService { service, is_ready };
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::check(check, ready, request, tab, Arc::clone(&self.config), rules.keep())
+                ResponseFuture::check(check, service, request, tab, Arc::clone(&self.config), rules.keep())
             }
         }
     }

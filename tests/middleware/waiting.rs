@@ -1,11 +1,13 @@
 //! Requests that wait for their turn in front of the handler, by a clock that follows tokio's paused time.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Router, body::Body};
+use http::{Method, Response};
 use tokio::{
     task::{JoinHandle, yield_now},
     time::{Instant, sleep, timeout},
@@ -15,9 +17,11 @@ use tollgate::{
     middleware::Settlement, policy::FirstOf, policy::HoldSettings, store::FailingStore,
 };
 
+use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
+
 use crate::support::{
     app::{app, routes},
-    http::{Reply, get, get_with},
+    http::{Reply, get, get_with, request, send},
     recorder::Recorder,
     says,
 };
@@ -130,6 +134,29 @@ async fn a_request_waits_until_all_of_its_limits_have_room_whatever_their_order(
             assert!(fields.contains(&format!(r#""day";r={left};"#)), "{fields}");
         }
     }
+}
+
+/// The layer, around a service that has one place for all keys.
+#[tokio::test(start_paused = true)]
+async fn a_request_takes_a_place_in_the_service_when_its_turn_has_come() {
+    let user = HeaderKey::new("x-user").unwrap();
+    let limit = RateLimitLayer::new(store(), spaced("p", 4), user).wait_up_to(SHORT).validated().unwrap();
+    let handler =
+        service_fn(|_: axum::extract::Request| async { Ok::<_, Infallible>(Response::new(Body::from("done"))) });
+    let place = GlobalConcurrencyLimitLayer::new(1);
+    let service = ServiceBuilder::new().layer(limit).layer(place).service(handler);
+    let request = |user: &str| request(Method::GET, "/", &[("x-user", user)]);
+    assert_eq!(send(&service, request("ann")).await.status, 200);
+    let started = Instant::now();
+    let waiting = tokio::spawn({
+        let (service, request) = (service.clone(), request("ann"));
+        async move { send(&service, request).await.status }
+    });
+    yield_now().await;
+    assert_eq!(send(&service, request("bob")).await.status, 200);
+    assert_eq!(started.elapsed(), Duration::ZERO, "while a request of ann waits");
+    assert_eq!(waiting.await.unwrap(), 200);
+    assert!(started.elapsed() >= SHORT / 2);
 }
 
 #[tokio::test(start_paused = true)]
