@@ -135,6 +135,7 @@
 //! ```
 
 mod entries;
+mod forecast;
 mod policy_decision;
 mod purpose;
 #[cfg(feature = "serde")]

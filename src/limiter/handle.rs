@@ -206,6 +206,8 @@ impl Limiter {
     /// no [decision](crate::observe::Event#names) of it. Other requests may spend the unit before the next check.
     /// To charge, use [`check`](Self::check), which also lets a cost of 0 pass, whatever is spent.
     ///
+    /// [`exhausted_in`](crate::Decision::exhausted_in) tells when the key is denied if it goes on at its pace.
+    ///
     /// Each peek asks a `RedisStore`. If the store reports room, denials of the key that this process
     /// [remembers](crate::decision::Source::DenyCache) end, because another process may have reset the key.
     ///

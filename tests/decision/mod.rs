@@ -1,3 +1,4 @@
 //! Decisions outside the middleware.
 
+mod forecast;
 mod json;

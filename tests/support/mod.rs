@@ -5,6 +5,7 @@ pub mod alternatives;
 pub mod app;
 pub mod breaking;
 pub mod counting;
+pub mod forecast;
 pub mod holds;
 pub mod http;
 pub mod log;

@@ -18,6 +18,7 @@ mod errors;
 mod extremes;
 mod fake_server;
 mod first_of;
+mod forecast;
 mod foreign_values;
 mod hash_tags;
 mod held_checks;
