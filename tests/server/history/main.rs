@@ -1,6 +1,7 @@
 //! Laws 1, 2 and 5 from outside: several processes on one Redis; the history is judged by the times of the store.
 #![allow(clippy::unwrap_used)]
 
+mod first_of;
 mod holds;
 mod judge;
 #[path = "../support/mod.rs"]

@@ -46,13 +46,24 @@ pub(crate) fn run_all(url: &str, processes: u64, requests: u64, in_flight: u64) 
 }
 
 fn spawn(url: &str, [requests, in_flight, seed]: [u64; 3], output: &Path) -> Child {
+    let (requests, in_flight, seed) = (requests.to_string(), in_flight.to_string(), seed.to_string());
+    start(
+        "worker_process",
+        &[
+            ("HISTORY_URL", url),
+            ("HISTORY_REQUESTS", &requests),
+            ("HISTORY_IN_FLIGHT", &in_flight),
+            ("HISTORY_SEED", &seed),
+            ("HISTORY_OUTPUT", output.to_str().unwrap()),
+        ],
+    )
+}
+
+/// Starts a test of this binary as a process of its own.
+pub(crate) fn start(test: &str, variables: &[(&str, &str)]) -> Child {
     Command::new(env::current_exe().unwrap())
-        .args(["--exact", "worker_process", "--ignored", "--nocapture"])
-        .env("HISTORY_URL", url)
-        .env("HISTORY_REQUESTS", requests.to_string())
-        .env("HISTORY_IN_FLIGHT", in_flight.to_string())
-        .env("HISTORY_SEED", seed.to_string())
-        .env("HISTORY_OUTPUT", output)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()

@@ -62,9 +62,9 @@ async fn law_12_a_cluster_agrees_with_the_oracle_on_alternatives() {
 }
 
 #[tokio::test]
-#[ignore = "a million steps: tests/run --long"]
+#[ignore = "a million steps, and half a million: tests/run --long"]
 async fn long_law_12_a_million_steps_with_alternatives_agree_on_redis() {
-    holds(3_300, 150).await;
+    holds(6_700, 150).await;
     twins(1_700, 300).await;
 }
 
