@@ -7,7 +7,7 @@
 //! | [`what_clients_see`] | header fields, bodies and statuses, and what clients do with them |
 //! | [`holds`] | costs that are known only afterwards, such as the tokens of a model |
 //! | [`concurrency`] | at most N requests at once, in all instances; costs that the response decides |
-//! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once |
+//! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once; a proxy with a budget |
 //! | [`waiting`] | jobs and clients that wait for the quota of another service |
 //! | [`plans`] | policies that are looked up by account, in the background |
 //! | [`calendar`] | quotas by the day, week, month or year, in a zone |
