@@ -11,6 +11,7 @@ use serde_json::Value;
 
 /// The paths of the programs.
 pub(crate) struct Programs {
+    pub(crate) ai_gateway: PathBuf,
     pub(crate) inspect: PathBuf,
     pub(crate) model_gateway: PathBuf,
     pub(crate) server: PathBuf,
@@ -36,7 +37,8 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
     }
     let output = cargo
         .args(["build", "--workspace", "--all-features", "--offline", "--locked", "--message-format", "json"])
-        .args(["--bin", "tollgate-inspect", "--example", "server", "--example", "model_gateway"])
+        .args(["--bin", "tollgate-inspect", "--bin", "tollgate-ai-gateway"])
+        .args(["--example", "server", "--example", "model_gateway"])
         .args(["--profile", profile, "--target-dir"])
         .arg(profile_directory.parent().unwrap())
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -46,6 +48,7 @@ pub(crate) static PROGRAMS: LazyLock<Programs> = LazyLock::new(|| {
     assert!(output.status.success());
     let messages = String::from_utf8(output.stdout).unwrap();
     Programs {
+        ai_gateway: built(&messages, "tollgate-ai-gateway"),
         inspect: built(&messages, "tollgate-inspect"),
         model_gateway: built(&messages, "model_gateway"),
         server: built(&messages, "server"),

@@ -1,6 +1,7 @@
 //! The programs of `examples/`, as a user runs them.
 #![allow(clippy::unwrap_used)]
 
+mod ai_gateway;
 mod built;
 mod holds;
 mod inspect;
@@ -13,8 +14,11 @@ mod inspect_files;
 mod inspect_holds;
 mod metrics;
 mod model_gateway;
+#[path = "../clients/program.rs"]
+mod program;
 mod refusals;
 mod running;
 mod server;
+mod streamed;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,11 +1,6 @@
 //! `examples/model_gateway/main.rs`, which the page `docs/model-gateway.md` shows.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-};
-
-use crate::{built::PROGRAMS, running::Server, support::until};
+use crate::{built::PROGRAMS, running::Server, streamed::Answer, support::until};
 
 const PAGE: &str = include_str!("../../../docs/model-gateway.md");
 const PROGRAM: &str = include_str!("../../../examples/model_gateway/main.rs");
@@ -31,22 +26,7 @@ impl Client<'_> {
     /// Sends a prompt of `words` words, and reads the head of the response.
     fn begin(&self, words: usize, max_tokens: u64) -> Answer {
         let body = format!("{{\"prompt\":\"{}\",\"max_tokens\":{max_tokens}}}", "word ".repeat(words));
-        let mut stream = TcpStream::connect(&self.gateway.address).unwrap();
-        write!(
-            stream,
-            "POST /v1/complete HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
-             content-length: {}\r\n\r\n{body}",
-            self.key,
-            body.len(),
-        )
-        .unwrap();
-        let mut stream = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert_ne!(stream.read_line(&mut head).unwrap(), 0, "{head}");
-        }
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, stream }
+        Answer::to(&self.gateway.address, "POST", "/v1/complete", self.key, &body)
     }
 
     /// Whether a prompt is answered, to its end.
@@ -68,20 +48,6 @@ impl Client<'_> {
     }
 }
 
-/// A response whose head has been read. Dropping it hangs up.
-struct Answer {
-    status: u16,
-    stream: BufReader<TcpStream>,
-}
-
-impl Answer {
-    fn rest(mut self) -> String {
-        let mut text = String::new();
-        self.stream.read_to_string(&mut text).unwrap();
-        text
-    }
-}
-
 #[test]
 fn the_model_gateway_refuses_above_each_limit_and_charges_the_tokens_that_were_written() {
     let gateway = Server::run(&PROGRAMS.model_gateway, &["127.0.0.1:0"]);
@@ -97,11 +63,7 @@ fn the_model_gateway_refuses_above_each_limit_and_charges_the_tokens_that_were_w
 
     // A client that hangs up pays for the tokens that it was sent, not for the 300 that the answer would have had.
     let mut answer = bob.begin(300, 500);
-    let mut line = String::new();
-    while !line.contains("data:") {
-        line.clear();
-        assert_ne!(answer.stream.read_line(&mut line).unwrap(), 0);
-    }
+    answer.reads("data:");
     drop(answer);
     until("what the client was sent is charged", || bob.passes(0, 400));
     bob.denied_by(0, 500, "output-tokens");
