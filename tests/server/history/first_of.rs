@@ -33,7 +33,7 @@ struct Entry {
 }
 
 #[test]
-fn law_of_alternatives_four_processes_charge_the_second_policy_only_while_the_first_has_no_room() {
+fn law_1_and_2_four_processes_charge_the_second_policy_only_while_the_first_has_no_room() {
     let (server, directory) = (RedisServer::start(), Directory::new());
     let output = |process: u64| directory.path(&process.to_string());
     let children: Vec<Child> = (0..PROCESSES)
