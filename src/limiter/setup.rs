@@ -140,18 +140,18 @@ impl Limiter {
     /// # What is admitted in total
     ///
     /// While the store is healthy, everything that it admits here is also counted in `memory`, so an outage gives no
-    /// client a fresh budget. Take an exact log with limit `L` and `n` instances with the share `s`. Instance `i` had
-    /// `a_i` units admitted by the store in the window, all instances together `A` units. No window then sees more than
+    /// client a fresh budget. Take an exact log with limit `L` and `n` instances with the share `s`. Before it was cut
+    /// off, instance `i` had `a_i` units admitted by the store in the window. No window then sees more than
     ///
     /// ```text
-    /// A + Σ max(0, s - a_i)   <=   2 L - s + (n - 1)          (s = L / n rounded up, which adds the n - 1)
+    /// L + Σ max(0, s - a_i)   <=   2 L + (n - 1)          (s = L / n rounded up, which adds the n - 1)
     /// ```
     ///
-    /// If load is spread evenly, no window sees more than `L + n - 1`, however long the outage lasts. Otherwise some
-    /// instances have room in their shares although others had spent these units before the outage: that is what
-    /// exceeds `L`. Instances that are cut off one after the other may each have their share beside what the others
-    /// take from the store: no window sees more than `2 L + (n - 1)`. A service with more instances than `instances`
-    /// admits proportionally more; a service with fewer instances admits less than the limit.
+    /// While all instances judge by their shares, no window sees more than `L + n - 1`, however long the outage lasts.
+    /// More passes around its beginning and its end, for two reasons. Some instances have room in their shares although
+    /// others have spent these units. And the store lacks the units of checks that it has not answered and a share has
+    /// admitted. A service with more instances than `instances` admits proportionally more; a service with fewer
+    /// instances admits less than the limit.
     ///
     /// A cost between the share and the limit is always refused by the fallback.
     ///

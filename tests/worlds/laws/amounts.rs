@@ -51,6 +51,9 @@ fn starts(report: &Report) -> u64 {
     count(report, |fault| fault.kind.starts_limiter())
 }
 
+/// After how long a check is unanswered, in milliseconds.
+const SILENCE: u64 = 50;
+
 /// The share of a process under a limit.
 fn share(plan: &Plan) -> u64 {
     // A process that does not know yet of others has the whole limit.
@@ -60,12 +63,14 @@ fn share(plan: &Plan) -> u64 {
     LIMIT.div_ceil(u64::try_from(plan.processes).unwrap_or(u64::MAX))
 }
 
-/// What the docs of `Limiter::with_local_fallback` say: beside the limit, the shares of all instances but one. Where
-/// instances are cut off one after the other, it is the shares of all: see the guarantees. A process that starts again
-/// has its share again.
+/// What the docs of `Limiter::with_local_fallback` say: beside the limit, the shares of all instances. It is those of
+/// all but one if all were cut off at once and the store lacks nothing: no share has admitted what the store had not
+/// answered. A process that starts again has its share again.
 fn most_of_shares(plan: &Plan, report: &Report) -> u64 {
     let instances = u64::try_from(plan.processes).unwrap_or(u64::MAX);
-    let all_but = u64::from(instances == 1 || report.faults.len() <= 1);
+    let is_lost = |call: &Call| call.by_share && call.answered - call.asked >= SILENCE;
+    let lacks = report.calls.iter().any(is_lost);
+    let all_but = u64::from(instances == 1 || report.faults.len() <= 1 && !lacks);
     (instances - all_but + starts(report)) * share(plan)
 }
 
