@@ -232,6 +232,12 @@ impl Decision {
         Self { allowed, source, is_owed: false, time_us: 0, policies: PolicyDecisions::None }
     }
 
+    /// The decision on one waiter of [`Limiter::acquire`](crate::Limiter::acquire).
+    pub(crate) fn on_waiter(allowed: bool, source: Source, time_us: u64, standing: Option<PolicyDecision>) -> Self {
+        let policies = standing.map_or(PolicyDecisions::None, PolicyDecisions::One);
+        Self { allowed, source, is_owed: false, time_us, policies }
+    }
+
     /// Marks the decision as one of the local fallback whose charges the store is to be charged later, or not.
     pub(crate) fn owed(self, is_owed: bool) -> Self {
         Self { is_owed, ..self }

@@ -17,9 +17,10 @@ struct Observed {
 }
 
 impl Decision {
-    /// Time until nothing is left if the key goes on at the pace of its last window: what is spent, divided by the time
-    /// in which it was spent. Zero if nothing is left now. Of several policies, the shortest; [shadow
-    /// policies](Policy::with_shadow) are left out. Open [holds](crate::Limiter::hold) count as spent.
+    /// Time until nothing is left if the key goes on at the pace of its last window: what is spent, divided by the
+    /// whole window, or by the part of a fixed window that has passed. Zero if nothing is left now. Of several
+    /// policies, the shortest; [shadow policies](Policy::with_shadow) are left out. Open [holds](crate::Limiter::hold)
+    /// count as spent.
     ///
     /// It needs no call of its own: it follows from the numbers of this decision, such as one of
     /// [`Limiter::peek`](crate::Limiter::peek). How exact it is depends on the algorithm:
@@ -27,14 +28,13 @@ impl Decision {
     /// | algorithm | the pace | the time |
     /// | --- | --- | --- |
     /// | fixed window, [calendar](Policy::calendar) | of the current window, since it has begun; soon after that, of few requests | exact |
-    /// | sliding window log | of the last window | exact if it is shorter than [`next`](PolicyDecision::next). A longer one is the earliest: a decision does not know how much leaves the window until then, so the key may be denied later or, at an even pace, never |
-    /// | sliding window counter | of the last window, as the algorithm estimates it | the earliest, as for the log |
+    /// | sliding window log | of the last window. A key that is younger than its window is faster than that, and is denied earlier | exact for this pace if it is shorter than [`next`](PolicyDecision::next). A longer one is the earliest: a decision does not know how much leaves the window until then, so the key may be denied later or, at an even pace, never |
+    /// | sliding window counter | of the last window, as the algorithm estimates it; likewise for a young key | the earliest, as for the log |
     /// | token bucket | as if the bucket was full one window ago | an estimate, because a bucket remembers no requests |
-    ///
-    /// `None` if this pace does not exhaust the limit: nothing is spent, the window ends before, all that is spent
-    /// leaves before, or it would take a whole window, because at most half of the capacity is spent. `None` also
-    /// without a verdict, for a share of the [local fallback](crate::Limiter::with_local_fallback), and under policies
-    /// with [shards](Policy::with_shards) and [concurrency limits](Policy::concurrent), unless nothing is left.
+    /// `None` if this pace does not exhaust the limit: nothing is spent, or the window ends before. Under a log and a
+    ///counter also if at most half of the capacity is spent, because all of that leaves before. `None` also without a
+    ///verdict, for a share of the [local fallback](crate::Limiter::with_local_fallback), and under policies with
+    ///[shards](Policy::with_shards) and [concurrency limits](Policy::concurrent), unless nothing is left.
     ///
     /// # Examples
     ///

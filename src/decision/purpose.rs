@@ -1,29 +1,10 @@
-//! Decisions on what charges nothing, on charges of as much as fits, and on those who wait.
+//! Decisions on what charges nothing, and on charges of as much as fits.
 
 use std::{slice, sync::Arc};
 
 use super::{Decision, PolicyDecision, PolicyDecisions};
-use crate::verdict::Source;
 
 impl Decision {
-    /// The decision on one waiter of [`Limiter::acquire`](crate::Limiter::acquire).
-    pub(crate) fn on_waiter(
-        allowed: bool,
-        source: Source,
-        time_us: u64,
-        standings: impl IntoIterator<Item = PolicyDecision>,
-    ) -> Self {
-        let mut standings = standings.into_iter();
-        let policies = match (standings.next(), standings.next()) {
-            (None, _) => PolicyDecisions::None,
-            (Some(one), None) => PolicyDecisions::One(one),
-            (Some(first), Some(second)) => {
-                PolicyDecisions::Several([first, second].into_iter().chain(standings).collect())
-            }
-        };
-        Self { allowed, source, is_owed: false, time_us, policies }
-    }
-
     /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
     #[cold]
     #[inline(never)]

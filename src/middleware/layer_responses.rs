@@ -18,13 +18,15 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// # Order
     ///
-    /// Requests that wait for the same key are served first come, first served, in this process. Several processes take
-    /// turns. See [`Limiter::acquire`](crate::Limiter::acquire), whose queue this is.
+    /// Requests that wait for the same key are served first come, first served, in this process. The rate is that of
+    /// all processes, and each has a queue of its own: they take turns, so more requests wait in all, and those that
+    /// lose may be refused only when their wait is over. See [`Limiter::acquire`](crate::Limiter::acquire), whose queue
+    /// this is.
     ///
     /// A request is refused at once if its wait is certain to be longer than `max_wait`, or if too many wait already
     /// ([`Limiter::with_max_waiters`](crate::Limiter::with_max_waiters): 10 000 for a key by default). Retry-After then
-    /// says when it may pass, behind those that wait. A request that waits may take up to a tenth longer than
-    /// `max_wait`, and at least 10 ms, because each admission before it may be a little late.
+    /// says when it may pass. The wait of a request that has a place may end later than `max_wait`, by a tenth or by
+    /// 10 ms, whichever is longer, and by the check that is on its way then: each admission before it may be late.
     ///
     /// A request whose client hangs up leaves the queue. While a request waits, the service keeps its connection and
     /// its body, so choose a `max_wait` that is shorter than the timeouts of clients and proxies. A request that
@@ -33,15 +35,20 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// # Choosing a policy
     ///
     /// A [token bucket](crate::Algorithm::TokenBucket) gives an even flow: 10 a second with a burst of 1, and a
-    /// `max_wait` of 500 ms, is `rate=10r/s` with `burst=5`. The queue is that of the first policy that can deny the
-    /// request, so let it be the one that delays most requests.
+    /// `max_wait` of 500 ms, is `rate=10r/s` with `burst=5`. A sliding window log frees its units a window later, so a
+    /// burst waits only if `max_wait` is as long as the window.
     ///
-    /// # What does not wait
+    /// A request waits for one limit: a layer with several policies or keys is a [mistake](Self#mistakes), because a
+    /// request that waits for a limit of its own would hold back those of others. Further limits belong into another
+    /// layer. So are a [settlement](Self::with_settlement), a [concurrency limit](crate::Policy::concurrent), a
+    /// [ban](crate::Policy::ban_after), counted denials, and a `max_wait` of zero. If a
+    /// [`PolicySource`](crate::policy::PolicySource) chooses such policies for a request, it does not wait.
     ///
-    /// Without a verdict of the store, the failure policy decides at once. A request that costs more than the limit is
-    /// refused at once. A request that holds something or has alternatives does not wait: a layer with a
-    /// [settlement](Self::with_settlement), a [concurrency limit](crate::Policy::concurrent) or a
-    /// [`FirstOf`](crate::policy::FirstOf) is a [mistake](Self#mistakes), and so is a `max_wait` of zero.
+    /// # Without a verdict
+    ///
+    /// If the store gives no verdict on a request whose turn has come, the failure policy decides. Those behind it
+    /// follow, each after the store's deadline, and at once when the breaker has opened. With
+    /// [`fail_open`](Self::fail_open), the default, all that wait pass then.
     ///
     /// # Examples
     ///

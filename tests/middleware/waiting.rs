@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tollgate::{
-    Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, MemoryStore, Policy, RateLimitLayer, clock::TokioClock,
+    Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, clock::TokioClock,
     middleware::Settlement, policy::FirstOf, policy::HoldSettings, store::FailingStore,
 };
 
@@ -56,6 +56,10 @@ async fn start(app: &Router, count: usize) -> Vec<JoinHandle<Timed>> {
         yield_now().await;
     }
     requests
+}
+
+fn app_of_any_path(limit: RateLimitLayer<GlobalKey>) -> Router {
+    Router::new().fallback(|| async { "found" }).layer(limit)
 }
 
 async fn ends(requests: Vec<JoinHandle<Timed>>) -> Vec<(u128, u16)> {
@@ -117,22 +121,19 @@ async fn each_key_has_a_queue_of_its_own() {
     assert!(started.elapsed() < Duration::from_millis(1_010), "{:?}", started.elapsed());
 }
 
+/// A larger cost fits later than the first unit comes back, which is all that a queue knows of a log.
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_until_all_of_its_limits_have_room_whatever_their_order() {
-    let (slow, fast, day) = (spaced("slow", 4), spaced("fast", 10), Policy::per_day("day", 100).unwrap());
-    for policies in [[slow.clone(), fast.clone()], [fast, slow]] {
-        let user = HeaderKey::new("x-user").unwrap();
-        let limit = RateLimitLayer::new(store(), policies, GlobalKey).and_optional(day.clone(), user);
-        let app = app(limit.wait_up_to(SHORT).validated().unwrap());
-        let started = Instant::now();
-        for (due, left) in [(0, 99), (250, 98), (500, 97)] {
-            let reply = get_with(&app, "/", &[("x-user", "ann")]).await;
-            assert_eq!(reply.status, 200);
-            let at = started.elapsed().as_millis();
-            assert!((due..=due + 12).contains(&at), "{at} and not {due}");
-            let fields = reply.header("ratelimit").unwrap();
-            assert!(fields.contains(&format!(r#""day";r={left};"#)), "{fields}");
-        }
+async fn law_5_retry_after_of_a_request_that_does_not_wait_is_that_of_its_cost() {
+    let policy = Policy::new("p", 100, Duration::from_secs(10)).unwrap();
+    let cost = |parts: &http::request::Parts| parts.uri.path()[1..].parse().unwrap_or(1);
+    let app = app_of_any_path(layer(store(), policy).with_cost_fn(cost).validated().unwrap());
+    assert_eq!(get(&app, "/1").await.status, 200);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(get(&app, "/79").await.status, 200);
+    for _ in 0..3 {
+        let denied = get(&app, "/50").await;
+        assert_eq!((denied.status.as_u16(), denied.header("retry-after").as_deref()), (429, Some("10")));
+        assert_eq!(denied.header("ratelimit").as_deref(), Some(r#""p";r=20;t=4"#));
     }
 }
 
@@ -252,8 +253,14 @@ fn what_does_not_wait_is_a_mistake_of_the_layer() {
     says(held.validated().unwrap_err(), "`wait_up_to` and a settlement exclude each other; leave one out");
     let slots = limit(Policy::concurrent("uploads", 3).unwrap());
     says(slots.validated().unwrap_err(), "a request does not wait for a slot; leave `wait_up_to` out");
+    let banned = limit(policy().ban_after(5, SHORT));
+    says(banned.validated().unwrap_err(), "bans and counted denials have no meaning beside `wait_up_to`");
+    let several = limit(policy()).and(spaced("q", 3), GlobalKey);
+    says(several.validated().unwrap_err(), "a request waits for one limit; use a layer with one policy and one key");
+    let on_route = limit(policy()).route("/a", Route::new().policies([policy(), spaced("q", 3)]));
+    says(on_route.validated().unwrap_err(), "a request waits for one limit; ");
     let either = RateLimitLayer::new(MemoryStore::new(), FirstOf::new([policy(), spaced("q", 3)]), GlobalKey);
-    says(either.wait_up_to(SHORT).validated().unwrap_err(), "leave out `wait_up_to` or `FirstOf`");
+    says(either.wait_up_to(SHORT).validated().unwrap_err(), "a request waits for one limit; ");
 }
 
 #[tokio::test(start_paused = true)]

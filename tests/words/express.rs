@@ -93,6 +93,7 @@ async fn reset_and_look(limiter: Limiter, policy: Policy, address: IpAddr) -> An
 }
 
 // `slowDown({ delayAfter, delayMs })`
-fn slow_down(limit: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp> {
-    limit.wait_up_to(Duration::from_millis(500))
+fn slow_down(limiter: Limiter, policy: Policy, delay_after: u64) -> RateLimitLayer<PeerIp> {
+    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(delay_after);
+    RateLimitLayer::new(limiter, policy, PeerIp::new()).wait_up_to(Duration::from_millis(500))
 }

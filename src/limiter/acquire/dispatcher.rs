@@ -104,7 +104,7 @@ impl Dispatcher {
             true => Check::hold(key, &head.policy, group.units),
             false => Check::new(key, &head.policy, group.units),
         };
-        let check = group.further.add_to(check);
+        let check = group.further.add_to(check, &self.id.key);
         let check = if head.shares_pauses { heed(check, &self.id.key, &head.policy) } else { check };
         let holds = head.holds;
         self.in_flight = Some(group);

@@ -1,7 +1,7 @@
 //! Forecasts: when units come back, according to the last decision; and the decisions of waiters that are made from
 //! them.
 
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -161,12 +161,12 @@ pub(super) fn after(time: Instant, wait: Duration) -> Instant {
     time.checked_add(wait.min(FAR)).unwrap_or(time)
 }
 
-/// The decision of a check that may have charged for several waiters, or for a pause, for one of the waiters.
-pub(super) fn for_waiter(decision: &Decision, waiter: &Waiter) -> Decision {
-    let costs = iter::once(waiter.cost).chain(waiter.further.costs());
-    let standings = decision.policies().iter().zip(costs);
-    let standings = standings.map(|(standing, cost)| PolicyDecision { cost, ..standing.clone() });
-    Decision::on_waiter(decision.is_allowed(), decision.source(), decision.time_us().unwrap_or(0), standings)
+/// The decision of a check that charged for several waiters, or that a pause has denied, for one waiter of `cost`.
+pub(super) fn for_waiter(decision: &Decision, cost: u64) -> Decision {
+    let Some(standing) = decision.policies().first() else { return decision.clone() };
+    let retry_after = decision.retry_after();
+    let standing = PolicyDecision { cost, violated: !decision.is_allowed(), retry_after, ..standing.clone() };
+    Decision::on_waiter(decision.is_allowed(), decision.source(), decision.time_us().unwrap_or(0), Some(standing))
 }
 
 /// The denial of a waiter whom the queue itself refuses. `wait` is the time until the waiter can pass.

@@ -103,7 +103,7 @@ impl<T> Acquire<T> {
             true => Check::hold(key.clone(), &policy, cost),
             false => Check::new(key.clone(), &policy, cost),
         };
-        let check = further.add_to(check);
+        let check = further.add_to(check, &key);
         core.validate(&check)?;
         if !holds {
             check.refuse_holds()?;

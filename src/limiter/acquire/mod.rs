@@ -20,7 +20,6 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use self::{queues::Queues, seat::InOutage, waiter::Further};
 use crate::{
-    check::Charge,
     decision::Decision,
     key::Key,
     limiter::{core::Core, handle::Limiter},
@@ -217,7 +216,7 @@ impl<T> Acquire<T> {
     /// # }
     /// ```
     pub fn and(mut self, policy: &Policy, cost: u64) -> Self {
-        self.further.add(Charge::new(self.key.clone(), policy.clone(), cost));
+        self.further.add(policy, cost);
         self
     }
 

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    calls::NO_TIMERS,
-    check::{Charge, Check},
+    calls::{NO_TIMERS, Purpose},
+    check::Check,
     decision::{Decision, Source},
     error::{Error, ErrorKind},
     failure::FailurePolicy,
@@ -16,12 +16,15 @@ use crate::{
             forecast::after,
             place::Place,
             seat::{InOutage, QueueId},
-            waiter::{Delivery, Further, never_fits},
+            waiter::{Delivery, Further},
         },
+        core::Core,
         decision_future::{DecisionFuture, Sent},
         handle::Limiter,
+        unusual,
     },
     observe::{CheckSpan, ObservedRequest},
+    policy::Algorithm,
     runtime::drivers::Driver,
 };
 
@@ -30,10 +33,10 @@ const LEAST_GRACE: Duration = Duration::from_millis(10);
 
 impl Limiter {
     /// As [`decide`](Self::decide), but a request that would be denied waits for at most `max_wait` until its units are
-    /// there. Requests with the same first charge are served first come, first served.
+    /// there. Requests of one key are served first come, first served.
     ///
-    /// Without a verdict of the store, the failure policy decides at once. A request that holds units, one with
-    /// alternatives, and one that no wait helps, do not wait.
+    /// Without a verdict of the store, the failure policy decides. A request that has several charges, one that holds
+    /// units, one whose denial would count, and one that no wait helps, do not wait.
     pub(crate) fn decide_within<'a>(
         &self,
         check: &mut Check,
@@ -41,41 +44,25 @@ impl Limiter {
         max_wait: Duration,
         request: impl FnOnce() -> ObservedRequest<'a>,
     ) -> Sent {
-        let Some((first, further)) = turn_of(check) else { return self.decide(check, failure, request) };
+        if !can_wait(check) {
+            return self.decide(check, failure, request);
+        }
         let core = Arc::clone(&self.core);
         let span = core.calls.observer.as_ref().map(|observer| CheckSpan::start(observer, check, Some(request())));
-        let check = further.add_to(Check::new(first.key.clone(), &first.policy, first.cost));
         let in_outage = InOutage::Fail;
-        if let Some(decision) = core.charge_at_once(&check, in_outage) {
+        if let Some(decision) = core.charge_at_once(check, in_outage) {
             if let Some(span) = span {
                 span.end(Some(&decision));
             }
             return Sent::Decided(decision);
         }
-        let place = Place {
-            core: Arc::clone(&core),
-            id: QueueId { key: first.key, policy: first.policy, in_outage },
-            cost: first.cost,
-            further,
-            shares_pauses: false,
-            holds: false,
-            deadline: after(Instant::now(), max_wait),
-            grace: (max_wait / 10).max(LEAST_GRACE),
-            ticket: None,
-            watches: false,
-            seat: None,
-            delivery: None,
-        };
+        let check = std::mem::replace(check, Check::empty());
         Sent::Waiting(DecisionFuture::queued(async move {
             let mut span = span;
             if let Some(span) = &mut span {
                 span.waits();
             }
-            let delivery = match Driver::Timers.is_there() {
-                true => place.wait().await,
-                false => Delivery::of(Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS))),
-            };
-            match delivery.outcome.and_then(with_verdict) {
+            match core.wait_for_turn(&check, in_outage, max_wait).await {
                 Ok(decision) => {
                     if let Some(span) = span {
                         span.end(Some(&decision));
@@ -85,6 +72,54 @@ impl Limiter {
                 Err(error) => core.apply_failure_policy(&check, error, failure, span),
             }
         }))
+    }
+}
+
+/// Whether a request can wait: for one limit, whose denials do not count, and which it can pass.
+fn can_wait(check: &Check) -> bool {
+    let [charge] = check.charges() else { return false };
+    let policy = &charge.policy;
+    let can_be_denied = charge.cost > 0 && !policy.is_shadow() && !policy.is_blocked();
+    can_be_denied && charge.cost <= policy.capacity() && charge.hold.is_none() && !policy.counts_denials()
+}
+
+impl Core {
+    /// Waits in the queue of the only charge of `check`.
+    async fn wait_for_turn(
+        self: &Arc<Self>,
+        check: &Check,
+        in_outage: InOutage,
+        max_wait: Duration,
+    ) -> Result<Decision, Error> {
+        if !Driver::Timers.is_there() {
+            return Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS));
+        }
+        let charge = &check.charges()[0];
+        let place = Place {
+            core: Arc::clone(self),
+            id: QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage },
+            cost: charge.cost,
+            further: Further::default(),
+            shares_pauses: false,
+            holds: false,
+            deadline: after(Instant::now(), max_wait),
+            grace: (max_wait / 10).max(LEAST_GRACE),
+            ticket: None,
+            watches: false,
+            seat: None,
+            delivery: None,
+        };
+        let Delivery { outcome, .. } = place.wait().await;
+        let decision = with_verdict(outcome?)?;
+        let is_exact = matches!(charge.policy.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
+        if decision.is_allowed() || is_exact || !matches!(decision.source(), Source::Queue | Source::WaitersFull) {
+            return Ok(decision);
+        }
+        // The queue knows the shortest wait, and the store the wait of this cost.
+        match unusual::ask(Arc::clone(self), check.clone(), Purpose::PEEK_AT_COSTS).await {
+            Ok(of_store) if !of_store.is_allowed() => Ok(of_store),
+            _ => Ok(decision),
+        }
     }
 }
 
@@ -99,17 +134,4 @@ fn with_verdict(decision: Decision) -> Result<Decision, Error> {
         }
         _ => Error::new(ErrorKind::Deadline, "the store has not answered while the request waited for its turn"),
     })
-}
-
-/// The charge in whose queue a request waits, and the others: the first that can deny it. `None` if the request does
-/// not wait.
-fn turn_of(check: &Check) -> Option<(Charge, Further)> {
-    let charges = check.charges();
-    let is_plain = |charge: &Charge| charge.hold.is_none() && !charge.is_alternative();
-    if !charges.iter().all(is_plain) || charges.iter().any(never_fits) {
-        return None;
-    }
-    let first = charges.iter().position(|charge| charge.cost > 0 && !charge.policy.is_shadow())?;
-    let others = charges.iter().enumerate().filter(|(number, _)| *number != first);
-    Some((charges[first].clone(), Further::new(others.map(|(_, charge)| charge.clone()))))
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    check::{Charge, Check},
+    check::Check,
     decision::Decision,
     error::Error,
     key::Key,
@@ -107,82 +107,66 @@ impl Reply {
     }
 }
 
-/// What is charged together with the first charge of a caller, or not at all.
+/// Policies and costs that are charged together with the first policy of a caller, or not at all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Further(Option<Arc<[Charge]>>);
+pub(super) struct Further(Option<Arc<[(Policy, u64)]>>);
 
 /// The units of each further limit that were left after the last check.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Room(Vec<(Key, Policy, u64)>);
+pub(super) struct Room(Vec<(Policy, u64)>);
 
 impl Further {
-    pub(super) fn new(charges: impl Iterator<Item = Charge>) -> Self {
-        let mut charges = charges.peekable();
-        if charges.peek().is_some() { Self(Some(charges.collect())) } else { Self::default() }
+    pub(super) fn add(&mut self, policy: &Policy, cost: u64) {
+        let present = self.limits().iter().cloned();
+        self.0 = Some(present.chain([(policy.clone(), cost)]).collect());
     }
 
-    pub(super) fn add(&mut self, charge: Charge) {
-        *self = Self::new(self.charges().iter().cloned().chain([charge]));
-    }
-
-    fn charges(&self) -> &[Charge] {
+    fn limits(&self) -> &[(Policy, u64)] {
         self.0.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn costs(&self) -> impl Iterator<Item = u64> {
-        self.charges().iter().map(|charge| charge.cost)
-    }
-
     pub(super) fn len(&self) -> usize {
-        self.charges().len()
+        self.limits().len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.charges().is_empty()
+        self.limits().is_empty()
     }
 
-    /// Whether no wait makes the costs fit.
+    /// Whether no wait makes the costs fit. A shadow policy denies nothing.
     pub(super) fn never_fit(&self) -> bool {
-        self.charges().iter().any(never_fits)
+        let never_fits = |policy: &Policy, cost: u64| cost > policy.capacity() || policy.is_blocked();
+        self.limits().iter().any(|(policy, cost)| !policy.is_shadow() && never_fits(policy, *cost))
     }
 
-    pub(super) fn add_to(&self, check: Check) -> Check {
-        let charges = self.charges().iter();
-        charges.fold(check, |check, charge| check.and(charge.key.clone(), &charge.policy, charge.cost))
+    pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {
+        self.limits().iter().fold(check, |check, (policy, cost)| check.and(key.clone(), policy, *cost))
     }
 
-    /// Whether both are charged to the same counts.
+    /// Whether both are charged under the same policies.
     pub(super) fn counts_with(&self, other: &Self) -> bool {
-        let (charges, others) = (self.charges().iter(), other.charges().iter());
-        let counts_with = |(one, other): (&Charge, &Charge)| one.key == other.key && one.policy == other.policy;
-        self.len() == other.len() && charges.zip(others).all(counts_with)
+        let (limits, others) = (self.limits().iter(), other.limits().iter());
+        self.len() == other.len() && limits.zip(others).all(|((policy, _), (other, _))| policy == other)
     }
 
-    /// The costs of both, which are charged to the same counts.
+    /// The costs of both, which are charged under the same policies.
     pub(super) fn plus(&self, other: &Self) -> Self {
-        let both = self.charges().iter().zip(other.costs());
-        Self::new(both.map(|(charge, more)| Charge { cost: charge.cost.saturating_add(more), ..charge.clone() }))
+        let both = self.limits().iter().zip(other.limits());
+        let sum = both.map(|((policy, cost), (_, more))| (policy.clone(), cost.saturating_add(*more)));
+        if self.is_empty() { Self::default() } else { Self(Some(sum.collect())) }
     }
-}
-
-/// Whether no wait makes a charge fit. A shadow policy denies nothing.
-pub(super) fn never_fits(Charge { policy, cost, .. }: &Charge) -> bool {
-    !policy.is_shadow() && (*cost > policy.capacity() || policy.is_blocked())
 }
 
 impl Room {
-    /// What a decision on a check with these further charges has left.
+    /// What a decision on a check with these further limits has left.
     pub(super) fn after(decision: &Decision, further: &Further) -> Self {
-        let standings = decision.policies().iter().skip(1).zip(further.charges());
-        Self(standings.map(|(of, charge)| (charge.key.clone(), of.policy.clone(), of.available)).collect())
+        let standings = decision.policies().iter().skip(1).take(further.len());
+        Self(standings.map(|standing| (standing.policy.clone(), standing.available)).collect())
     }
 
     /// Whether the costs are known to fit.
     pub(super) fn holds(&self, further: &Further) -> bool {
-        let fits = |charge: &Charge| {
-            let is_of = |key: &Key, policy: &Policy| *key == charge.key && *policy == charge.policy;
-            self.0.iter().any(|(key, policy, left)| is_of(key, policy) && charge.cost <= *left)
-        };
-        further.charges().iter().all(fits)
+        let fits = |(policy, cost): &(Policy, u64)| self.0.iter().any(|(of, left)| of == policy && cost <= left);
+        further.limits().iter().all(fits)
     }
 }

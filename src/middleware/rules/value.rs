@@ -122,8 +122,7 @@ impl Rules {
         for settings in iter::once(&self.layer).chain(self.routes.all().filter(|settings| !settings.exempt)) {
             self.validate_entry(settings, limiter)?;
         }
-        self.validate_holds(limiter)?;
-        self.validate_wait()
+        self.validate_holds(limiter)
     }
 
     /// Lets plans report to the observers of the limiter.
@@ -153,6 +152,9 @@ impl Rules {
             if policies[..index].iter().any(|other| other.name().eq_ignore_ascii_case(policy.name())) {
                 return Err(ConfigError::duplicate_policy(policy.name()));
             }
+        }
+        if known.len() == self.sources(settings).count() {
+            self.validate_wait(&policies)?;
         }
         if known.iter().any(|known| known.are_alternatives && known.list.len() > 1) {
             if !limiter.has_alternatives() {
@@ -199,29 +201,36 @@ impl Rules {
         if needs_holds && !limiter.has_holds() { Err(ConfigError::store_without_holds()) } else { Ok(()) }
     }
 
-    /// Checks that requests can wait for their turn: those that hold something, or have alternatives, cannot.
-    fn validate_wait(&self) -> Result<(), ConfigError> {
-        let Some(_) = self.max_wait else { return Ok(()) };
+    /// Checks that requests can wait for their turn: each for one limit, under which it holds nothing and no denial
+    /// counts.
+    fn validate_wait(&self, policies: &[&Policy]) -> Result<(), ConfigError> {
+        if self.max_wait.is_none() {
+            return Ok(());
+        }
         if self.settles {
             return Err(ConfigError::new(
                 "a request that holds units does not wait for its turn, so `wait_up_to` and a settlement exclude each \
                  other; leave one out",
             ));
         }
-        let known: Vec<_> = self.all_sources().filter_map(known_policies).collect();
-        if known.iter().any(|known| known.are_alternatives && known.list.len() > 1) {
-            let message = "a request with several alternatives does not wait for its turn; leave out `wait_up_to` or \
-                           `FirstOf`";
-            return Err(ConfigError::new(message));
-        }
-        match known.into_iter().flat_map(|known| known.list).find(|policy| policy.is_concurrent()) {
-            Some(policy) => {
-                let message = "a request does not wait for a slot; leave `wait_up_to` out, or wait for the slot in the \
-                               handler, with `Limiter::acquire_hold`";
-                Err(ConfigError::of_policy(policy.name(), message))
+        let [policy] = policies else {
+            return Err(ConfigError::new(
+                "a request waits for one limit; use a layer with one policy and one key for `wait_up_to`, and another \
+                 layer for the other limits",
+            ));
+        };
+        let message = match () {
+            () if policy.is_concurrent() => {
+                "a request does not wait for a slot; leave `wait_up_to` out, or wait for the slot in the handler, with \
+                 `Limiter::acquire_hold`"
             }
-            None => Ok(()),
-        }
+            () if policy.counts_denials() => {
+                "a request that waits is not denied, so bans and counted denials have no meaning beside `wait_up_to`; \
+                 leave one out"
+            }
+            () => return Ok(()),
+        };
+        Err(ConfigError::of_policy(policy.name(), message))
     }
 
     /// Checks that a policy has holds. Returns `Ok` if a [`PolicySource`] chooses policies per request.

@@ -64,7 +64,7 @@ impl Queue {
             self.not_before = Some(after(sent, pace(&head.policy)));
         }
         let reply = |(_, waiter): (u64, Waiter)| {
-            let outcome = Ok(forecast::for_waiter(decision, &waiter));
+            let outcome = Ok(forecast::for_waiter(decision, waiter.cost));
             Reply { waiter, outcome }
         };
         let mut replies: Vec<Reply> = group.waiters.into_iter().map(reply).collect();
@@ -87,7 +87,7 @@ impl Queue {
             *units -= waiter.cost;
             self.cost -= waiter.units();
             let waiter = entry.remove();
-            let outcome = Ok(forecast::for_waiter(decision, &waiter));
+            let outcome = Ok(forecast::for_waiter(decision, waiter.cost));
             replies.push(Reply { waiter, outcome });
         }
         if !replies.is_empty() {
@@ -136,7 +136,7 @@ impl Queue {
             && standing.violated
         {
             // No wait helps.
-            let outcome = Ok(forecast::for_waiter(decision, head));
+            let outcome = Ok(forecast::for_waiter(decision, head.cost));
             return group.waiters.into_iter().map(|(_, waiter)| Reply { waiter, outcome: outcome.clone() }).collect();
         }
         let mut replies = self.put_back(group, now);
