@@ -3,6 +3,7 @@
 use std::{slice, sync::Arc};
 
 use super::{Decision, PolicyDecision, PolicyDecisions};
+use crate::key::Key;
 
 impl Decision {
     /// Turns the decision on a check of cost 0 into the decision on a peek: whether a cost of 1 would pass.
@@ -25,6 +26,14 @@ impl Decision {
             PolicyDecisions::One(policy) => slice::from_mut(policy),
             PolicyDecisions::Several(policies) => Arc::make_mut(policies),
         }
+    }
+
+    /// The decision of a queue, which does not tell its key to clients, with the partition key of `key`.
+    pub(crate) fn about(mut self, key: &Key) -> Self {
+        for policy in self.policies_mut() {
+            policy.partition_key = policy.policy.partition_key(key);
+        }
+        self
     }
 
     /// The decision on a charge of as much as fits, where nothing does.

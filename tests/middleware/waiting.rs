@@ -14,7 +14,7 @@ use tokio::{
 };
 use tollgate::{
     Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, clock::TokioClock,
-    middleware::Settlement, policy::FirstOf, policy::HoldSettings, store::FailingStore,
+    headers::PartitionKeys, middleware::Settlement, policy::FirstOf, policy::HoldSettings, store::FailingStore,
 };
 
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
@@ -58,6 +58,14 @@ async fn start(app: &Router, count: usize) -> Vec<JoinHandle<Timed>> {
     requests
 }
 
+async fn ends_with_fields(requests: Vec<JoinHandle<Timed>>) -> Vec<String> {
+    let mut fields = Vec::new();
+    for request in requests {
+        fields.push(request.await.unwrap().1.header("ratelimit").unwrap());
+    }
+    fields
+}
+
 fn app_of_any_path(limit: RateLimitLayer<GlobalKey>) -> Router {
     Router::new().fallback(|| async { "found" }).layer(limit)
 }
@@ -89,12 +97,16 @@ async fn six_of_ten_a_second_pass_at_0_to_500_ms_and_the_seventh_is_refused_at_o
 #[tokio::test(start_paused = true)]
 async fn a_request_that_has_waited_gets_the_fields_of_its_verdict() {
     let app = app(layer(store(), Policy::new("p", 2, SHORT).unwrap()));
-    let requests = start(&app, 3).await;
-    let mut fields = Vec::new();
-    for request in requests {
-        fields.push(request.await.unwrap().1.header("ratelimit").unwrap());
-    }
+    let fields = ends_with_fields(start(&app, 3).await).await;
     assert_eq!(fields, [r#""p";r=1;t=1"#, r#""p";r=0;t=1"#, r#""p";r=1;t=1"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fields_of_a_refusal_by_the_queue_have_the_partition_key() {
+    let policy = spaced("p", 1).with_partition_keys(PartitionKeys::hmac("a secret of 16 bytes").unwrap());
+    let app = app(layer(store(), policy));
+    let keys: Vec<String> = ends_with_fields(start(&app, 2).await).await;
+    assert!(keys[0].contains(";pk=") && keys[0].split_once(";pk=").unwrap().1 == keys[1].split_once(";pk=").unwrap().1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,7 +110,7 @@ impl Core {
             delivery: None,
         };
         let Delivery { outcome, .. } = place.wait().await;
-        let decision = with_verdict(outcome?)?;
+        let decision = with_verdict(outcome?)?.about(&charge.key);
         let is_exact = matches!(charge.policy.algorithm(), Algorithm::TokenBucket | Algorithm::FixedWindow);
         if decision.is_allowed() || is_exact || !matches!(decision.source(), Source::Queue | Source::WaitersFull) {
             return Ok(decision);
