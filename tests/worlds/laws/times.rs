@@ -143,12 +143,12 @@ fn verdict_by(plan: &Plan, report: &Report, place: Place) -> u64 {
 const TRIPS_OF_A_DIAL: u64 = 7;
 
 /// Whether the first check after a quiet time may find that its connections were closed meanwhile, and dial for longer
-/// than its deadline. A server closes idle connections, and so does a master that becomes a replica. Nothing dials
-/// before that: a server that closes idle connections would be dialled again and again, although no check needs a
+/// than its deadline. A server closes connections that are idle, when it ends, and when it becomes a replica. Nothing
+/// dials before that: a server that closes idle connections would be dialled again and again, although no check needs a
 /// connection.
 fn dials_too_long(plan: &Plan, report: &Report) -> bool {
     let longest = TRIPS_OF_A_DIAL * 2 * (plan.delay + plan.jitter);
-    let closes = report.faults.iter().any(|fault| fault.kind == Kind::CloseIdle || fault.kind.leaves_two_masters());
+    let closes = report.faults.iter().any(|fault| fault.kind.closes_connections());
     plan.sentinels > 0 && closes && longest > SILENCE
 }
 

@@ -194,6 +194,12 @@ impl Kind {
         matches!(self, Self::Wipe | Self::Rewind | Self::LoseMaster) || self.leaves_two_masters()
     }
 
+    /// Whether a server closes connections.
+    pub(crate) fn closes_connections(self) -> bool {
+        let by_end = matches!(self, Self::Crash | Self::Wipe | Self::Rewind | Self::Failover | Self::LoseMaster);
+        by_end || matches!(self, Self::Close | Self::CloseIdle) || self.leaves_two_masters()
+    }
+
     /// Whether two servers admit at the same time, of which one forgets what it has admitted.
     pub(crate) fn leaves_two_masters(self) -> bool {
         Self::OF_TWO_MASTERS.contains(&self)
