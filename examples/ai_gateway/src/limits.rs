@@ -12,6 +12,7 @@ use crate::{
     account::{KeyName, Organisation, Team},
     chat::Chat,
     options::Options,
+    proxy::BrokenOff,
 };
 
 /// The policies whose cost is tokens.
@@ -68,7 +69,9 @@ impl Limits {
             .with_settlement(|response: &response::Parts| match response.status {
                 // Charges what is on the bill when the answer has ended, by whatever end.
                 StatusCode::OK => Settlement::AtEnd,
-                // The model has written nothing.
+                // The estimate, because nobody knows how much the model has written.
+                _ if response.extensions.get::<BrokenOff>().is_some() => Settlement::Held,
+                // The upstream has begun no answer.
                 _ => Settlement::Nothing,
             })
             // The fields that SDKs of this API read, and waits in milliseconds.

@@ -6,6 +6,7 @@
 
 mod account;
 mod chat;
+mod events;
 mod limits;
 mod options;
 mod proxy;

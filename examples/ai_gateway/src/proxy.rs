@@ -6,7 +6,7 @@ use axum::{
     Extension,
     body::{Body, to_bytes},
     extract::State,
-    http::{Method, Request, StatusCode, header::CONTENT_TYPE},
+    http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use hyper_util::{
@@ -20,6 +20,10 @@ use crate::{chat::Chat, relay};
 
 /// The largest answer that is not streamed, in bytes.
 const LARGEST: usize = 16 << 20;
+
+/// In the extensions of a response that is a failure, although the model has written.
+#[derive(Clone)]
+pub(crate) struct BrokenOff;
 
 /// The client of the upstream.
 #[derive(Clone)]
@@ -54,9 +58,9 @@ pub(crate) async fn complete(
     let (parts, body) = response.into_parts();
     let (status, body) = (parts.status, Body::new(body));
     let content_type = parts.headers.get(CONTENT_TYPE).cloned();
-    let body = match (status, chat.is_stream) {
-        (StatusCode::OK, true) => relay::stream(body, chat, bill),
-        (StatusCode::OK, false) => match to_bytes(body, LARGEST).await {
+    let body = match status {
+        StatusCode::OK if is_events(content_type.as_ref()) => relay::stream(body, &chat, bill),
+        StatusCode::OK => match to_bytes(body, LARGEST).await {
             Ok(bytes) => {
                 let answer: Option<Value> = serde_json::from_slice(&bytes).ok();
                 if let Some(total) = answer.and_then(|answer| answer["usage"]["total_tokens"].as_u64()) {
@@ -64,7 +68,10 @@ pub(crate) async fn complete(
                 }
                 Body::from(bytes)
             }
-            Err(_) => return (StatusCode::BAD_GATEWAY, "the upstream has ended its answer early").into_response(),
+            Err(_) => {
+                let message = "the upstream has ended its answer early";
+                return (StatusCode::BAD_GATEWAY, Extension(BrokenOff), message).into_response();
+            }
         },
         // A failure, which costs nothing.
         _ => body,
@@ -73,4 +80,10 @@ pub(crate) async fn complete(
         Some(content_type) => (status, [(CONTENT_TYPE, content_type)], body).into_response(),
         None => (status, body).into_response(),
     }
+}
+
+/// Whether an answer is a stream. An upstream may answer otherwise than it was asked to.
+fn is_events(content_type: Option<&HeaderValue>) -> bool {
+    let media_type = content_type.and_then(|value| value.as_bytes().split(|byte| *byte == b';').next());
+    media_type.is_some_and(|media_type| media_type.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
 }

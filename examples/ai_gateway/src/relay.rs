@@ -5,14 +5,24 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
 use tollgate::middleware::Bill;
 
-use crate::chat::{Chat, tokens_of};
+use crate::{
+    chat::{Chat, tokens_of},
+    events::{Data, Events},
+};
 
 /// Relays the events of an answer one by one. The bill has the tokens so far, and in the end the figure of the model:
 /// so a client that hangs up, and one whose upstream breaks off, pays for what it was sent.
-pub(crate) fn stream(body: Body, chat: Chat, bill: Bill) -> Body {
-    // The model has read the prompt.
-    bill.set_cost(chat.prompt_tokens);
-    let relay = Relay { body: body.into_data_stream(), received: Vec::new(), wants_usage: chat.wants_usage, bill };
+pub(crate) fn stream(body: Body, chat: &Chat, bill: Bill) -> Body {
+    let relay = Relay {
+        body: body.into_data_stream(),
+        events: Events::default(),
+        wants_usage: chat.wants_usage,
+        // The model has read the prompt.
+        estimated: chat.prompt_tokens,
+        reported: 0,
+        bill,
+    };
+    relay.charge(false);
     Body::from_stream(stream::unfold(Some(relay), |relay| async {
         let mut relay = relay?;
         match relay.next().await {
@@ -25,9 +35,12 @@ pub(crate) fn stream(body: Body, chat: Chat, bill: Bill) -> Body {
 
 struct Relay {
     body: BodyDataStream,
-    /// The beginning of an event whose end has not been received.
-    received: Vec<u8>,
+    events: Events,
     wants_usage: bool,
+    /// The tokens of the prompt, and of what was sent.
+    estimated: u64,
+    /// The most that the model has reported.
+    reported: u64,
     bill: Bill,
 }
 
@@ -35,30 +48,65 @@ impl Relay {
     /// The next event for the client, with the empty line that ends it.
     async fn next(&mut self) -> Result<Option<Bytes>, axum::Error> {
         loop {
-            while let Some(end) = self.received.windows(2).position(|bytes| bytes == b"\n\n") {
-                let event: Vec<u8> = self.received.drain(..end + 2).collect();
-                if self.charge(&event) {
+            while let Some(event) = self.events.next() {
+                if self.read(&event) {
                     return Ok(Some(event.into()));
                 }
             }
+            if self.events.is_too_large() {
+                return Err(axum::Error::new("an event of the upstream is too large"));
+            }
             match self.body.next().await {
-                Some(bytes) => self.received.extend_from_slice(&bytes?),
-                None => return Ok(None),
+                Some(bytes) => self.events.push(&bytes?),
+                None => return Ok(self.rest()),
             }
         }
     }
 
+    /// The end of an answer, which may lack its empty line.
+    fn rest(&mut self) -> Option<Bytes> {
+        let rest = self.events.rest().filter(|rest| self.read(rest));
+        if rest.is_none() {
+            self.charge(true);
+        }
+        rest.map(Bytes::from)
+    }
+
     /// Writes the cost of an event on the bill. Returns whether the client gets the event.
-    fn charge(&self, event: &[u8]) -> bool {
-        let data = event.strip_prefix(b"data: ").and_then(|data| serde_json::from_slice::<Value>(data).ok());
-        let Some(chunk) = data else { return true };
-        if let Some(total) = chunk["usage"]["total_tokens"].as_u64() {
-            self.bill.set_cost(total);
-            return self.wants_usage;
-        }
-        if let Some(text) = chunk["choices"][0]["delta"]["content"].as_str() {
-            self.bill.add(tokens_of(text));
-        }
-        true
+    fn read(&mut self, event: &[u8]) -> bool {
+        let chunk = match Data::of(event) {
+            Data::Chunk(chunk) => chunk,
+            Data::Done => {
+                self.charge(true);
+                return true;
+            }
+            Data::Other => return true,
+        };
+        let choices = chunk["choices"].as_array().map(Vec::as_slice);
+        let written: usize = choices.unwrap_or_default().iter().map(|choice| bytes_of(&choice["delta"])).sum();
+        self.estimated = self.estimated.saturating_add(tokens_of(written));
+        self.reported = self.reported.max(chunk["usage"]["total_tokens"].as_u64().unwrap_or(0));
+        let is_usage = choices.is_some_and(<[Value]>::is_empty) && chunk["usage"].is_object();
+        self.charge(is_usage);
+        self.wants_usage || !is_usage
+    }
+
+    /// Writes the cost so far on the bill. Until the answer is whole, a report may be of its beginning only, so the
+    /// larger figure counts.
+    fn charge(&self, is_whole: bool) {
+        self.bill.set_cost(match self.reported {
+            reported if is_whole && reported > 0 => reported,
+            reported => reported.max(self.estimated),
+        });
+    }
+}
+
+/// The bytes of all strings: contents, calls of tools, reasoning and refusals have been written by the model alike.
+fn bytes_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(bytes_of).sum(),
+        Value::Object(fields) => fields.values().map(bytes_of).sum(),
+        _ => 0,
     }
 }

@@ -1,6 +1,6 @@
 //! The ends of a request: what it costs, whoever goes away.
 
-use super::{Gateway, estimate, usage};
+use super::{Gateway, chat, estimate, usage};
 use crate::{
     streamed::Answer,
     support::{redis_server::RedisServer, until},
@@ -16,7 +16,7 @@ fn an_answer_holds_its_estimate_at_all_three_levels_and_is_charged_what_the_usag
     assert_eq!(answer.status, 200);
     answer.reads("word");
     for policy in TOKENS {
-        assert_eq!(gateway.spent(policy), estimate(40, 100), "{policy}");
+        assert_eq!(gateway.spent(policy), estimate(&chat("scripted", 40, 100, true), 100), "{policy}");
     }
     assert_eq!((gateway.spent("streams"), gateway.spent("requests")), (1, 1));
     let rest = answer.rest();
@@ -30,8 +30,8 @@ fn an_answer_holds_its_estimate_at_all_three_levels_and_is_charged_what_the_usag
 
 #[test]
 fn credits_pay_when_the_included_tokens_have_no_room_and_a_denial_takes_nothing() {
-    let gateway = Gateway::start(&["--included", "100", "--credits", "60"]);
-    // 54 tokens of 100, then 54 of the credits. After that neither has room for 51.
+    let gateway = Gateway::start(&["--included", "100", "--credits", "80"]);
+    // 54 tokens of 100, then 54 of the credits. After that neither has room for 50 and the prompt.
     for _ in 0..2 {
         let answer = gateway.begin("scripted", 0, 50);
         assert_eq!(answer.status, 200);
@@ -43,7 +43,7 @@ fn credits_pay_when_the_included_tokens_have_no_room_and_a_denial_takes_nothing(
     assert_eq!(denied.status, 429);
     assert!(denied.rest().contains("violated-policies"));
     assert_eq!((gateway.spent("requests"), gateway.spent("team-tokens")), (2, 2 * usage(0, 50)));
-    assert_eq!(gateway.begin("scripted", 0, 40).status, 200, "46 of the included tokens are left");
+    assert_eq!(gateway.begin("scripted", 0, 20).status, 200, "46 of the included tokens are left");
 }
 
 #[test]
@@ -53,21 +53,23 @@ fn a_client_that_hangs_up_pays_for_the_prompt_and_for_what_it_was_sent() {
     answer.reads("word");
     answer.reads("word");
     drop(answer);
-    until("the hold has ended", || gateway.spent("streams") == 0 && gateway.spent("included") < estimate(40, 2_000));
+    let body = chat("scripted", 40, 2_000, true);
+    until("the hold has ended", || gateway.spent("streams") == 0 && gateway.spent("included") < estimate(&body, 2_000));
     // What was on its way when the client hung up is charged too.
     let spent = gateway.spent("included");
-    assert!(spent >= estimate(40, 2), "{spent}");
+    assert!(spent >= estimate(&body, 2), "{spent}");
     assert_eq!(gateway.spent("team-tokens"), spent);
 }
 
 #[test]
 fn a_client_that_hangs_up_before_an_answer_that_is_not_streamed_pays_the_estimate() {
     let gateway = Gateway::start(&[]);
+    let held = estimate(&chat("scripted", 40, 6_000, false), 6_000);
     let asked = gateway.ask_for_all(40, 6_000);
     until("the estimate is held", || gateway.spent("streams") == 1);
     drop(asked);
     until("the hold has ended", || gateway.spent("streams") == 0);
-    until("the estimate is charged", || gateway.spent("included") == estimate(40, 6_000));
+    until("the estimate is charged", || gateway.spent("included") == held);
 }
 
 #[test]
@@ -80,7 +82,8 @@ fn an_upstream_that_fails_costs_nothing_and_one_that_breaks_off_what_it_has_sent
     let cut = gateway.begin("cut", 40, 100);
     assert_eq!(cut.status, 200);
     cut.rest();
-    until("five tokens and the prompt are charged", || gateway.spent("included") == estimate(40, 5));
+    let charged = estimate(&chat("cut", 40, 100, true), 5);
+    until("five tokens and the prompt are charged", || gateway.spent("included") == charged);
 
     let gone = Gateway::start(&["--upstream", "http://127.0.0.1:1"]);
     assert_eq!(gone.begin("scripted", 40, 100).status, 502);
@@ -98,8 +101,9 @@ fn what_a_killed_gateway_has_held_is_charged_as_held_and_its_streams_are_free() 
     let mut kept = other.begin("scripted", 0, 800);
     kept.reads("word");
     killed.0.kill();
-    let held = 2 * estimate(40, 2_000);
-    assert_eq!(other.spent("included"), held + estimate(0, 800), "the holds of both processes are open");
+    let held = 2 * estimate(&chat("scripted", 40, 2_000, true), 2_000);
+    let running = estimate(&chat("scripted", 0, 800, true), 800);
+    assert_eq!(other.spent("included"), held + running, "the holds of both processes are open");
     kept.rest();
     until("the answer of the other process is settled", || other.spent("included") == held + usage(0, 800));
     until("the streams are free", || other.spent("streams") == 0);

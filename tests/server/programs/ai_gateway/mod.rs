@@ -1,7 +1,10 @@
 //! `examples/ai_gateway/`: budgets of organisations under streams, failures and the SDKs of two providers.
 
 mod ends;
+mod forged;
+mod relayed;
 mod sdks;
+mod upstream;
 
 use std::net::TcpStream;
 
@@ -26,7 +29,11 @@ impl Gateway {
 
     /// Begins an answer of `max_tokens` tokens to a prompt of `words` words.
     fn begin(&self, model: &str, words: usize, max_tokens: u64) -> Answer {
-        Answer::to(&self.0.address, "POST", CHAT, KEY, &chat(model, words, max_tokens, true))
+        self.ask(&chat(model, words, max_tokens, true))
+    }
+
+    fn ask(&self, body: &str) -> Answer {
+        Answer::to(&self.0.address, "POST", CHAT, KEY, body)
     }
 
     /// Asks for an answer that is not streamed.
@@ -54,9 +61,9 @@ fn chat(model: &str, words: usize, max_tokens: u64, is_stream: bool) -> String {
     json!({ "model": model, "messages": messages, "max_tokens": max_tokens, "stream": is_stream }).to_string()
 }
 
-/// The gateway's estimate of a request: a token for each four bytes of the prompt, and all that the model may write.
-fn estimate(words: usize, max_tokens: u64) -> u64 {
-    (2 * words as u64).div_ceil(4) + max_tokens
+/// The gateway's estimate of a request: a token for each four bytes of its body, and what the model writes.
+fn estimate(body: &str, written: u64) -> u64 {
+    (body.len() as u64).div_ceil(4) + written
 }
 
 /// What the scripted model reports: a token for each word, and four for the message.

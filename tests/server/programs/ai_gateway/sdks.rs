@@ -1,5 +1,7 @@
 //! The Python SDKs of OpenAI and of Anthropic, 64 calls at once over a budget of 10 000 tokens.
 
+use serde_json::json;
+
 use super::{Gateway, estimate, usage};
 use crate::{
     program::run,
@@ -8,7 +10,7 @@ use crate::{
 
 const CALLS: u64 = 64;
 const BUDGET: u64 = 10_000;
-const WORDS: usize = 20;
+const WORDS: usize = 130;
 const MAX_TOKENS: u64 = 300;
 
 /// The first streams typed chunks. The second knows no such API, and sends plain requests.
@@ -57,6 +59,17 @@ async fn calls(sdk: &str, gateway: &Gateway) -> Option<(u64, u64)> {
     Some((answered.len() as u64, answered.iter().sum()))
 }
 
+/// The estimate of a call. Its body also says whether the answer is a stream.
+fn estimate_by(sdk: &str) -> u64 {
+    let messages = json!([{ "role": "user", "content": "a ".repeat(WORDS) }]);
+    let mut body = json!({ "model": "scripted", "messages": messages, "max_tokens": MAX_TOKENS });
+    if sdk == "openai" {
+        body["stream"] = true.into();
+        body["stream_options"] = json!({ "include_usage": true });
+    }
+    estimate(&body.to_string(), MAX_TOKENS)
+}
+
 /// What the calls have used, and what the budget was charged, which is the same.
 async fn spent(sdk: &str, rule: &[&str]) -> Option<(u64, u64)> {
     // A part is included, and the rest are credits.
@@ -71,13 +84,14 @@ async fn spent(sdk: &str, rule: &[&str]) -> Option<(u64, u64)> {
 async fn keeps_the_budget(sdk: &str) {
     let Some((held, spent_by_holds)) = spent(sdk, &[]).await else { return };
     let Some((charged, spent_afterwards)) = spent(sdk, &["--charge-afterwards"]).await else { return };
-    let underestimates = held * (usage(WORDS, MAX_TOKENS) - estimate(WORDS, MAX_TOKENS));
+    let estimate = estimate_by(sdk);
+    let underestimates = held * (usage(WORDS, MAX_TOKENS) - estimate);
     print_line(&format!(
-        "ai gateway, {sdk}: {CALLS} calls at once over {BUDGET} tokens: {held} answered and {spent_by_holds} spent with \
-         holds, underestimates {underestimates}; {charged} answered and {spent_afterwards} spent if charged afterwards"
+        "ai gateway, {sdk}: {CALLS} calls at once, each estimated at {estimate}, over {BUDGET} tokens: {held} answered \
+         and {spent_by_holds} spent with holds, underestimates {underestimates}; {charged} answered and {spent_afterwards} spent if charged afterwards"
     ));
     assert!(spent_by_holds <= BUDGET + underestimates, "{spent_by_holds}");
-    assert!(BUDGET - estimate(WORDS, MAX_TOKENS) * 2 < spent_by_holds, "the budget is used: {spent_by_holds}");
+    assert!(BUDGET - estimate * 2 < spent_by_holds, "the budget is used: {spent_by_holds}");
     assert!(spent_afterwards > BUDGET, "{spent_afterwards}");
 }
 
