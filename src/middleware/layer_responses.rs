@@ -12,7 +12,7 @@ use crate::{
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Lets a request that would be denied wait for its turn, for at most `max_wait`, in place of a refusal. Requests
-    /// are spaced instead of refused, as by nginx's `limit_req` with a `burst`.
+    /// are spaced instead of refused, as by nginx with a `burst`.
     ///
     /// By default no request waits, because most clients would rather know at once.
     ///
