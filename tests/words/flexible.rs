@@ -58,9 +58,10 @@ async fn queue(limiter: Limiter, policy: Policy, key: Key, wait: Duration) -> An
 }
 
 // `execEvenly: true`
-fn evenly(limiter: Limiter, policy: Policy, wait: Duration) -> RateLimitLayer<PeerIp> {
-    let policy = policy.with_algorithm(Algorithm::TokenBucket).with_burst(1);
-    RateLimitLayer::new(limiter, policy, PeerIp::new()).wait_up_to(wait)
+fn evenly(limiter: Limiter, points: u64, duration: Duration) -> Made<RateLimitLayer<PeerIp>> {
+    let policy = Policy::new("api", points, duration)?.with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    let wait = duration.mul_f64((points - 1) as f64 / points as f64);
+    Ok(RateLimitLayer::new(limiter, policy, PeerIp::new()).wait_up_to(wait))
 }
 
 // `RLWrapperBlackAndWhite`
