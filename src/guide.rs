@@ -8,7 +8,7 @@
 //! | [`holds`] | costs that are known only afterwards, such as the tokens of a model |
 //! | [`concurrency`] | at most N requests at once, in all instances; costs that the response decides |
 //! | [`model_gateway`] | a whole program: requests, tokens in and out, and streams at once; a proxy with a budget |
-//! | [`waiting`] | jobs and clients that wait for the quota of another service |
+//! | [`waiting`] | jobs and clients that wait for the quota of another service, and requests that wait for a handler |
 //! | [`plans`] | policies that are looked up by account, in the background |
 //! | [`calendar`] | quotas by the day, week, month or year, in a zone |
 //! | [`leases`] | one key that is checked a hundred thousand times a second |

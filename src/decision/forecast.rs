@@ -31,10 +31,12 @@ impl Decision {
     /// | sliding window log | of the last window. A key that is younger than its window is faster than that, and is denied earlier | exact for this pace if it is shorter than [`next`](PolicyDecision::next). A longer one is the earliest: a decision does not know how much leaves the window until then, so the key may be denied later or, at an even pace, never |
     /// | sliding window counter | of the last window, as the algorithm estimates it; likewise for a young key | the earliest, as for the log |
     /// | token bucket | as if the bucket was full one window ago | an estimate, because a bucket remembers no requests |
+    ///
     /// `None` if this pace does not exhaust the limit: nothing is spent, or the window ends before. Under a log and a
-    ///counter also if at most half of the capacity is spent, because all of that leaves before. `None` also without a
-    ///verdict, for a share of the [local fallback](crate::Limiter::with_local_fallback), and under policies with
-    ///[shards](Policy::with_shards) and [concurrency limits](Policy::concurrent), unless nothing is left.
+    /// counter, also if at most half of the capacity is spent, because all of that leaves the window before. Without a
+    /// verdict, for a share of the [local fallback](crate::Limiter::with_local_fallback), and under policies with
+    /// [shards](Policy::with_shards) and [concurrency limits](Policy::concurrent), it is `None` too, unless nothing is
+    /// left.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Decisions on what charges nothing, and on charges of as much as fits.
+//! Decisions on what charges nothing, on charges of as much as fits, and of queues.
 
 use std::{slice, sync::Arc};
 
@@ -28,7 +28,7 @@ impl Decision {
         }
     }
 
-    /// The decision of a queue, which does not tell its key to clients, with the partition key of `key`.
+    /// The decision with the partition key of `key`. A queue makes decisions without one.
     pub(crate) fn about(mut self, key: &Key) -> Self {
         for policy in self.policies_mut() {
             policy.partition_key = policy.policy.partition_key(key);

@@ -173,10 +173,8 @@ impl Core {
         self.calls.report_near_limits(observed.as_ref(), &decision);
         Ok(decision)
     }
-}
 
-impl Core {
-    /// As [`ask`](Self::ask), for a caller that reports an outage itself.
+    /// As [`ask`](Self::ask), but an error is not reported: the caller does so.
     pub(super) async fn ask_unreported(self: &Arc<Self>, mut check: Check) -> Result<Decision, Error> {
         let route = self.route(&check);
         let verdict = match self.send(route, &check, Purpose::CHECK, true) {

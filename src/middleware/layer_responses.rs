@@ -25,8 +25,9 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     ///
     /// A request is refused at once if its wait is certain to be longer than `max_wait`, or if too many wait already
     /// ([`Limiter::with_max_waiters`](crate::Limiter::with_max_waiters): 10 000 for a key by default). Retry-After then
-    /// says when it may pass. The wait of a request that has a place may end later than `max_wait`, by a tenth or by
-    /// 10 ms, whichever is longer, and by the check that is on its way then: each admission before it may be late.
+    /// says when it may pass; under a log or a counter, each refusal asks the store for it. The wait of a request that
+    /// has a place may end later than `max_wait`, by a tenth or by 10 ms, whichever is longer, and by the check that is
+    /// on its way then: each admission before it may be late.
     ///
     /// A request whose client hangs up leaves the queue. While a request waits, the service keeps its connection and
     /// its body, so choose a `max_wait` that is shorter than the timeouts of clients and proxies. A request that

@@ -76,8 +76,8 @@ fn most(field: &Value) -> Option<u64> {
     }
 }
 
-/// About as many tokens as an English text of so many bytes has. A gateway counts with the tokenizer of its model: the
-/// closer the estimate, the less is held for nothing, and the less a budget is passed.
+/// About the number of tokens of an English text of this number of bytes. A gateway counts with the tokenizer of its
+/// model: the closer the estimate, the less is held for nothing, and the less a budget is passed.
 pub(crate) fn tokens_of(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(4)
 }

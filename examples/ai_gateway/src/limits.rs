@@ -69,7 +69,7 @@ impl Limits {
             .with_settlement(|response: &response::Parts| match response.status {
                 // Charges what is on the bill when the answer has ended, by whatever end.
                 StatusCode::OK => Settlement::AtEnd,
-                // The estimate, because nobody knows how much the model has written.
+                // The estimate, because it is unknown how much the model has written.
                 _ if response.extensions.get::<BrokenOff>().is_some() => Settlement::Held,
                 // The upstream has begun no answer.
                 _ => Settlement::Nothing,

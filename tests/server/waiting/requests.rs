@@ -23,7 +23,7 @@ fn instance(url: &str, policy: &Policy, max_wait: Duration, handled: &Handled) -
     Router::new().route("/", handler).layer(limit.validated().unwrap())
 }
 
-/// Sends so many requests at once to each instance. Returns how many had each status.
+/// Sends a number of requests at once to each instance. Returns how many had each status.
 async fn burst(instances: &[Router], requests: usize) -> Vec<(u16, usize)> {
     let mut sent = JoinSet::new();
     for _ in 0..requests {

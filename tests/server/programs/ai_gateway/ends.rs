@@ -1,4 +1,4 @@
-//! The ends of a request: what it costs, whoever goes away.
+//! The ends of a request: what it costs if the client, the upstream or the process goes away.
 
 use super::{Gateway, chat, estimate, usage};
 use crate::{

@@ -27,7 +27,7 @@ impl Upstream {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                // The test has ended if nobody receives.
+                // Without a receiver, the test has ended.
                 let _ = sender.send(body_of(&mut stream));
                 // A client may hang up.
                 let _ = answer(&mut stream);
