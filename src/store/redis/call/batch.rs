@@ -2,8 +2,8 @@
 //!
 //! A request is sent at once while few calls are in flight. If none is, and a connection is open, its caller's task
 //! sends it. Requests that arrive meanwhile wait, and the next call takes as many of them as it can. So a lone request
-//! never waits, and a busier process sends larger batches. When full batches wait, further calls start, because
-//! otherwise the round trip of a network would limit the throughput.
+//! never waits, and a busier process sends larger batches. Over a network, further calls start until they fill
+//! the way (`pace.rs`), and wherever full batches wait, because otherwise the round trip would limit the throughput.
 //!
 //! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
 //! is hot, or whose master does not answer, delays no other slot by more than a few milliseconds.
@@ -22,6 +22,7 @@ use super::{
     PerRuntime,
     client::Client,
     outgoing::Request,
+    pace::PacedCall,
     queue::{MAX_WAIT, Queue, Waiting},
     series::{CallSeries, InFlight, drive, error_of},
 };
@@ -105,7 +106,7 @@ fn enqueue(client: &Arc<Client>, runtime: &Arc<PerRuntime>, handle: &Handle, slo
         }
     } else {
         queue.push(lane, Waiting { request, verdict: sender });
-        let starts_call = queue.start_call();
+        let starts_call = queue.start_call(traffic.pace());
         let starts_watch = !starts_call && !std::mem::replace(&mut queue.is_watched, true);
         drop(queues);
         if starts_call {
@@ -162,8 +163,10 @@ async fn call(
     connection: RoutedConnection,
     request: Request,
 ) -> (Result<Verdict, Error>, CallSeries) {
+    let paced = PacedCall::new(series.traffic().pace(), request.len());
     let result = match series.client.call(connection, once(&request)).await {
         Ok(mut verdicts) => {
+            paced.answered();
             series.traffic().answered();
             verdicts.swap_remove(0)
         }

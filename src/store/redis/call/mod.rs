@@ -12,6 +12,7 @@ pub(crate) mod denials;
 mod domain_permit;
 mod hold_record;
 pub(crate) mod outgoing;
+mod pace;
 mod packed;
 mod parts;
 pub(crate) mod progress;

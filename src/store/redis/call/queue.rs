@@ -16,16 +16,11 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     denials::Denials,
     outgoing::Request,
+    pace::{LEAST_CALLS, MOST_CALLS, Pace},
     traffic::{MAX_CHARGES_PER_CALL, Traffic, domain_of},
 };
 use crate::{error::Error, runtime::random::FastState, verdict::Verdict};
 
-/// Below this number of calls in flight, a request starts a further call at once: Redis evaluates one call while the
-/// next one travels.
-const ALWAYS_IN_FLIGHT: usize = 2;
-/// The most calls in flight. Over a network a call takes a round trip, and full batches must not wait for a reply until
-/// their deadline.
-const MAX_IN_FLIGHT: usize = 32;
 /// The longest time that a request waits while no call starts: a fraction of the round trip to a distant Redis, and
 /// longer than a call to a Redis nearby.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(3);
@@ -88,12 +83,13 @@ impl Queue {
 
     /// Returns whether a further call has to start, and counts the call if so.
     ///
-    /// The more calls are in flight, the more full batches have to wait. So a fast Redis gets few large calls, and over
-    /// a network the number of calls follows the load.
-    pub(crate) fn start_call(&mut self) -> bool {
+    /// A fast Redis nearby gets few large calls, and over a network as many calls as fill the way. Beyond these, a call
+    /// starts only if full batches wait: the more calls are in flight, the more of them.
+    pub(super) fn start_call(&mut self, pace: &Pace) -> bool {
+        let waits_in_vain = || self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight;
         let starts = !self.will_be_taken()
-            && (self.in_flight < ALWAYS_IN_FLIGHT
-                || (self.in_flight < MAX_IN_FLIGHT && self.waiting >= MAX_CHARGES_PER_CALL * self.in_flight));
+            && self.in_flight < MOST_CALLS
+            && (self.in_flight < LEAST_CALLS || pace.has_room(self.in_flight) || waits_in_vain());
         self.in_flight += usize::from(starts);
         starts
     }
@@ -133,7 +129,7 @@ impl Queue {
     /// Over a network, the replies to all calls in flight may still take a long time.
     pub(crate) fn start_late_call(&mut self) -> bool {
         let starts = !self.is_empty()
-            && self.in_flight < MAX_IN_FLIGHT
+            && self.in_flight < MOST_CALLS
             && self.last_taken.is_none_or(|taken| taken.elapsed() >= MAX_WAIT);
         self.in_flight += usize::from(starts);
         starts
@@ -223,11 +219,18 @@ mod tests {
 
     #[test]
     fn full_batches_start_calls_up_to_the_maximum_and_others_up_to_two() {
-        for (waiting, most) in [(0, 0), (1, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MAX_IN_FLIGHT)] {
+        for (waiting, most) in [(0, 0), (1, 2), (MAX_CHARGES_PER_CALL * 2, 3), (usize::MAX, MOST_CALLS)] {
             let mut queue = Queue { waiting, ..Queue::default() };
-            let started = (0..100).filter(|_| queue.start_call()).count();
+            let started = (0..100).filter(|_| queue.start_call(&Pace::default())).count();
             assert_eq!((started, queue.in_flight), (most, most), "{waiting} requests wait");
         }
+    }
+
+    #[test]
+    fn over_a_network_calls_start_until_they_fill_the_way() {
+        let mut queue = Queue { waiting: 1, ..Queue::default() };
+        let started = (0..100).filter(|_| queue.start_call(&Pace::of_calls(5))).count();
+        assert_eq!((started, queue.in_flight), (5, 5));
     }
 
     #[test]
@@ -243,9 +246,9 @@ mod tests {
     #[test]
     fn no_call_starts_for_requests_that_a_call_will_take_at_its_turn() {
         let mut queue = Queue { waiting: MAX_CHARGES_PER_CALL, in_flight: 1, awaiting_turn: 1, ..Queue::default() };
-        assert!(!queue.start_call());
+        assert!(!queue.start_call(&Pace::default()));
         queue.waiting += 1;
-        assert!(queue.start_call());
+        assert!(queue.start_call(&Pace::default()));
         assert_eq!(queue.in_flight, 2);
     }
 }

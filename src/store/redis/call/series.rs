@@ -9,6 +9,7 @@ use super::{
     PerRuntime,
     client::Client,
     outgoing::Request,
+    pace::PacedCall,
     queue::{MAX_WAIT, Queue, Taken, Waiting},
     traffic::Traffic,
 };
@@ -71,11 +72,11 @@ impl CallSeries {
 
     /// Waits for a turn at the master, while other calls to it are in flight: it evaluates the calls of all its slots
     /// one after the other, and meanwhile more requests can join each of them. Unless there are more checks than slots,
-    /// hardly any two would share a call, so none waits.
+    /// hardly any two would share a call, so none waits. Nor does one over a long way, which has room for all of them.
     async fn turn(&mut self, connection: &Result<RoutedConnection, Error>) -> Option<OwnedSemaphorePermit> {
         let connection = connection.as_ref().ok()?;
         let is_busy = self.traffic().checks() > self.client.keys.slot_count();
-        if !is_busy || !self.with_queue(Queue::await_turn) {
+        if !is_busy || self.traffic().pace().is_far() || !self.with_queue(Queue::await_turn) {
             return None;
         }
         self.stage = Stage::AwaitingTurn;
@@ -88,7 +89,7 @@ impl CallSeries {
         let awaited_turn = std::mem::replace(&mut self.stage, Stage::Running) == Stage::AwaitingTurn;
         let (taken, starts) = self.with_queue(|queue| {
             queue.awaiting_turn -= usize::from(awaited_turn);
-            (queue.take(&self.client.denials), queue.start_call())
+            (queue.take(&self.client.denials), queue.start_call(self.traffic().pace()))
         });
         if starts {
             Self::start(&self.client, &self.runtime, self.slot);
@@ -179,6 +180,7 @@ pub(super) async fn drive(mut series: CallSeries) {
             continue;
         }
         let requests = batch.iter().map(|waiting| &waiting.request);
+        let paced = PacedCall::new(series.traffic().pace(), requests.clone().map(Request::len).sum());
         let verdicts = match &connection {
             Ok(connection) => holding(turn, series.client.call(connection.clone(), requests)).await,
             Err(error) => Err(error.clone()),
@@ -186,6 +188,7 @@ pub(super) async fn drive(mut series: CallSeries) {
         match verdicts {
             Ok(verdicts) => {
                 series.traffic().answered();
+                paced.answered();
                 let has_others = batch.len() > 1;
                 for (waiting, verdict) in batch.into_iter().zip(verdicts) {
                     match verdict {

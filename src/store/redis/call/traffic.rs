@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use super::pace::Pace;
 use crate::{
     check::Check,
     clock::{Clock, SystemClock, micros},
@@ -29,6 +30,7 @@ pub(crate) struct Traffic {
     /// The last times in which calls waited for a connection, the oldest first. None of them touch.
     unconnected: Mutex<Vec<Span>>,
     load: Arc<Load>,
+    pace: Arc<Pace>,
 }
 
 /// A period by the process's clock.
@@ -71,6 +73,11 @@ impl Traffic {
     pub(crate) fn of_domains(domains: usize) -> Box<[Arc<Self>]> {
         let load = Arc::<Load>::default();
         (0..domains).map(|_| Arc::new(Self { load: Arc::clone(&load), ..Self::default() })).collect()
+    }
+
+    /// The calls in flight, and how many of them fill the way to Redis.
+    pub(super) fn pace(&self) -> &Arc<Pace> {
+        &self.pace
     }
 
     pub(crate) fn add_check(&self) {
