@@ -112,8 +112,8 @@ while charge <= #keys do
               local key = keys[number]
               local fits = run(now, times, number, to, cost, mode, limit, window, parameter, extra)
               commits = commits or mode ~= 'evaluate'
-              -- Once charges are committed, only the count of denials is still evaluated.
-              return fits and not commits and (cost == 0 or not ends[key])
+              -- Once charges are committed, only the count of denials is still evaluated. A cost of -0 is denied.
+              return fits and not commits and (cost == 0 and 1 / cost > 0 or not ends[key])
             end
             return beside_ban, cost, limit, window, parameter, false, commit, is_ban, is_shadow, has_alternative
           end

@@ -65,6 +65,8 @@ pub struct Charge {
     pub hold: Option<NonZeroU64>,
     /// Whether the charge is one of several alternatives.
     pub(crate) place: Place,
+    /// Whether a ban denies the charge although it costs nothing.
+    pub(crate) is_free_request: bool,
 }
 
 impl Check {
@@ -249,6 +251,14 @@ impl Check {
         self.push(key, policy, cost)
     }
 
+    /// Lets a ban deny the last charge, which costs nothing.
+    #[cold]
+    pub(crate) fn mark_free_request(&mut self) {
+        if let Some(charge) = self.charges.last_mut() {
+            charge.is_free_request = true;
+        }
+    }
+
     /// The charge that would share its count with a charge of this key and policy.
     fn namesake(&mut self, key: &Key, policy: &Policy) -> Option<&mut Charge> {
         let same =
@@ -261,7 +271,7 @@ impl Charge {
     /// A plain charge.
     #[inline]
     pub(crate) fn new(key: Key, policy: Policy, cost: u64) -> Self {
-        Self { key, policy, cost, hold: None, place: Place::Alone }
+        Self { key, policy, cost, hold: None, place: Place::Alone, is_free_request: false }
     }
 
     /// A hold with a new name.
@@ -278,6 +288,12 @@ impl Charge {
             return Err(ConfigError::of_policy(policy.name(), message));
         }
         Ok(Self { hold: Some(random_id()), ..Self::new(key, policy, cost) })
+    }
+
+    /// Whether a ban of the key denies the charge: its cost is above 0, or it is the charge of a request under a layer,
+    /// whose requests are all refused during a ban.
+    pub fn is_denied_by_ban(&self) -> bool {
+        self.cost > 0 || self.is_free_request
     }
 
     /// The error of a hold, or of a charge under a concurrency limit, where no handle is returned.
@@ -301,7 +317,7 @@ impl Charge {
         match usize::try_from(number).ok().and_then(|number| shards.get(number)) {
             Some(shard) => {
                 let key = Key::join([self.key.clone(), Key::from(number)]);
-                Self::new(key, shard.clone(), self.cost)
+                Self { is_free_request: self.is_free_request, ..Self::new(key, shard.clone(), self.cost) }
             }
             None => self.clone(),
         }

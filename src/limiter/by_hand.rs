@@ -19,8 +19,9 @@ impl Limiter {
     /// Retry-After is the end of the ban, or later if the cost does not fit then. Other policies of the same check
     /// charge nothing. A ban changes no count: what was spent stays spent until it has left the window. A second ban
     /// replaces the first. Denials during the ban are not counted, neither as spent units
-    /// ([`with_denials_counted`](Policy::with_denials_counted)) nor towards [`ban_after`](Policy::ban_after). A cost of
-    /// 0 passes, and [`peek`](Self::peek) shows the ban. A [shadow policy](Policy::with_shadow) reports the ban and
+    /// ([`with_denials_counted`](Policy::with_denials_counted)) nor towards [`ban_after`](Policy::ban_after). A layer
+    /// refuses every request of the key, also those that cost nothing; a check outside of a layer with a cost of 0
+    /// passes, and [`peek`](Self::peek) shows the ban. A [shadow policy](Policy::with_shadow) reports the ban and
     /// refuses nothing.
     ///
     /// Other instances notice a ban within a second at the latest: at the next check that asks the store.

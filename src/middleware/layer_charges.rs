@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
-    /// Sets the cost of each request, in units. Defaults to 1. A cost of 0 charges nothing and always passes.
+    /// Sets the cost of each request, in units. Defaults to 1. A cost of 0 charges nothing, and passes unless the key
+    /// is [banned](crate::Policy::ban_after).
     ///
     /// A cost that could never pass is a [mistake](Self#mistakes).
     ///

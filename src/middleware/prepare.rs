@@ -342,7 +342,12 @@ impl<'a> Charges<'a> {
             Some(_) => self.holding.units(policy, cost).map_err(misconfigured)?,
             None => None,
         };
-        self.check.push_distinct(key, policy.clone(), held.unwrap_or(cost.units), held.is_some()).map_err(misconfigured)
+        let units = held.unwrap_or(cost.units);
+        self.check.push_distinct(key, policy.clone(), units, held.is_some()).map_err(misconfigured)?;
+        if units == 0 {
+            self.check.mark_free_request();
+        }
+        Ok(())
     }
 }
 

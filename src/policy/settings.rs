@@ -186,8 +186,9 @@ impl Policy {
     /// the ban do not extend it and are not counted, also under a policy that counts denials; with Redis, most of
     /// them are denied from memory (see `RedisStoreBuilder::deny_cache`). Denials before the ban all reach the store,
     /// because it has to count them. A peek, a cost of 0, a cost that could never pass, and a denial because of another
-    /// policy do not count as denials. A cost of 0 passes during a ban. [`Limiter::unban`](crate::Limiter::unban) lifts
-    /// a ban, and [`Limiter::ban`](crate::Limiter::ban) bans a key without denials.
+    /// policy do not count as denials. A layer refuses every request of a banned key, also those that cost nothing; a
+    /// check outside of a layer with a cost of 0 passes. [`Limiter::unban`](crate::Limiter::unban) lifts a ban, and
+    /// [`Limiter::ban`](crate::Limiter::ban) bans a key without denials.
     ///
     /// Choose `denials` with room for clients that follow Retry-After: under full load they may be denied once for
     /// every unit that comes back. The ban keeps one more key in the store, with one record per denial. A changed

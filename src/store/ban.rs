@@ -8,7 +8,7 @@
 //!
 //! During a ban nothing is charged, so the ban ends at the time that its first verdict gave.
 //!
-//! A ban by hand is kept beside the count itself, and denies every charge with a cost.
+//! A ban by hand is kept beside the count itself, and denies every charge that a ban denies.
 
 use std::time::Duration;
 
@@ -19,15 +19,19 @@ use crate::{check::Charge, error::ConfigError, policy::Policy, verdict::Outcome}
 pub(super) struct PolicyCost<'a> {
     pub(super) policy: &'a Policy,
     pub(super) cost: u64,
+    /// Whether a ban by hand denies the cost, also if it is 0.
+    pub(super) is_denied_by_ban: bool,
 }
 
 /// The cost under the charge's own policy, and under the policy that counts its denials if they lead to a ban.
 pub(super) fn policy_costs(charge: &Charge) -> impl Iterator<Item = PolicyCost<'_>> {
-    let Charge { policy, cost, .. } = charge;
-    // A denied cost above the capacity could never pass and is not counted. A peek (cost 0) is never denied.
-    let denial = u64::from((1..=policy.capacity()).contains(cost));
-    let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial });
-    std::iter::once(PolicyCost { policy, cost: *cost }).chain(ban)
+    let (policy, cost, is_denied_by_ban) = (&charge.policy, charge.cost, charge.is_denied_by_ban());
+    // A denied cost above the capacity could never pass and is not counted. A peek (cost 0) is never denied. A request
+    // that costs nothing is denied by a ban alone, during which no denial is counted.
+    let denial = u64::from(is_denied_by_ban && cost <= policy.capacity());
+    let own = PolicyCost { policy, cost, is_denied_by_ban };
+    let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial, is_denied_by_ban: denial > 0 });
+    std::iter::once(own).chain(ban)
 }
 
 /// Merges the outcome of a charge's own count with the outcome of the count of its denials.
@@ -49,14 +53,14 @@ pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
 }
 
 /// The outcome of a charge whose key is banned by hand for `left_us` more. `own` is the outcome without the ban.
-pub(super) fn by_hand(own: Outcome, cost: u64, left_us: u64) -> Outcome {
+pub(super) fn by_hand(own: Outcome, is_denied: bool, left_us: u64) -> Outcome {
     let own_next_us = if own.available > 0 { 0 } else { own.next_us };
     // A cost that does not fit now and has no wait can never fit.
     let passes_after_ban = own.fits || own.retry_after_us.is_some();
     Outcome {
-        fits: cost == 0,
+        fits: !is_denied,
         available: 0,
-        retry_after_us: (cost > 0 && passes_after_ban).then(|| own.retry_after_us.unwrap_or(0).max(left_us)),
+        retry_after_us: (is_denied && passes_after_ban).then(|| own.retry_after_us.unwrap_or(0).max(left_us)),
         next_us: own_next_us.max(left_us),
         reset_us: own.reset_us.max(left_us),
         ban_us: own.ban_us.max(left_us),

@@ -185,7 +185,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// | change | what the store does | answer |
     /// | --- | --- | --- |
-    /// | `Ban(duration)` | each charge of the key under the policy with a cost above 0 does not fit until `duration` has passed; its outcome is that of its count, with nothing available, and no wait ends before the ban | 0 |
+    /// | `Ban(duration)` | each charge of the key under the policy that a ban denies ([`Charge::is_denied_by_ban`]) does not fit until `duration` has passed; its outcome is that of its count, with nothing available, and no wait ends before the ban | 0 |
     /// | `Unban` | ends a ban, also one that [`Policy::ban_after`] has made | 1 if the key was banned, else 0 |
     /// | `Record(units)` | charges the units, whether or not they fit, at most [`Policy::MAX_LIMIT`] | the charged units |
     /// | `Credit(units)` | takes up to `units` charged units off the count | how many were taken off |

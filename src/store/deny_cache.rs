@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    check::Check,
+    check::{Charge, Check},
     key::Key,
     policy::Policy,
     runtime::random::RandomState,
@@ -364,6 +364,11 @@ fn is_of(slot: &Option<Box<Entry>>, hash: u64, check: &Check) -> bool {
     slot.as_ref().is_some_and(|entry| entry.hash == hash && have_same_charges(&entry.check, check))
 }
 
+/// Whether two charges cost the same, and a ban denies both or neither.
+fn have_same_cost(one: &Charge, other: &Charge) -> bool {
+    one.cost == other.cost && one.is_free_request == other.is_free_request
+}
+
 /// Whether two checks have the same charges in the same order.
 fn have_same_charges(one: &Check, other: &Check) -> bool {
     let (one, other) = (one.charges(), other.charges());
@@ -371,5 +376,5 @@ fn have_same_charges(one: &Check, other: &Check) -> bool {
         && one
             .iter()
             .zip(other)
-            .all(|(a, b)| a.cost == b.cost && a.place == b.place && a.key == b.key && a.policy == b.policy)
+            .all(|(a, b)| have_same_cost(a, b) && a.place == b.place && a.key == b.key && a.policy == b.policy)
 }

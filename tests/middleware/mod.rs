@@ -1,5 +1,6 @@
 //! The layer and its service.
 
+mod bans;
 mod both_ends;
 mod cancellation;
 mod clones;

@@ -3,6 +3,7 @@
 
 pub mod alternatives;
 pub mod app;
+pub mod bans;
 pub mod breaking;
 pub mod counting;
 pub mod forecast;

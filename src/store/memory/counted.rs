@@ -67,7 +67,7 @@ impl Shard {
     /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, unless an earlier charge of the check
     /// `meets_ban`, a ban by hand. Changes nothing otherwise.
     pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64, meets_ban: bool) {
-        let PolicyCost { policy, cost } = counted.charged;
+        let PolicyCost { policy, cost, is_denied_by_ban } = counted.charged;
         counted.index = self.find(counted.key, policy, counted.place.hash);
         let ahead = match counted.room {
             // A count of denials without a place does not ban.
@@ -85,7 +85,8 @@ impl Shard {
         };
         let count = self.entries.state_mut(index);
         counted.is_banned = count.is_banned(policy, now);
-        counted.fits = match meets_ban && !counted.is_banned {
+        counted.fits = match meets_ban {
+            _ if counted.is_banned => !is_denied_by_ban,
             true => count.fits(policy, now, cost),
             false => count.evaluate(policy, now, cost),
         };
@@ -103,7 +104,7 @@ impl Shard {
 
     /// Commits: charges the cost if the check is admitted or rejections count. Returns the outcome.
     pub(super) fn commit(&mut self, counted: &Counted<'_>, now: u64, admission: Admission) -> Outcome {
-        let &Counted { key, charged: PolicyCost { policy, cost }, hold, ref place, ref room, index, fits, .. } =
+        let &Counted { key, charged: PolicyCost { policy, cost, .. }, hold, ref place, ref room, index, fits, .. } =
             counted;
         let index = match room {
             Room::Nowhere { until } if !policy.is_ban() => return without_place(policy, cost, fits, until - now),
@@ -128,7 +129,7 @@ impl Shard {
     /// Commits to a count of denials: charges one unit for a denial, and the whole limit for the last denial before a
     /// ban.
     pub(super) fn commit_denial(&mut self, counted: &Counted<'_>, now: u64, denied: bool) -> Outcome {
-        let &Counted { key, charged: PolicyCost { policy, cost }, ref place, fits, .. } = counted;
+        let &Counted { key, charged: PolicyCost { policy, cost, .. }, ref place, fits, .. } = counted;
         let is_counted = denied && fits && cost > 0;
         let outcome = self.commit(counted, now, Admission::of(is_counted));
         match self.find(key, policy, place.hash) {

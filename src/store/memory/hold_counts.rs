@@ -74,7 +74,10 @@ impl Count {
 
     #[cold]
     fn judge_in_box(&mut self, charge: &Charge, now: u64) -> Verdict {
-        let fits = self.evaluate(&charge.policy, now, charge.cost);
+        let fits = match self.is_banned(&charge.policy, now) {
+            true => !charge.is_denied_by_ban(),
+            false => self.evaluate(&charge.policy, now, charge.cost),
+        };
         let outcome = self.commit(&charge.policy, now, charge.cost, None, fits, Admission::of(fits));
         Verdict::of_one(outcome, &charge.policy, now)
     }
@@ -95,11 +98,9 @@ impl Count {
         }
     }
 
-    /// Evaluates: returns whether `cost` fits. Ends holds whose time has passed, and changes nothing otherwise.
+    /// Evaluates a count that is not banned: returns whether `cost` fits. Ends holds whose time has passed, and changes
+    /// nothing otherwise.
     pub(super) fn evaluate(&mut self, policy: &Policy, now: u64, cost: u64) -> bool {
-        if self.is_banned(policy, now) {
-            return cost == 0;
-        }
         self.end_expired(policy, now);
         self.fits(policy, now, cost)
     }
@@ -139,9 +140,9 @@ impl Count {
         admission: Admission,
     ) -> Outcome {
         if let Self::Banned(banned) = self {
-            let fits = banned.count.fits(policy, now, cost);
-            let own = banned.count.commit(policy, now, cost, None, fits, Admission::Banned);
-            return ban::by_hand(own, cost, banned.until - now);
+            let fits_after = banned.count.fits(policy, now, cost);
+            let own = banned.count.commit(policy, now, cost, None, fits_after, Admission::Banned);
+            return ban::by_hand(own, !fits, banned.until - now);
         }
         let is_admitted = admission == Admission::Admitted && cost <= policy.capacity();
         if let (Some(id), true) = (hold, is_admitted) {

@@ -3,6 +3,7 @@
 pub(crate) mod address;
 mod asked_again;
 mod bad_pause;
+mod bans;
 mod batch;
 mod blocked;
 mod by_hand;

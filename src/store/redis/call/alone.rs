@@ -74,7 +74,7 @@ impl Alone {
             runs.add_holds(charge, holds, Step::Alone(self));
             return;
         }
-        for (PolicyCost { policy, cost }, usage) in self.records(charge) {
+        for (PolicyCost { policy, cost, .. }, usage) in self.records(charge) {
             encoded.clear();
             keys.encode(&mut encoded, key, policy);
             command.arg(&encoded);
@@ -96,7 +96,7 @@ impl Alone {
         }
         let mut outcomes: SmallVec<[Outcome; 2]> = SmallVec::new();
         for (count, _) in self.records(charge) {
-            outcomes.push(packed.outcome(count)?);
+            outcomes.push(packed.outcome(count.policy, count.cost)?);
         }
         match (self, &outcomes[..]) {
             (Self::Count { held, .. }, [all, own]) => Ok(beside(held, &charge.policy, charge.cost, *all, *own)),

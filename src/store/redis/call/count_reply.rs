@@ -20,13 +20,13 @@ use crate::{
     hold::{HoldChange, SettleAnswer},
     key::Key,
     policy::{Algorithm, Policy},
-    store::{CountChange, ban::PolicyCost, redis::net::error},
+    store::{CountChange, redis::net::error},
     verdict::Outcome,
 };
 
 impl Packed<'_> {
     /// The outcome of one count.
-    pub(super) fn outcome(&mut self, PolicyCost { policy, cost }: PolicyCost<'_>) -> Result<Outcome, Error> {
+    pub(super) fn outcome(&mut self, policy: &Policy, cost: u64) -> Result<Outcome, Error> {
         match self.count(policy)? {
             (_, Count::Log(outcome)) => Ok(outcome),
             (fits, Count::Other(reported)) => Ok(reported.outcome(policy, cost, fits)),

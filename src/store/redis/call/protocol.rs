@@ -118,7 +118,7 @@ mod tests {
         let mut runs = Runs::new();
         runs.begin(charges.len());
         for &(policy, cost) in charges {
-            runs.add(PolicyCost { policy, cost }, Step::Commit, false, false);
+            runs.add(PolicyCost { policy, cost, is_denied_by_ban: cost > 0 }, Step::Commit, false, false);
         }
         runs.end();
         runs.packed

@@ -12,7 +12,7 @@ use crate::{
     check::Charge,
     error::{Error, ErrorKind},
     observe::Fingerprint,
-    store::ban::{self, PolicyCost},
+    store::ban,
     verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
@@ -123,16 +123,14 @@ impl Packed<'_> {
                 }
                 let own = match holds_of(charge, request.step) {
                     Some(_) => self.outcome_beside_holds(charge, request)?,
-                    None => {
-                        self.outcome(PolicyCost { policy: &charge.policy, cost: denied_cost(charge, request.step) })?
-                    }
+                    None => self.outcome(&charge.policy, denied_cost(charge, request.step))?,
                 };
                 if request.step == Step::UpTo {
                     units = Some(self.more()?);
                 }
                 // The outcome of the charge, merged with that of the count of its denials.
                 match counts(charge, request.step).nth(1) {
-                    Some(denials) => Ok(ban::merge(own, self.outcome(denials)?)),
+                    Some(denials) => Ok(ban::merge(own, self.outcome(denials.policy, denials.cost)?)),
                     None => Ok(own),
                 }
             })
@@ -184,8 +182,8 @@ pub(super) fn add(verdict: &mut Verdict, request: &Request, mut ends_us: &[u64])
         ends_us = others;
         let left_us = own[0].saturating_sub(verdict.time_us);
         if left_us > 0 {
-            *outcome = ban::by_hand(*outcome, charge.cost, left_us);
-            if charge.cost > 0 && !charge.policy.is_shadow() {
+            *outcome = ban::by_hand(*outcome, charge.is_denied_by_ban(), left_us);
+            if charge.is_denied_by_ban() && !charge.policy.is_shadow() {
                 request.outgoing.meets_ban_by_hand();
             }
         }

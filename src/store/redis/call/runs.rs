@@ -108,7 +108,7 @@ impl Runs {
     /// Adds a charge to the check. Its holds follow if it is beside holds.
     pub(super) fn add(
         &mut self,
-        PolicyCost { policy, cost }: PolicyCost<'_>,
+        PolicyCost { policy, cost, is_denied_by_ban }: PolicyCost<'_>,
         step: Step,
         is_beside_holds: bool,
         has_alternative: bool,
@@ -121,6 +121,10 @@ impl Runs {
             _ => cost,
         };
         self.add_record(policy, usage_of(policy, step) | shadow | alternative, units, is_beside_holds);
+        if units == 0 && is_denied_by_ban {
+            self.packed.truncate(self.packed.len() - NEGATIVE_ZERO.len());
+            self.packed.extend_from_slice(&NEGATIVE_ZERO);
+        }
         self.add_extra(step);
     }
 
@@ -211,6 +215,9 @@ impl Runs {
         self.packed[0] |= flag;
     }
 }
+
+/// The cost of a request that costs nothing, and that a ban denies.
+const NEGATIVE_ZERO: [u8; 8] = (-0.0_f64).to_le_bytes();
 
 /// The usage of a policy in one step.
 fn usage_of(policy: &Policy, step: Step) -> u8 {
