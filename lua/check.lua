@@ -69,12 +69,11 @@ while charge <= #keys do
         local function fields(number)
           return struct.unpack('<BBddd', runs, position + 3 + (number - first) * width)
         end
-        local _, second = fields(last_of_check)
         local ends, durations, functions = {}, {}, rare()
 
         -- Units that are settled or refunded are charged to the count beside the ban, which goes on.
         local function change_count()
-          local bans = functions.bans()
+          local bans, plain_charge_at = functions.bans(), charge_at
           local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
           for number = first, last_of_check do
             local algorithm, _, limit, window, parameter = fields(number)
@@ -85,10 +84,20 @@ while charge <= #keys do
             local length = bans.lengths[(fields(number) - 1) % HOLDS + 1]
             if length ~= nil then ends[number], durations[number] = bans.lift(names[number], length) end
           end
+          -- No denial is counted during a ban.
+          if size > 1 then
+            charge_at = function(...)
+              local run, cost, limit, window, parameter, extra, commit, is_ban, is_shadow, has_alternative =
+                plain_charge_at(...)
+              return run, is_ban and 0 or cost, limit, window, parameter, extra, commit, is_ban, is_shadow,
+                has_alternative
+            end
+          end
           local changed, why = pcall(function()
             if size > 1 then return check_together(first, size, position + 3, width) end
             return run(now, times, first, first, cost, mode, limit, window, parameter, extra)
           end)
+          charge_at = plain_charge_at
           for number, until_then in pairs(ends) do
             local algorithm, _, limit, window, parameter = fields(number)
             algorithm = (algorithm - 1) % HOLDS + 1
@@ -122,7 +131,9 @@ while charge <= #keys do
           if not judged then error(why, 0) end
         end
 
-        local is_change = usage == REFUND or size == 2 and algorithm > HOLDS and second > 0
+        -- The holds of a charge come next: they are changed unless their usage is 0.
+        local _, change = fields(first + (size > 1 and 1 or 0))
+        local is_change = usage == REFUND or size > 1 and algorithm > HOLDS and change > 0
         succeeded, failure = pcall(is_change and change_count or judge_again)
         functions.met, functions.has_alternatives = nil, nil
         if succeeded and is_change then

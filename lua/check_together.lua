@@ -60,8 +60,10 @@ if used >= 32 then
         unfit = unfit or {}
         unfit[number] = true
         if is_ban then
+          -- The holds of the charge that is banned may be between.
+          local HOLDS, before = 8, position + (number - 1 - first) * width
           banned = banned or {}
-          banned[number - 1] = true
+          banned[unpack('<B', runs, before) == HOLDS and number - 2 or number - 1] = true
         end
       end
     end
@@ -107,8 +109,10 @@ if used >= 32 then
       local is_other = others and others[number]
       if is_other then commit, extra = false, false end
       if is_ban then
+        local HOLDS, before = 8, position + (number - 1 - first) * width
+        local denied_charge = unpack('<B', runs, before) == HOLDS and number - 2 or number - 1
         -- `unfit ~= nil` makes `commit` a boolean, because nil is another mode.
-        commit = unfit ~= nil and unfit[number - 1] == true and cost > 0 and not is_other
+        commit = unfit ~= nil and unfit[denied_charge] == true and cost > 0 and not is_other
           and run(now, times, number, number, cost, 'evaluate', limit, window, parameter, false)
       end
       extra = not (banned and banned[number]) and extra

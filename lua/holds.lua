@@ -36,7 +36,8 @@
 -- PEXPIRE). Beside a token bucket, every hold and settlement sets the TTL. Under a policy that releases unsettled
 -- holds: 1 more (ZRANGE) for a check, while any are open. Under a policy that charges them: 1 more (GETRANGE) when
 -- holds have expired, and the commit of a charge for each time at which some end. After the server's clock was set
--- back: once 2 more (ZREM, ZADD). Holds that are asked alone: the same, without the commands of the count.
+-- back: once 2 more (ZREM, ZADD). A settlement that may be a denial: 1 more (GETRANGE) if it charges more than was
+-- held, and those of the count of denials. Holds that are asked alone: the same, without the commands of the count.
 
 local charge_with_holds, checks_beside_holds
 
@@ -51,7 +52,7 @@ if used >= 128 then
   local function with_open_holds()
     local NO_HOLD = string.rep('\0', 8)
     -- The usages of a record of holds.
-    local CHECK, SETTLE, ALONE = 0, 1, 4
+    local CHECK, SETTLE, ALONE, COUNT_DENIAL = 0, 1, 4, 8
     local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET = 1, 2, 3, 4
     -- Expired holds that this call may still end, if they are released, beside those that every charge may end; as how
     -- many one counts that is charged; the most of one ZRANGE.
@@ -225,6 +226,8 @@ if used >= 128 then
     -- are that of the holds, nothing is charged, and a hold is made whether or not it fits: its maker asks the count.
     local function beside(algorithm, record)
       local usage, unsettled, ttl, id, actual = unpack('<Bddc8d', runs, record + 1)
+      local counts_denial = usage >= COUNT_DENIAL
+      if counts_denial then usage = usage - COUNT_DENIAL end
       local run, is_released, is_alone = algorithms[algorithm], unsettled == 1, usage >= ALONE
       if is_alone then usage, run = usage - ALONE, no_count end
       -- Alone, holds that would be charged are still held. A node that gives a slot away creates no key, so a hold is
@@ -263,6 +266,11 @@ if used >= 128 then
             local ends = held > 0 and tonumber(call('ZSCORE', holds, id))
             fits, last = ends and ends > time or false, time
             if fits and usage == SETTLE then settled = units(holds, call('ZSCORE', holds, id .. 'c'), held) end
+            -- A settlement that charges more than was held, and more than fits, is a denial.
+            if fits and counts_denial and actual > settled then
+              local asked = held - settled + actual
+              return run(now, times, number, number, asked, 'evaluate', limit, window, parameter, false)
+            end
           end
           return usage ~= CHECK or fits
         end

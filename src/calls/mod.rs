@@ -309,7 +309,7 @@ impl HeldCounts {
             return None;
         }
         let holds = self.lock().get(&self.hash(key, policy)).filter(|count| now < count.until)?.holds;
-        // A policy with a ban or counted denials cannot have holds.
+        // A policy with counted denials cannot have holds.
         policy.clone().with_holds(holds).validated().ok()
     }
 

@@ -209,7 +209,12 @@ impl Fallback {
 
     /// Changes a hold that was made here.
     pub(crate) fn change_hold(&self, hold: &OpenHold, change: HoldChange) -> SettleAnswer {
-        let own = OpenHold::new(hold.key.clone(), self.shares.of(&hold.policy).judging, hold.id());
+        self.change_own_hold(hold, &self.shares.of(&hold.policy).judging, change)
+    }
+
+    /// Changes a hold in the memory, under a policy of its share.
+    fn change_own_hold(&self, hold: &OpenHold, policy: &Policy, change: HoldChange) -> SettleAnswer {
+        let own = OpenHold::new(hold.key.clone(), policy.clone(), hold.id());
         match self.memory.change_hold(&own, change) {
             Answer::Ready(settlement) => settlement.unwrap_or(SettleAnswer::Expired),
             // A memory store always answers at once.
@@ -231,7 +236,8 @@ impl Fallback {
             }
             HoldChange::Renew => HoldChange::Renew,
         };
-        self.change_hold(hold, change);
+        // What the store has admitted is no denial of the share.
+        self.change_own_hold(hold, &self.shares.of(&hold.policy).judging.without_ban(), change);
     }
 
     /// Takes room of the instance's share for `check`, and for at least `least` units of each policy, until the result

@@ -306,11 +306,12 @@ impl Draft<'_> {
     /// Whether the policy has settings that exclude `what`. They are one mistake of `field`.
     fn is_excluded(&mut self, what: &str, field: &Field) -> bool {
         let is_released = self.policy.holds().is_some_and(|holds| holds.unsettled_released());
+        let is_lease = field.name == fields::LEASE.name;
         let excludes = [
-            (self.policy.ban().is_some(), "ban-after"),
+            (is_lease && self.policy.ban().is_some(), "ban-after"),
             (self.policy.is_sharded(), "shards"),
             (self.policy.denials_counted(), "count-rejected"),
-            (field.name == fields::LEASE.name && is_released, "unsettled = \"release\""),
+            (is_lease && is_released, "unsettled = \"release\""),
         ];
         let others: Vec<&str> = excludes.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
         if others.is_empty() {

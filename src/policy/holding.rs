@@ -8,11 +8,11 @@ impl Policy {
     /// Lets the policy hold units for costs that are known later, see [`Limiter::hold`](crate::Limiter::hold).
     ///
     /// Checks of such a policy count open holds as spent. A policy without holds does not look for them, also where it
-    /// shares its counts with one that has holds. Holds exclude [bans](Self::ban_after), [shards](Self::with_shards)
-    /// and [counted denials](Self::with_denials_counted). Defaults to no holds.
+    /// shares its counts with one that has holds. Holds exclude [shards](Self::with_shards) and
+    /// [counted denials](Self::with_denials_counted). Defaults to no holds.
     ///
-    /// It is a [mistake](Self#mistakes) if the policy has a ban or shards or counts denials, or if the time-to-live,
-    /// the typical duration or the longest age is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
+    /// It is a [mistake](Self#mistakes) if the policy has shards or counts denials, or if the time-to-live, the typical
+    /// duration or the longest age is shorter than 1 µs or longer than [`MAX_WINDOW`](Self::MAX_WINDOW).
     ///
     /// # Examples
     ///

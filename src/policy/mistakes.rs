@@ -143,7 +143,7 @@ impl Definition {
     fn excluded_by_holds(&self) -> Option<ConfigError> {
         let is_released = self.holds?.unsettled_released();
         let excludes = [
-            (self.ban.is_some(), "ban_after"),
+            (self.ban.is_some() && self.lease.is_some(), "ban_after"),
             (self.shards > 1, "with_shards"),
             (self.denials_counted, "with_denials_counted"),
             (is_released && self.lease.is_some(), "with_unsettled_released"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// Two settings that do not fit together, and what the message says of them.
-    const EXCLUSIVE: [(Setter, Setter, &str); 16] = [
+    const EXCLUSIVE: [(Setter, Setter, &str); 14] = [
         (
             |p| p.with_algorithm(Algorithm::FixedWindow),
             |p| p.with_resolution(MINUTE),
@@ -200,7 +200,6 @@ mod tests {
         (|p| bucket(p, 5), |p| p.with_lease(6), "a lease of 6 units is out of range; use 1 to 5, "),
         (|p| p.with_shards(2), |p| p.ban_after(1, MINUTE), "each shard would count denials by itself, "),
         (|p| p.with_shards(2), |p| p.with_holds(HoldSettings::new()), "`with_shards` and holds exclude each other"),
-        (|p| p.ban_after(1, MINUTE), |p| p.with_holds(HoldSettings::new()), "`ban_after` and holds exclude each other"),
         (
             |p| p.with_denials_counted(true),
             |p| p.with_holds(HoldSettings::new()),
@@ -219,7 +218,6 @@ mod tests {
             "`with_unsettled_released` and `with_lease` exclude each other",
         ),
         (|_| concurrent(), |p| p.with_shards(2), "`with_shards` and holds exclude each other"),
-        (|_| concurrent(), |p| p.ban_after(1, MINUTE), "`ban_after` and holds exclude each other"),
         (|_| concurrent(), |p| p.with_lease(9), "`with_unsettled_released` and `with_lease` exclude each other"),
     ];
 

@@ -197,9 +197,13 @@ impl Policy {
     /// [`MemoryStore`](crate::MemoryStore) and `RedisStore` support bans. Defaults to no ban, because a client that
     /// follows Retry-After should pass.
     ///
+    /// Under a policy with [holds](Self::with_holds), a hold that does not fit is a denial as well, also while only
+    /// other open holds are in its way. So is a settlement with more units than were held and than fit; its units are
+    /// charged all the same. During a ban no hold is made, and open holds are settled as usual.
+    ///
     /// It is a [mistake](Self#mistakes) if `denials` is 0, if the duration is shorter than 1 µs or longer than
-    /// [`MAX_WINDOW`](Self::MAX_WINDOW), or if the policy has [shards](Self::with_shards) or
-    /// [holds](Self::with_holds).
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW), or if the policy has [shards](Self::with_shards) or a
+    /// [lease](Self::with_lease).
     ///
     /// # Examples
     ///

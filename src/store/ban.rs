@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::{check::Charge, error::ConfigError, policy::Policy, verdict::Outcome};
+use crate::{check::Charge, error::ConfigError, hold::HoldChange, policy::Policy, verdict::Outcome};
 
 /// A cost under one of the policies of a charge.
 #[derive(Clone, Copy)]
@@ -23,15 +23,25 @@ pub(super) struct PolicyCost<'a> {
     pub(super) is_denied_by_ban: bool,
 }
 
-/// The cost under the charge's own policy, and under the policy that counts its denials if they lead to a ban.
-pub(super) fn policy_costs(charge: &Charge) -> impl Iterator<Item = PolicyCost<'_>> {
-    let (policy, cost, is_denied_by_ban) = (&charge.policy, charge.cost, charge.is_denied_by_ban());
+/// The cost under the charge's own policy.
+pub(super) fn own_cost(charge: &Charge) -> PolicyCost<'_> {
+    PolicyCost { policy: &charge.policy, cost: charge.cost, is_denied_by_ban: charge.is_denied_by_ban() }
+}
+
+/// The cost under the policy that counts the charge's denials, if they lead to a ban.
+pub(super) fn denial(charge: &Charge) -> Option<PolicyCost<'_>> {
+    let policy = charge.policy.ban()?;
     // A denied cost above the capacity could never pass and is not counted. A peek (cost 0) is never denied. A request
     // that costs nothing is denied by a ban alone, during which no denial is counted.
-    let denial = u64::from(is_denied_by_ban && cost <= policy.capacity());
-    let own = PolicyCost { policy, cost, is_denied_by_ban };
-    let ban = policy.ban().map(|ban| PolicyCost { policy: ban, cost: denial, is_denied_by_ban: denial > 0 });
-    std::iter::once(own).chain(ban)
+    let is_denied_by_ban = charge.is_denied_by_ban() && charge.cost <= charge.policy.capacity();
+    Some(PolicyCost { policy, cost: is_denied_by_ban.into(), is_denied_by_ban })
+}
+
+/// The cost of a settlement under the policy that counts the denials of its hold, if it may be one: it charges units.
+pub(super) fn denied_settlement(hold: &Charge, change: HoldChange) -> Option<PolicyCost<'_>> {
+    let may_be_denied = matches!(change, HoldChange::Settle(1..)) && !hold.policy.is_concurrent();
+    let policy = hold.policy.ban().filter(|_| may_be_denied)?;
+    Some(PolicyCost { policy, cost: 1, is_denied_by_ban: true })
 }
 
 /// Merges the outcome of a charge's own count with the outcome of the count of its denials.

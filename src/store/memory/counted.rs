@@ -141,6 +141,20 @@ impl Shard {
         }
     }
 
+    /// Whether a change of a hold is a settlement that counts as a denial.
+    pub(super) fn denies_settlement(
+        &mut self,
+        key: &Key,
+        policy: &Policy,
+        hash: u64,
+        now: u64,
+        id: HoldId,
+        change: HoldChange,
+    ) -> bool {
+        let (Some(index), HoldChange::Settle(actual)) = (self.find(key, policy, hash), change) else { return false };
+        self.entries.state_mut(index).denies_settlement(policy, now, id, actual)
+    }
+
     /// Changes a hold of a count. The answer is `Expired` if the shard has no such count.
     pub(super) fn change_hold(
         &mut self,

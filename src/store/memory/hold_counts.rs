@@ -192,6 +192,16 @@ impl Count {
         SettleAnswer::Settled
     }
 
+    /// Whether a settlement charges more than was held, and more than fits beside the other holds. Not during a ban.
+    pub(super) fn denies_settlement(&mut self, policy: &Policy, now: u64, id: HoldId, actual: u64) -> bool {
+        self.end_expired(policy, now);
+        let Self::Held(count) = self else { return false };
+        let Some(units) = count.open.units_of(id, now).filter(|units| actual > *units) else { return false };
+        let held = count.open.held();
+        let others = Held { units: held.units - units, ..held };
+        !count.state.evaluate_beside(policy, now, actual, others)
+    }
+
     /// Forgets what was spent, and what is held if the policy has holds. Returns whether anything is left: open holds,
     /// for which a policy without holds does not look.
     pub(super) fn forget(&mut self, policy: &Policy) -> bool {
@@ -349,6 +359,12 @@ impl OpenHolds {
     /// When a hold ends. `None` if there is no such hold.
     fn end_of(&self, id: HoldId) -> Option<u64> {
         self.ends.get(&id).copied()
+    }
+
+    /// The units of a hold that is open after `now`. `None` if there is no such hold.
+    fn units_of(&self, id: HoldId, now: u64) -> Option<u64> {
+        let end = self.end_of(id).filter(|end| *end > now)?;
+        self.by_end.get(&(end, id)).copied()
     }
 
     /// Adds a hold, in the place of one of the same name.

@@ -1,8 +1,9 @@
 //! Random traces of holds and plain checks that a store and an oracle decide alike, in every field.
 
+mod bans;
 mod oracle;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use tollgate::{
     Algorithm, Check, Key, ManualClock, Policy,
@@ -11,7 +12,10 @@ use tollgate::{
     store::{Answer, Charge, HoldChange, Store},
 };
 
-use self::oracle::{Oracles, charged};
+use self::{
+    bans::Ban,
+    oracle::{Oracles, charged},
+};
 use super::{ALGORITHMS, random::Random};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
@@ -34,8 +38,8 @@ async fn trace(
     check: fn(&mut Random, &[Policy]) -> Check,
 ) {
     let mut random = Random(seed);
-    let policies = policies(&mut random, seed);
-    let (mut oracles, mut made) = (Oracles::default(), Vec::new());
+    let (policies, bans) = policies(&mut random, seed);
+    let (mut oracles, mut made) = (Oracles::new(bans), Vec::new());
     for step in 0..steps {
         let longest = random.pick(&[0, 1, 700, 9_000, 60_000, 250_000]);
         clock.advance(Duration::from_micros(random.below(longest + 1)));
@@ -62,8 +66,8 @@ async fn trace(
     }
 }
 
-/// Policies of all algorithms, most of them with holds. Policies of one name share their counts.
-fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
+/// Policies of all algorithms, most of them with holds, and the bans of some. Policies of one name share their counts.
+fn policies(random: &mut Random, seed: u64) -> (Vec<Policy>, HashMap<String, Ban>) {
     let mut policies = Vec::new();
     for algorithm in ALGORITHMS {
         for number in 0..2 {
@@ -83,7 +87,19 @@ fn policies(random: &mut Random, seed: u64) -> Vec<Policy> {
         }
         policies.push(Policy::per_second(format!("{algorithm:?}-plain-{seed}"), 5).unwrap().with_algorithm(algorithm));
     }
-    policies
+    let mut bans = HashMap::new();
+    // Drawn after all else, so that the policies of a seed are otherwise what they were.
+    let mut ban_some = |policy: Policy| {
+        if !random.one_in(3) {
+            return policy;
+        }
+        let duration = Duration::from_micros(1 + random.below(300_000));
+        let ban = Ban { denials: random.pick(&[1, 2, 5]), duration };
+        bans.insert(policy.name().to_owned(), ban);
+        ban.set(policy)
+    };
+    let policies = policies.into_iter().map(&mut ban_some).collect();
+    (policies, bans)
 }
 
 /// A check of up to three charges and holds, each of another count.

@@ -1,6 +1,6 @@
 //! The oracle of holds: a list of charges and a list of holds, summed at each step.
 
-use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+use std::{collections::HashMap, num::NonZeroU64};
 
 use tollgate::{
     Check, Key, Policy,
@@ -8,14 +8,19 @@ use tollgate::{
 };
 use tollgate_testing::Oracle;
 
-/// The oracle of every count that has been asked for.
-#[derive(Default)]
-pub(super) struct Oracles(HashMap<(Key, String), HoldOracle>);
+use super::bans::{Ban, BanOracle, can_be_denied, micros};
+
+/// The oracle of every count that has been asked for, and the bans of policies by name.
+pub(super) struct Oracles {
+    counts: HashMap<(Key, String), HoldOracle>,
+    bans: HashMap<String, Ban>,
+}
 
 /// What one key has spent and holds under one policy.
 struct HoldOracle {
     charged: Oracle,
     open: Vec<Held>,
+    denied: BanOracle,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,31 +31,57 @@ struct Held {
 }
 
 impl Oracles {
+    pub(super) fn new(bans: HashMap<String, Ban>) -> Self {
+        Self { counts: HashMap::new(), bans }
+    }
+
+    /// The ban that a denial of the charge may lead to.
+    fn ban_of(&self, charge: &Charge) -> Option<Ban> {
+        self.bans.get(charge.policy.name()).copied()
+    }
+
     /// What a store has to decide: it evaluates all charges, then commits all or none.
     pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>) {
-        let fits = |charge: &Charge| self.of(&charge.key, &charge.policy, now_us).fits(charge, now_us);
-        let fitted: Vec<bool> = check.charges().iter().map(fits).collect();
+        let evaluate = |charge: &Charge| {
+            let oracle = self.of(&charge.key, &charge.policy, now_us);
+            let is_banned = oracle.denied.is_banned(now_us) && can_be_denied(charge);
+            (oracle.fits(charge, now_us), is_banned)
+        };
+        let evaluated: Vec<(bool, bool)> = check.charges().iter().map(evaluate).collect();
+        let fitted: Vec<bool> = evaluated.iter().map(|(fits, is_banned)| *fits && !is_banned).collect();
         let charged = charged(check, &fitted);
         let allowed = charged.is_some();
         let charged = charged.unwrap_or_default();
-        let outcomes = check.charges().iter().zip(fitted).enumerate().map(|(number, (charge, fits))| {
-            let oracle = self.of(&charge.key, &charge.policy, now_us);
-            if charged.contains(&number) && charge.cost > 0 {
-                oracle.commit(charge, now_us);
-            }
-            oracle.outcome(charge, fits, now_us)
-        });
+        let outcomes =
+            check.charges().iter().zip(evaluated).enumerate().map(|(number, (charge, (fits, is_banned)))| {
+                let ban = self.ban_of(charge);
+                let oracle = self.of(&charge.key, &charge.policy, now_us);
+                if charged.contains(&number) && charge.cost > 0 {
+                    oracle.commit(charge, now_us);
+                }
+                let is_counted = !fits && !is_banned && can_be_denied(charge) && !is_left_out(check, &fitted, number);
+                if let Some(ban) = ban.filter(|_| is_counted) {
+                    oracle.denied.deny(ban, now_us);
+                }
+                oracle.denied.outcome(charge, oracle.outcome(charge, fits, now_us), now_us)
+            });
         (allowed, outcomes.collect())
     }
 
     pub(super) fn change(&mut self, hold: &Charge, change: HoldChange, now_us: u64) -> SettleAnswer {
+        let ban = self.ban_of(hold);
         let oracle = self.of(&hold.key, &hold.policy, now_us);
         let Some(place) = oracle.open.iter().position(|held| hold.hold == Some(held.id)) else {
             return SettleAnswer::Expired;
         };
         match change {
             HoldChange::Settle(actual) => {
-                oracle.open.remove(place);
+                let held = oracle.open.remove(place);
+                let asked = oracle.held().saturating_add(actual);
+                let fits = actual <= held.units || oracle.charged.fits(&hold.policy, now_us, asked);
+                if let Some(ban) = ban.filter(|_| !fits && !oracle.denied.is_banned(now_us)) {
+                    oracle.denied.deny(ban, now_us);
+                }
                 oracle.charged.charge(&hold.policy, now_us, actual, true);
             }
             _ => oracle.open[place].ends_us = now_us + ttl_us(&hold.policy),
@@ -60,14 +91,18 @@ impl Oracles {
 
     /// The holds under which a check was judged, for the message of a failure.
     pub(super) fn held_by(&self, check: &Check) -> Vec<impl std::fmt::Debug> {
-        let of = |charge: &Charge| self.0.get(&(charge.key.clone(), charge.policy.name().to_owned()));
+        let of = |charge: &Charge| self.counts.get(&(charge.key.clone(), charge.policy.name().to_owned()));
         check.charges().iter().filter_map(of).map(|oracle| oracle.open.clone()).collect()
     }
 
     /// The oracle of a count, after its holds have ended that end by now.
     fn of(&mut self, key: &Key, policy: &Policy, now_us: u64) -> &mut HoldOracle {
-        let new = || HoldOracle { charged: Oracle::new(policy.resolution().map_or(1, micros)), open: Vec::new() };
-        let oracle = self.0.entry((key.clone(), policy.name().to_owned())).or_insert_with(new);
+        let new = || HoldOracle {
+            charged: Oracle::new(policy.resolution().map_or(1, micros)),
+            open: Vec::new(),
+            denied: BanOracle::default(),
+        };
+        let oracle = self.counts.entry((key.clone(), policy.name().to_owned())).or_insert_with(new);
         oracle.open.sort_by_key(|held| held.ends_us);
         while let Some(held) = oracle.open.first().copied().filter(|held| held.ends_us <= now_us) {
             oracle.open.remove(0);
@@ -94,6 +129,14 @@ pub(super) fn charged(check: &Check, fitted: &[bool]) -> Option<Vec<usize>> {
         from = last + 1;
     }
     Some(charged)
+}
+
+/// Whether an alternative to a charge has room, so that the charge is left out.
+fn is_left_out(check: &Check, fitted: &[bool], number: usize) -> bool {
+    let charges = check.charges();
+    let first = (0..number).rev().take_while(|before| charges[*before].has_alternative()).last().unwrap_or(number);
+    let last = (number..charges.len()).find(|after| !charges[*after].has_alternative()).unwrap_or(number);
+    (first..=last).find(|other| fitted[*other]).is_some_and(|chosen| chosen != number)
 }
 
 impl HoldOracle {
@@ -154,8 +197,4 @@ impl HoldOracle {
 
 fn ttl_us(policy: &Policy) -> u64 {
     micros(policy.holds().unwrap().ttl())
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap()
 }

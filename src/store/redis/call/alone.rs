@@ -26,8 +26,7 @@ impl Alone {
     /// A charge beside units that are held is a check of two charges: one of all these units, which commits nothing,
     /// and the charge itself. A denial is counted behind a charge that never fits.
     fn records(self, charge: &Charge) -> SmallVec<[(PolicyCost<'_>, u8); 2]> {
-        let mut counts = ban::policy_costs(charge);
-        let (own, denials) = (counts.next(), counts.next());
+        let own = ban::own_cost(charge);
         let mut records = SmallVec::new();
         match self {
             Self::Count { held, then } => {
@@ -37,16 +36,14 @@ impl Alone {
                     Then::Commit => usage::COMMIT | counted,
                     Then::Reject => usage::EVALUATE | counted,
                 };
-                if let Some(own) = own {
-                    if held.units > 0 {
-                        let cost = held.units.saturating_add(own.cost);
-                        records.push((PolicyCost { cost, ..own }, usage::EVALUATE));
-                    }
-                    records.push((own, used));
+                if held.units > 0 {
+                    let cost = held.units.saturating_add(own.cost);
+                    records.push((PolicyCost { cost, ..own }, usage::EVALUATE));
                 }
+                records.push((own, used));
             }
             Self::Denials { commits } => {
-                if let Some(denials) = denials {
+                if let Some(denials) = ban::denial(charge) {
                     if commits {
                         let never = PolicyCost { cost: denials.policy.limit().saturating_add(1), ..denials };
                         records.push((never, usage::EVALUATE));

@@ -54,13 +54,7 @@ pub(super) async fn run(
         Step::Reject => Then::Reject,
         _ => Then::Commit,
     };
-    if charge.charge().policy.holds().is_some() {
-        charge.beside_holds(then).await
-    } else if charge.charge().policy.ban().is_some() {
-        charge.with_ban(then).await
-    } else {
-        charge.ask(Alone::Count { held: Held::default(), then }).await
-    }
+    if charge.charge().policy.ban().is_some() { charge.with_ban(then).await } else { charge.ask_own(then).await }
 }
 
 impl KeyByKey {
@@ -83,11 +77,19 @@ impl KeyByKey {
         Verdict { allowed, source: Source::Store, time_us, outcomes: Outcomes::of_one(outcome) }
     }
 
+    /// Makes one step with the charge's own count and its holds.
+    async fn ask_own(&self, then: Then) -> Result<Verdict, Error> {
+        match self.charge().policy.holds() {
+            Some(_) => self.beside_holds(then).await,
+            None => self.ask(Alone::Count { held: Held::default(), then }).await,
+        }
+    }
+
     async fn with_ban(&self, then: Then) -> Result<Verdict, Error> {
         let before = self.ask(Alone::Denials { commits: false }).await?.outcomes[0];
         // During a ban nothing is charged, and no denial is counted.
         let then = if before.fits { then } else { Then::Evaluate };
-        let own = self.ask(Alone::Count { held: Held::default(), then }).await?;
+        let own = self.ask_own(then).await?;
         let is_counted = before.fits && then != Then::Evaluate && !own.outcomes[0].fits && self.charge().cost > 0;
         let denials = match is_counted {
             true => self.ask(Alone::Denials { commits: true }).await?.outcomes[0],

@@ -5,6 +5,7 @@ use crate::{
     check::Charge,
     hold::{HoldChange, HoldId},
     policy::{HoldSettings, Policy},
+    store::ban,
 };
 
 /// What the script does with the holds of a charge.
@@ -17,6 +18,8 @@ pub(super) mod usage {
     pub(crate) const RENEW: u8 = 2;
     /// Added if the count is not asked.
     pub(crate) const ALONE: u8 = 4;
+    /// Added to [`SETTLE`] if the count of denials follows.
+    pub(crate) const COUNT_DENIAL: u8 = 8;
 }
 
 /// Units whose hold ends unsettled are charged, or released.
@@ -37,7 +40,10 @@ pub(super) fn holds_of(charge: &Charge, step: Step) -> Option<&HoldSettings> {
 /// (zeros for none), and the units to charge.
 pub(super) fn record(charge: &Charge, holds: &HoldSettings, step: Step) -> (u8, u64, u64, [u8; 8], u64) {
     let (usage, actual) = match step {
-        Step::Change(HoldChange::Settle(actual)) => (usage::SETTLE, actual.min(Policy::MAX_LIMIT)),
+        Step::Change(change @ HoldChange::Settle(actual)) => {
+            let counts = if ban::denied_settlement(charge, change).is_some() { usage::COUNT_DENIAL } else { 0 };
+            (usage::SETTLE + counts, actual.min(Policy::MAX_LIMIT))
+        }
         Step::Change(HoldChange::Renew) => (usage::RENEW, 0),
         Step::Refund(_) => (usage::SETTLE, 0),
         Step::Alone(Alone::Holds { usage, .. }) => match usage {

@@ -37,18 +37,22 @@ pub(super) fn write<'a>(
                 continue;
             }
             let holds = holds_of(charge, request.step);
-            for count in counts(charge, request.step) {
-                encoded.clear();
-                keys.encode(&mut encoded, key, count.policy);
-                command.arg(&encoded);
-                let has_alternative = charge.has_alternative() && !count.policy.is_ban();
-                runs.add(count, request.step, holds.is_some(), has_alternative);
-            }
+            let own = ban::own_cost(charge);
+            encoded.clear();
+            keys.encode(&mut encoded, key, own.policy);
+            command.arg(&encoded);
+            runs.add(own, request.step, holds.is_some(), charge.has_alternative());
             if let Some(holds) = holds {
                 encoded.clear();
                 keys.encode_holds(&mut encoded, key, &charge.policy);
                 command.arg(&encoded);
                 runs.add_holds(charge, holds, request.step);
+            }
+            if let Some(denials) = denials_of(charge, request.step) {
+                encoded.clear();
+                keys.encode(&mut encoded, key, denials.policy);
+                command.arg(&encoded);
+                runs.add(denials, request.step, false, false);
             }
         }
         if let (Some(receipt), Some((_, key))) = (request.step.receipt(), request.charges().next()) {
@@ -65,24 +69,20 @@ pub(super) fn write<'a>(
     }
 }
 
-/// The counts that a step with a charge concerns: the charge's own count, and the count of its denials if they lead to
-/// a ban. A refund concerns no count of denials, because the charge was admitted; of the changes by hand, only the end
-/// of a ban does.
-pub(super) fn counts(charge: &Charge, step: Step) -> impl Iterator<Item = PolicyCost<'_>> {
-    ban::policy_costs(charge).take(if has_ban_count(charge, step) { 2 } else { 1 })
-}
-
-/// Whether a step with a charge also concerns the count of the charge's denials.
-fn has_ban_count(charge: &Charge, step: Step) -> bool {
+/// What a step with a charge costs in the count of the charge's denials, if they lead to a ban. A refund concerns no
+/// such count, because the charge was admitted; of the changes by hand, only the end of a ban does, and of those of
+/// holds, only a settlement that may be a denial.
+pub(super) fn denials_of(charge: &Charge, step: Step) -> Option<PolicyCost<'_>> {
     match step {
-        Step::ByHand(change) => change == CountChange::Unban && charge.policy.ban().is_some(),
-        Step::Refund(_) => false,
-        _ => charge.policy.ban().is_some(),
+        Step::ByHand(change) if change != CountChange::Unban => None,
+        Step::Change(change) => ban::denied_settlement(charge, change),
+        Step::Refund(_) => None,
+        _ => ban::denial(charge),
     }
 }
 
 /// The number of counts that a request concerns. The script calls each of them a charge. The open holds of a count are
-/// one more, as is the count of denials; no policy has both. A receipt is one more of the request.
+/// one more, as is the count of denials. A receipt is one more of the request.
 pub(super) fn counts_of(request: &Request) -> usize {
     let counts: usize = request.charges().map(|(charge, _)| counts_of_charge(charge, request.step)).sum();
     counts + usize::from(request.step.receipt().is_some())
@@ -93,7 +93,7 @@ pub(super) fn counts_of_charge(charge: &Charge, step: Step) -> usize {
     if let Step::Alone(alone) = step {
         return alone.len(charge);
     }
-    1 + usize::from(has_ban_count(charge, step) || holds_of(charge, step).is_some())
+    1 + usize::from(holds_of(charge, step).is_some()) + usize::from(denials_of(charge, step).is_some())
 }
 
 #[cfg(test)]
@@ -209,6 +209,26 @@ mod tests {
     }
 
     #[test]
+    fn the_count_of_denials_follows_the_holds_where_a_denial_may_be_counted() {
+        let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
+        let policy = policy.ban_after(5, Duration::from_secs(60));
+        let (both, all) = (["t:{a}:p:l5:1m", "t:{a}:p(holds):l5:1m"], "t:{a}:p(ban):l5:1m");
+        let hold = Check::hold("a", &policy, 3);
+        let open = OpenHold::of(&hold.charges()[0]).unwrap();
+        let changed = |change| written(Check::of_open_hold(open.clone()), Step::Change(change));
+        let is_denial = |(keys, runs): (Vec<String>, Vec<u8>)| {
+            assert_eq!(keys[..2], both);
+            assert_eq!(keys.get(2).map(String::as_str), (keys.len() > 2).then_some(all));
+            // The usage of the holds, which are the second record.
+            (keys.len() > 2, runs[4 + 34 + 1])
+        };
+        assert_eq!(is_denial(written(hold, Step::Commit)), (true, 0));
+        assert_eq!(is_denial(changed(HoldChange::Settle(7))), (true, 9));
+        assert_eq!(is_denial(changed(HoldChange::Settle(0))), (false, 1));
+        assert_eq!(is_denial(changed(HoldChange::Renew)), (false, 2));
+    }
+
+    #[test]
     fn only_shadow_charges_of_larger_checks_have_the_flag() {
         let (policy, shadow) = (Policy::per_minute("p", 10).unwrap(), Policy::per_minute("s", 10).unwrap());
         let head = [33, 1, 0, 2];
@@ -219,7 +239,8 @@ mod tests {
         assert_eq!(packed(&[(&policy, 3), (&counting, 1)]), [&head[..], &log(0, 3), &log(17, 1)].concat());
         let banning = policy.with_shadow(true).ban_after(2, Policy::MAX_WINDOW);
         let charge = Check::new("k", &banning, 1).take_last().unwrap();
-        let usages: Vec<u8> = counts(&charge, Step::Commit)
+        let counts = std::iter::once(ban::own_cost(&charge)).chain(denials_of(&charge, Step::Commit));
+        let usages: Vec<u8> = counts
             .map(|count| {
                 let mut runs = Runs::new();
                 runs.begin(2);

@@ -75,7 +75,7 @@ impl RedisKeys {
     }
 
     /// Appends the Redis key of the open holds beside a subject's count. No count has it, because no name of a policy
-    /// has parentheses, and policies with bans or shards have no holds.
+    /// has parentheses, and what is added to the name of a count of denials or of a shard differs.
     pub(crate) fn encode_holds(&self, encoded: &mut Vec<u8>, key: &Key, policy: &Policy) {
         self.encode_with(encoded, key, policy, b"(holds)");
     }

@@ -6,13 +6,13 @@ use super::{
     hold_record::holds_of,
     outgoing::{Request, Step},
     packed::{Packed, out_of_range, unknown_format},
-    protocol::{counts, counts_of, counts_of_charge},
+    protocol::{counts_of, counts_of_charge, denials_of},
 };
 use crate::{
     check::Charge,
     error::{Error, ErrorKind},
     observe::Fingerprint,
-    store::ban,
+    store::ban::{self, PolicyCost},
     verdict::{Outcome, Outcomes, Source, Verdict},
 };
 
@@ -128,9 +128,13 @@ impl Packed<'_> {
                 if request.step == Step::UpTo {
                     units = Some(self.more()?);
                 }
-                // The outcome of the charge, merged with that of the count of its denials.
-                match counts(charge, request.step).nth(1) {
-                    Some(denials) => Ok(ban::merge(own, self.outcome(denials.policy, denials.cost)?)),
+                // The outcome of the charge, merged with that of the count of its denials. A hold that has changed is
+                // still open or not, whatever the denials are.
+                match denials_of(charge, request.step) {
+                    Some(PolicyCost { policy, cost, .. }) => {
+                        let denials = self.outcome(policy, cost)?;
+                        Ok(if request.step.is_check() { ban::merge(own, denials) } else { own })
+                    }
                     None => Ok(own),
                 }
             })

@@ -290,7 +290,7 @@ mod tests {
             HOLDS, BESIDE_HOLDS, RECEIPT);
         let usages = numbers!(usage: COMMIT, COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, RECORD, CREDIT, BAN_BY_HAND,
             UNBAN, FORGET_DENIALS, UP_TO, HAS_ALTERNATIVE);
-        let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE);
+        let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE, COUNT_DENIAL);
         let mut flags = numbers!(uses: RECEIPTS, SEVERAL_CHARGES, BY_HAND, HOLDS);
         let counts = algorithms.iter().filter(|(_, number)| **number < algorithm::HOLDS);
         flags.extend(counts.map(|(name, number)| (*name, uses::algorithm(*number))));
