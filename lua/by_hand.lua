@@ -15,7 +15,8 @@
 --           (GETRANGE twice, SETRANGE) if the ring loses blocks
 --   ban     1 (GETRANGE), 2 (SETRANGE, PEXPIRE)
 --   up to   those of an evaluation of the whole cost, of up to 41 smaller ones if that does not fit, and of a commit
---   unban   1 (SETRANGE or UNLINK), and 2 (SETRANGE, PEXPIRE) unless the value is a log; 1 (UNLINK) for the denials
+--   unban   1 (SETRANGE or UNLINK), and 2 (SETRANGE, PEXPIRE) unless the value is a log; 2 (UNLINK) for the denials and
+--           the last ban
 --
 -- A charge of as much as fits is a check, and here because few calls have one. It finds the most units that one
 -- evaluation admits by halving. So it needs no more of an algorithm than that a larger cost never fits where a smaller
@@ -150,9 +151,9 @@ if used % 128 >= 64 then
           changed = credit(key, units, limit, window, parameter)
         elseif usage == BAN_BY_HAND then
           ends, lasts = now + duration, duration
-        elseif usage == UNBAN then
-          if ends then ends, changed = nil, 1 end
-        elseif not fits then
+        elseif ends then
+          ends, changed = nil, 1
+        elseif usage == FORGET_DENIALS and not fits then
           changed = 1
         end
         if usage == FORGET_DENIALS then call('UNLINK', key) end

@@ -15,7 +15,8 @@ if used >= 32 then
   charge_at = function(position, width)
     local COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, BY_HAND, HOLDS, RECEIPT = 1, 2, 4, 8, 16, 32, 8, 16
     local algorithm, usage, limit, window, parameter, cost = unpack('<BBdddd', runs, position)
-    if algorithm == RECEIPT then
+    if algorithm >= RECEIPT then
+      if algorithm > RECEIPT then return rare().last_ban(usage), 0, limit, window, 0, false, false, false, false end
       local is_refund = usage == REFUND
       return is_refund and receipts.refund or receipts.commit, 0, 0, window, 0, false, not is_refund, false, false
     end
@@ -70,7 +71,7 @@ if used >= 32 then
     -- The charges of which an alternative is committed: nothing is committed for them.
     local others
     if has_alternatives then
-      local HAS_ALTERNATIVE, SHADOW, BAN, HOLDS = 64, 16, 8, 8
+      local HAS_ALTERNATIVE, SHADOW, BAN, HOLDS, RECEIPT = 64, 16, 8, 8, 16
       -- By the number of the first of alternatives: the number of the one that is committed.
       local chosen, firsts, owners = {}, {}, {}
       local start, owner, goes_on = first, first, false
@@ -78,7 +79,7 @@ if used >= 32 then
       for number = first, last do
         local algorithm, usage = unpack('<BB', runs, position + (number - first) * width)
         -- The count of denials and the holds belong to the charge before.
-        if algorithm ~= HOLDS and usage % SHADOW ~= BAN then
+        if algorithm ~= HOLDS and algorithm <= RECEIPT and usage % SHADOW ~= BAN then
           if not goes_on then start = number end
           owner, goes_on = number, usage >= HAS_ALTERNATIVE
           local fits = not (unfit and unfit[number] or banned and banned[number])
@@ -121,7 +122,12 @@ if used >= 32 then
       if is_ban and commit and keys[number] < 4 then
         keys[number] = key
         for more = #times, count + 1, -1 do times[more] = nil end
-        run(now, times, number, number, limit, true, limit, window, parameter, false)
+        local LAST_BAN, behind = 32, position + (number + 1 - first) * width
+        if number < last and unpack('<B', runs, behind) == LAST_BAN then
+          rare().begin_ban(run, keys, times, number, limit, window, unpack('<dd', runs, behind + 2))
+        else
+          run(now, times, number, number, limit, true, limit, window, parameter, false)
+        end
       end
     end
   end

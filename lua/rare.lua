@@ -1,4 +1,5 @@
--- What few calls need: the error of a value that is not a count, bans by hand, and the time of a key of its own.
+-- What few calls need: the error of a value that is not a count, bans that are beside a count, and the time of a key of
+-- its own.
 --
 -- Returns the functions below. The first call of `rare` creates them.
 local rare
@@ -37,8 +38,10 @@ rare = function()
         return
       end
       if ends > now + duration then
+        -- A count that is not needed after the ban stays one.
+        if needed == ends then needed = now + duration end
         ends = now + duration
-        call('SETRANGE', key, '8', pack('<d', ends))
+        call('SETRANGE', key, '8', pack('<dd', ends, needed))
       end
       return ends, needed, first, duration
     end
@@ -59,8 +62,8 @@ rare = function()
       return ends, duration
     end
 
-    -- Bans a key that is not banned, and has a count or no value.
-    local function ban(key, ends, duration, algorithm, limit, window, parameter)
+    -- Bans a key that is not banned, and has a count or no value. `ends_count`: the count is not needed after the ban.
+    local function ban(key, ends, duration, algorithm, limit, window, parameter, ends_count)
       local SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET = 1, 2, 4
       local value, span = nil, window
       if algorithm == SLIDING_WINDOW_LOG then
@@ -74,7 +77,7 @@ rare = function()
           span = window + 1 + math.max(0, math.min(2^52, arrival - now - offset))
         end
       end
-      local is_new, needed = value == '', now + span
+      local is_new, needed = value == '', ends_count and ends or now + span
       if is_new then
         needed = 0
         if algorithm == SLIDING_WINDOW_LOG then
@@ -135,6 +138,44 @@ rare = function()
     return of_keys
   end
 
+  -- Bans that grow are longer than the window of the log that counts denials. So they are kept as a ban by hand is, and
+  -- the key behind that of the denials has the length of the last ban, and the time until which it counts (doubles).
+  -- Only the denial that begins a ban reads and writes that key. A value of another form is replaced.
+  --
+  -- Begins the ban of charge `number`, whose algorithm is `run`: the log of denials. The first ban lasts for
+  -- `first_length`.
+  local function begin_ban(run, keys, times, number, denials, first_length, longest, least_quiet)
+    local SLIDING_WINDOW_LOG, key, last_ban = 1, keys[number], keys[number + 1]
+    local value, length = redis.pcall('GETRANGE', last_ban, '0', '16'), first_length
+    if type(value) == 'string' and #value == 16 then
+      local last, forgotten = unpack('<dd', value)
+      if now < forgotten and last > 0 and last % 1 == 0 then
+        length = math.max(first_length, math.min(2 * last, longest))
+      end
+    elseif value ~= '' then
+      call('UNLINK', last_ban)
+    end
+    local remembered = length + math.max(length, least_quiet)
+    -- The whole limit leaves the log when the ban ends. So a process that reads its numbers alone denies, too.
+    local stamped = now + length - first_length
+    run(stamped, {}, number, number, denials, true, denials, first_length, 1, false)
+    functions.bans().ban(key, now + length, length, SLIDING_WINDOW_LOG, denials, first_length, 1, true)
+    call('SETRANGE', last_ban, '0', pack('<dd', length, now + remembered))
+    expire(last_ban, true, remembered)
+    -- As of a log of which no unit is available before the ban ends.
+    keys[number], times[number] = length * 4, length
+  end
+
+  -- Returns the function of the length of the last ban. It has the parameters of an algorithm.
+  local function last_ban(usage)
+    local FORGET_DENIALS, keys = 36, KEYS
+    return function(_, times, number, _, _, mode)
+      if mode == 'evaluate' then return true end
+      if usage == FORGET_DENIALS then call('UNLINK', keys[number]) end
+      keys[number], times[number] = 1, 0
+    end
+  end
+
   -- Raises the error of a value that no algorithm has written: it is of another program, from a wrong restore, or
   -- damaged. Each algorithm checks the length of a value and the ranges of its fields when it reads them, before it
   -- writes anything. So no field makes a loop long, or a number of the reply wrong. `src/store/redis/net/error.rs` has
@@ -161,7 +202,10 @@ rare = function()
     return last, last - now, not functions.met
   end
 
-  functions = {not_a_count = not_a_count, bans = bans, own_time = own_time, ring = false}
+  functions = {
+    not_a_count = not_a_count, bans = bans, own_time = own_time, ring = false, begin_ban = begin_ban,
+    last_ban = last_ban,
+  }
   rare = function() return functions end
   return functions
 end

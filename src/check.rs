@@ -57,7 +57,7 @@ pub struct Charge {
     pub key: Key,
     /// The policy under which the key is charged.
     pub policy: Policy,
-    /// The cost in units. 0 charges nothing and always passes.
+    /// The cost in units. 0 charges nothing and passes, unless [a ban denies it](Self::is_denied_by_ban).
     pub cost: u64,
     /// The name of the hold if the units are held until they are settled; `None` for a plain charge. Random bits: two
     /// holds of one key and policy have different names, also if different processes make them, so a change that is

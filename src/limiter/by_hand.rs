@@ -69,7 +69,8 @@ impl Limiter {
     /// [`ban_after`](Policy::ban_after) has made. Returns whether the key was banned.
     ///
     /// The count is what it was before, without what has left the window meanwhile. Denials that were counted towards a
-    /// ban are forgotten. To forget what was spent as well, call [`reset`](Self::reset).
+    /// ban are forgotten, and so is the last ban, if bans [grow](Policy::growing_to). To forget what was spent as well,
+    /// call [`reset`](Self::reset).
     ///
     /// # Errors
     ///

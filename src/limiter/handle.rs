@@ -245,9 +245,10 @@ impl Limiter {
         CheckFuture::new(Purpose::PEEK, Arc::clone(&self.core), Check::new(key, policy, 0))
     }
 
-    /// Forgets what `key` has spent and holds under `policy`, and lifts a [ban](Policy::ban_after). Ends the pause of
-    /// the key, for which an upstream of a [`ThrottleLayer`](crate::ThrottleLayer) has asked. Returns whether there was
-    /// anything to forget: a count, a ban or a pause, in the store or in this process.
+    /// Forgets what `key` has spent and holds under `policy`, and lifts a [ban](Policy::ban_after), so that the next
+    /// one is the first again. Ends the pause of the key, for which an upstream of a
+    /// [`ThrottleLayer`](crate::ThrottleLayer) has asked. Returns whether there was anything to forget: a count, a ban
+    /// or a pause, in the store or in this process.
     ///
     /// A pause that was [shared](crate::ThrottleLayer::with_shared_pauses) ends in this process at once, and about a
     /// second later in the processes that know it from the store. A process that the upstream itself has asked waits

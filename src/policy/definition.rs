@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::{
     error::FirstMistake,
     key::partition::PartitionKeys,
-    policy::{Algorithm, calendar::CalendarWindows, holds::HoldSettings},
+    policy::{Algorithm, ban_growth::BanGrowth, calendar::CalendarWindows, holds::HoldSettings},
 };
 
 /// All settings of a policy.
@@ -26,6 +26,8 @@ pub(super) struct Definition {
     pub(super) partition_keys: Option<PartitionKeys>,
     /// The number of denials that lead to a ban, and the duration of the ban in microseconds.
     pub(super) ban: Option<(u32, u64)>,
+    /// The length of the longest ban in microseconds, if bans grow.
+    pub(super) longest_ban_us: Option<u64>,
     /// How holds are treated; `None` without holds.
     pub(super) holds: Option<HoldSettings>,
     /// Whether units are only ever held, so that nothing is charged.
@@ -36,6 +38,8 @@ pub(super) struct Definition {
     pub(super) shards: u32,
     /// Whether the policy counts another policy's denials.
     pub(super) is_ban: bool,
+    /// How bans grow, if the policy counts denials that lead to bans that grow.
+    pub(super) growth: Option<BanGrowth>,
     /// Whether the policy refuses nothing.
     pub(super) shadow: bool,
     /// The share of the limit at which a key is near it; `None` without the event.
@@ -83,11 +87,13 @@ impl Definition {
             unit: None,
             partition_keys: None,
             ban: None,
+            longest_ban_us: None,
             holds: None,
             is_concurrent: false,
             lease: None,
             shards: 1,
             is_ban: false,
+            growth: None,
             shadow: false,
             near_limit: None,
             mistake: FirstMistake::NONE,
@@ -104,7 +110,8 @@ impl Definition {
     pub(super) fn ban_definition(&self) -> Option<Self> {
         self.ban.map(|(limit, window_us)| {
             let name = format!("{}(ban)", self.name).into_boxed_str();
-            Self { is_ban: true, shadow: self.shadow, ..Self::plain(name, limit.into(), window_us) }
+            let plain = Self::plain(name, limit.into(), window_us);
+            Self { is_ban: true, growth: self.ban_growth(), shadow: self.shadow, ..plain }
         })
     }
 
@@ -153,11 +160,13 @@ impl fmt::Debug for Definition {
             unit,
             partition_keys,
             ban,
+            longest_ban_us,
             holds,
             is_concurrent,
             lease,
             shards,
             is_ban: _,
+            growth: _,
             shadow,
             near_limit,
             mistake: _,
@@ -174,6 +183,7 @@ impl fmt::Debug for Definition {
             .field("unit", unit)
             .field("partition_keys", partition_keys)
             .field("ban", &ban.map(|(denials, duration_us)| (denials, Duration::from_micros(duration_us))))
+            .field("growing_to", &longest_ban_us.map(Duration::from_micros))
             .field("holds", holds)
             .field("is_concurrent", is_concurrent)
             .field("lease", lease)

@@ -1,6 +1,6 @@
 //! What is wrong with the settings of a policy: one by one, and with each other.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::{
     error::{ConfigError, FirstMistake},
@@ -69,6 +69,7 @@ impl Definition {
             self.shards_above_burst(),
             self.slow_bucket(),
             self.ban_with_shards(),
+            self.growth_of_ban(),
             self.excluded_by_holds(),
             self.lease_above_capacity(),
         ];
@@ -139,6 +140,19 @@ impl Definition {
         })
     }
 
+    fn growth_of_ban(&self) -> Option<ConfigError> {
+        let longest_us = self.longest_ban_us?;
+        let message = match self.ban {
+            None => "bans grow where denials lead to one; call `.ban_after(..)`, or leave out `.growing_to(..)`".into(),
+            Some((_, first_us)) if longest_us < first_us => {
+                let [longest, first] = [longest_us, first_us].map(Duration::from_micros);
+                format!("bans of {first:?} cannot grow to {longest:?}; use {first:?} to 366 days")
+            }
+            Some(_) => return None,
+        };
+        Some(ConfigError::of_policy(&self.name, message))
+    }
+
     /// A setting that a policy with holds, or with a lease, cannot have.
     fn excluded_by_holds(&self) -> Option<ConfigError> {
         let is_released = self.holds?.unsettled_released();
@@ -170,8 +184,6 @@ impl Definition {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::policy::HoldSettings;
 
@@ -188,7 +200,7 @@ mod tests {
     }
 
     /// Two settings that do not fit together, and what the message says of them.
-    const EXCLUSIVE: [(Setter, Setter, &str); 14] = [
+    const EXCLUSIVE: [(Setter, Setter, &str); 15] = [
         (
             |p| p.with_algorithm(Algorithm::FixedWindow),
             |p| p.with_resolution(MINUTE),
@@ -199,6 +211,7 @@ mod tests {
         (|p| bucket(p, 5), |p| p.with_shards(6), "6 shards are out of range; use 1 to 5, "),
         (|p| bucket(p, 5), |p| p.with_lease(6), "a lease of 6 units is out of range; use 1 to 5, "),
         (|p| p.with_shards(2), |p| p.ban_after(1, MINUTE), "each shard would count denials by itself, "),
+        (|p| p.ban_after(1, 2 * MINUTE), |p| p.growing_to(MINUTE), "bans of 120s cannot grow to 60s; use 120s to 366 "),
         (|p| p.with_shards(2), |p| p.with_holds(HoldSettings::new()), "`with_shards` and holds exclude each other"),
         (
             |p| p.with_denials_counted(true),
@@ -245,7 +258,7 @@ mod tests {
     }
 
     /// One setting that is wrong whatever the others are, and what the message says of it.
-    const WRONG: [(Setter, &str); 10] = [
+    const WRONG: [(Setter, &str); 12] = [
         (|p| p.with_burst(0), "a burst of 0"),
         (|p| p.with_resolution(2 * MINUTE), "a resolution of 120s"),
         (|p| p.with_shards(0), "0 shards are out of range; use 1 to 64, "),
@@ -253,6 +266,8 @@ mod tests {
         (|p| p.with_lease(0), "a lease of 0 units"),
         (|p| p.ban_after(0, MINUTE), "a ban after 0 denials"),
         (|p| p.ban_after(1, Duration::ZERO), "a ban after 1 denials for 0ns"),
+        (|p| p.growing_to(Duration::ZERO), "a longest ban of 0ns is out of range"),
+        (|p| p.growing_to(Policy::MAX_WINDOW + MINUTE), "a longest ban of 31622460s is out of range"),
         (|p| p.with_holds(HoldSettings::new().with_ttl(Duration::ZERO)), "`with_ttl` of its holds is 0ns"),
         (|p| p.with_unit("a b"), "unit \"a b\""),
         (|p| p.with_near_limit(80.0), "80 is not a share"),
@@ -278,6 +293,9 @@ mod tests {
         assert_eq!((mistake(mended.clone()), mended.capacity()), (None, 5));
         let ban = policy().with_shards(2).ban_after(1, MINUTE);
         assert_eq!(mistake(ban.with_shards(1)), None);
+        let growing = policy().growing_to(2 * MINUTE);
+        assert!(mistake(growing.clone()).unwrap().contains("call `.ban_after(..)`, or leave out `.growing_to(..)`"));
+        assert_eq!(mistake(growing.ban_after(1, 2 * MINUTE)), None);
         let other = policy().with_burst(5).with_unit("a b").with_algorithm(Algorithm::TokenBucket);
         assert!(mistake(other).unwrap().contains("a b"), "the burst fits now, and the unit is still wrong");
         assert!(mistake(policy().with_unit("a b").with_unit("bytes")).is_some());

@@ -63,6 +63,8 @@
 //! Policies that depend on the request, such as plans, come from a [`PolicySource`]. `plans::Plans` (feature `plans`)
 //! is one that looks policies up asynchronously.
 
+mod ban_growth;
+mod bans;
 mod blocked;
 mod calendar;
 mod constructors;
@@ -82,10 +84,10 @@ use std::time::Duration;
 
 use crate::error::in_words;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::calendar::CalendarWindow;
 #[cfg(feature = "plans")]
 pub(crate) use self::source::IntoPolicies;
+#[cfg(feature = "redis")]
+pub(crate) use self::{ban_growth::BanGrowth, calendar::CalendarWindow};
 pub use self::{
     calendar::{Calendar, Weekday},
     first_of::FirstOf,

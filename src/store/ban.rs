@@ -8,6 +8,9 @@
 //!
 //! During a ban nothing is charged, so the ban ends at the time that its first verdict gave.
 //!
+//! A ban that grows may last longer than the window in which denials count. So it is kept as a ban by hand is, beside
+//! the count of denials, and its length beside that, in what the last denial alone reads.
+//!
 //! A ban by hand is kept beside the count itself, and denies every charge that a ban denies.
 
 use std::time::Duration;
@@ -19,7 +22,7 @@ use crate::{check::Charge, error::ConfigError, hold::HoldChange, policy::Policy,
 pub(super) struct PolicyCost<'a> {
     pub(super) policy: &'a Policy,
     pub(super) cost: u64,
-    /// Whether a ban by hand denies the cost, also if it is 0.
+    /// Whether a ban beside the count denies the cost, also if it is 0.
     pub(super) is_denied_by_ban: bool,
 }
 
@@ -62,15 +65,16 @@ pub(super) fn merge(own: Outcome, ban: Outcome) -> Outcome {
     }
 }
 
-/// The outcome of a charge whose key is banned by hand for `left_us` more. `own` is the outcome without the ban.
-pub(super) fn by_hand(own: Outcome, is_denied: bool, left_us: u64) -> Outcome {
+/// The outcome of a charge whose key is banned for `left_us` more, by hand or by a ban that grows. `own` is the outcome
+/// without the ban, and `fits` says whether the charge fits beside it.
+pub(super) fn by_hand(own: Outcome, fits: bool, left_us: u64) -> Outcome {
     let own_next_us = if own.available > 0 { 0 } else { own.next_us };
     // A cost that does not fit now and has no wait can never fit.
     let passes_after_ban = own.fits || own.retry_after_us.is_some();
     Outcome {
-        fits: !is_denied,
+        fits,
         available: 0,
-        retry_after_us: (is_denied && passes_after_ban).then(|| own.retry_after_us.unwrap_or(0).max(left_us)),
+        retry_after_us: (!fits && passes_after_ban).then(|| own.retry_after_us.unwrap_or(0).max(left_us)),
         next_us: own_next_us.max(left_us),
         reset_us: own.reset_us.max(left_us),
         ban_us: own.ban_us.max(left_us),

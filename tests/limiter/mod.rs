@@ -9,6 +9,7 @@ mod by_hand;
 mod calendar;
 mod deadline;
 mod first_of;
+mod growing_bans;
 mod handler_checks;
 mod holds;
 mod lease;

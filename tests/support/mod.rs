@@ -7,6 +7,7 @@ pub mod bans;
 pub mod breaking;
 pub mod counting;
 pub mod forecast;
+pub mod growing_bans;
 pub mod holds;
 pub mod http;
 pub mod log;

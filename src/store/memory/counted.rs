@@ -135,7 +135,11 @@ impl Shard {
         match self.find(key, policy, place.hash) {
             // The ban starts with this denial.
             Some(index) if is_counted && outcome.available == 0 => {
-                self.entries.state_mut(index).commit(policy, now, policy.limit(), None, false, Admission::Admitted)
+                let count = self.entries.state_mut(index);
+                match policy.ban_growth() {
+                    Some(growth) => count.begin_ban(policy, now, growth, outcome),
+                    None => count.commit(policy, now, policy.limit(), None, false, Admission::Admitted),
+                }
             }
             _ => outcome,
         }

@@ -1,21 +1,17 @@
-//! A count with the open holds beside it, by name and in the order in which they end, and with a ban by hand.
+//! A count with the open holds beside it, and with a ban.
 //!
 //! Most counts have neither, so they are kept as they are. The first hold moves a count into a box together with its
 //! holds, and the end of the last one moves it back. A ban moves the count into a box too, and nothing is charged to it
 //! by checks until the ban has ended.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    mem,
-};
+use std::mem;
 
 use crate::{
     algorithm::{Admission, CountState, Held},
     check::Charge,
     hold::{HoldChange, HoldId, SettleAnswer},
-    policy::{Policy, micros_up},
-    runtime::random::FastState,
-    store::{CountChange, ban},
+    policy::{BanGrowth, Policy, micros_up},
+    store::{CountChange, ban, memory::open_holds::OpenHolds},
     verdict::{Outcome, Verdict},
 };
 
@@ -25,9 +21,10 @@ pub(super) enum Count {
     Plain(CountState),
     Held(Box<HeldCount>),
     Banned(Box<BannedCount>),
+    Growing(Box<GrowingCount>),
 }
 
-/// A count whose key is banned by hand.
+/// A count whose key is banned by hand, or a count of denials that have led to a ban that grows.
 #[derive(Clone, Debug)]
 pub(super) struct BannedCount {
     /// Not banned itself.
@@ -46,6 +43,16 @@ pub(super) struct HeldCount {
     /// The time in which the most units that were held together leave the count, under the policy that held them.
     /// Policies that share the count may have other limits.
     span_us: u64,
+}
+
+/// A count of denials, and the last ban to which they have led.
+#[derive(Clone, Debug)]
+pub(super) struct GrowingCount {
+    state: CountState,
+    /// How long the last ban lasted, in microseconds.
+    last_ban: u64,
+    /// When that is forgotten, in microseconds.
+    forgotten_at: u64,
 }
 
 /// Most holds whose time has passed that one check ends, so that none takes long: those that are released, and those
@@ -68,7 +75,7 @@ impl Count {
                 let outcome = state.evaluate_and_commit(&charge.policy, now, charge.cost);
                 Verdict::of_one(outcome, &charge.policy, now)
             }
-            Self::Held(_) | Self::Banned(_) => self.judge_in_box(charge, now),
+            Self::Held(_) | Self::Banned(_) | Self::Growing(_) => self.judge_in_box(charge, now),
         }
     }
 
@@ -80,6 +87,21 @@ impl Count {
         };
         let outcome = self.commit(&charge.policy, now, charge.cost, None, fits, Admission::of(fits));
         Verdict::of_one(outcome, &charge.policy, now)
+    }
+
+    /// Begins a ban that the last denial has led to, of which `denied` is the outcome. Each ban is twice as long as the
+    /// last one, unless that is forgotten.
+    pub(super) fn begin_ban(&mut self, policy: &Policy, now: u64, growth: BanGrowth, denied: Outcome) -> Outcome {
+        let last_ban = match self {
+            Self::Growing(count) if count.forgotten_at > now => Some(count.last_ban),
+            _ => None,
+        };
+        let (length, remembered) = growth.next_ban(policy.window_us(), last_ban);
+        // All denials will have left the window when the ban ends.
+        let state = CountState::new(policy);
+        let count = Self::Growing(Box::new(GrowingCount { state, last_ban: length, forgotten_at: now + remembered }));
+        *self = Self::Banned(Box::new(BannedCount { count, until: now + length, duration: length }));
+        ban::by_hand(denied, false, length)
     }
 
     /// Whether the key is banned by hand. A ban that has ended is lifted. After the clock was set back, a ban lasts for
@@ -125,6 +147,7 @@ impl Count {
                 count.state.evaluate_beside(policy, now, cost, count.open.held())
             }
             Self::Held(count) => count.state.evaluate(policy, now, cost),
+            Self::Growing(count) => count.state.evaluate(policy, now, cost),
             Self::Banned(banned) => banned.count.fits(policy, now, cost),
         }
     }
@@ -142,7 +165,7 @@ impl Count {
         if let Self::Banned(banned) = self {
             let fits_after = banned.count.fits(policy, now, cost);
             let own = banned.count.commit(policy, now, cost, None, fits_after, Admission::Banned);
-            return ban::by_hand(own, !fits, banned.until - now);
+            return ban::by_hand(own, fits, banned.until - now);
         }
         let is_admitted = admission == Admission::Admitted && cost <= policy.capacity();
         if let (Some(id), true) = (hold, is_admitted) {
@@ -157,6 +180,7 @@ impl Count {
             }
             Self::Plain(state) => state.commit(policy, now, cost, fits, admission),
             Self::Held(count) => count.state.commit(policy, now, cost, fits, admission),
+            Self::Growing(count) => count.state.commit(policy, now, cost, fits, admission),
             Self::Banned(_) => unreachable!("the outcome of a banned count is returned above"),
         }
     }
@@ -243,6 +267,7 @@ impl Count {
         match self {
             Self::Plain(state) => state,
             Self::Held(count) => &mut count.state,
+            Self::Growing(count) => &mut count.state,
             Self::Banned(banned) => banned.count.state_mut(),
         }
     }
@@ -276,6 +301,7 @@ impl Count {
             // The holds are charged one after the other, and the last of these charges leaves last. Released holds are
             // not charged, but the policy may have been replaced by one that charges them.
             Self::Held(count) => count.state.idle_at(policy).max(count.open.held().last_end) + count.span_us,
+            Self::Growing(count) => count.state.idle_at(policy).max(count.forgotten_at),
             Self::Banned(banned) => banned.count.idle_at(policy).max(banned.until),
         }
     }
@@ -285,6 +311,7 @@ impl Count {
         match self {
             Self::Plain(state) => state.stale_at(policy),
             Self::Held(count) => count.state.stale_at(policy).max(self.idle_at(policy)),
+            Self::Growing(count) => count.state.stale_at(policy).max(count.forgotten_at),
             Self::Banned(banned) => banned.count.stale_at(policy).max(banned.until),
         }
     }
@@ -313,6 +340,7 @@ impl Count {
             Self::Held(count) => count,
             Self::Banned(banned) => banned.count.with_holds(policy),
             Self::Plain(_) => unreachable!("a plain count has just been changed"),
+            Self::Growing(_) => unreachable!("no denials are held"),
         }
     }
 
@@ -330,64 +358,8 @@ impl Count {
         match self {
             Self::Plain(state) => (state, Held::default()),
             Self::Held(count) => (&count.state, count.open.held()),
+            Self::Growing(count) => (&count.state, Held::default()),
             Self::Banned(banned) => banned.count.parts(),
         }
-    }
-}
-
-/// Open holds. Their sum is kept, so that a check reads it without looking at them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpenHolds {
-    units: u64,
-    /// When each hold ends, in microseconds.
-    ends: HashMap<HoldId, u64, FastState>,
-    /// The units of each hold, by its end.
-    by_end: BTreeMap<(u64, HoldId), u64>,
-}
-
-impl OpenHolds {
-    pub(super) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// The sum of the holds, and when the last one ends.
-    pub(super) fn held(&self) -> Held {
-        let last_end = self.by_end.last_key_value().map_or(0, |(&(end, _), _)| end);
-        Held { units: self.units, last_end }
-    }
-
-    /// When a hold ends. `None` if there is no such hold.
-    fn end_of(&self, id: HoldId) -> Option<u64> {
-        self.ends.get(&id).copied()
-    }
-
-    /// The units of a hold that is open after `now`. `None` if there is no such hold.
-    fn units_of(&self, id: HoldId, now: u64) -> Option<u64> {
-        let end = self.end_of(id).filter(|end| *end > now)?;
-        self.by_end.get(&(end, id)).copied()
-    }
-
-    /// Adds a hold, in the place of one of the same name.
-    pub(super) fn open(&mut self, id: HoldId, units: u64, end: u64) {
-        self.close(id);
-        self.units += units;
-        self.ends.insert(id, end);
-        self.by_end.insert((end, id), units);
-    }
-
-    /// Ends a hold. Returns its units.
-    pub(super) fn close(&mut self, id: HoldId) -> Option<u64> {
-        let units = self.by_end.remove(&(self.ends.remove(&id)?, id))?;
-        self.units -= units;
-        Some(units)
-    }
-
-    /// Ends the hold that ends first, if it has ended by `now`. Returns its end and its units.
-    fn close_first(&mut self, now: u64) -> Option<(u64, u64)> {
-        let (&(end, id), _) = self.by_end.first_key_value()?;
-        if end > now {
-            return None;
-        }
-        self.close(id).map(|units| (end, units))
     }
 }

@@ -1,14 +1,15 @@
 //! The embedded store: counts in the process, without a server.
 //!
 //! This file has the public type, `table` the shards and what a full store does, `judge` the judgement of a check,
-//! `counted` its two steps for one count, `changes` what is no check, `hold_counts` a count with its open holds,
-//! `shard` the counts under one lock, `entries` their list and index.
+//! `counted` its two steps for one count, `changes` what is no check, `hold_counts` a count with its bans,
+//! `open_holds` its holds, `shard` the counts under one lock, `entries` their list and index.
 
 mod changes;
 mod counted;
 mod entries;
 mod hold_counts;
 mod judge;
+mod open_holds;
 mod shard;
 mod table;
 

@@ -73,7 +73,7 @@ impl RedisStore {
         for durations in durations.chunks(AT_ONCE) {
             let mut reads = JoinSet::new();
             for &duration in durations {
-                let banning = policy.clone().ban_after(1, duration).validated()?;
+                let banning = policy.without_ban().ban_after(1, duration).validated()?;
                 let Some(redis_key) = banning.ban().map(|ban| client.keys.text(&key, ban)) else { continue };
                 let mut connection = connection.clone();
                 reads.spawn(async move {

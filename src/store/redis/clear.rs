@@ -183,6 +183,7 @@ mod tests {
             "t:{48:3}{a|b}:a:b:f2:1d",
             "t:{a}:p(holds):b3:1s",
             "t:{a}:p(ban):l5:10m",
+            "t:{a}:p(ban)+:l5:10m",
             "t:{a}:p(shards:8):c2:1h",
             "t:{a}:p:l4:1m",
             "t:{a}(receipt)17:3",

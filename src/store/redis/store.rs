@@ -293,16 +293,16 @@ impl Store for RedisStore {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let client = Arc::clone(&self.inner.client);
         let groups = client.denials.group_of(key);
-        let slot = client.keys.slot_of(&self.inner.key_hash.apply(key));
-        let redis_key = self.redis_key(key, policy);
-        let ban = policy.ban().map(|ban| self.redis_key(key, ban));
-        let holds = policy.holds().map(|_| client.keys.holds_text(&self.inner.key_hash.apply(key), policy));
+        let hashed = self.inner.key_hash.apply(key);
+        let (slot, redis_key) = (client.keys.slot_of(&hashed), client.keys.text(&hashed, policy));
+        let bans = policy.ban().map(|ban| [client.keys.text(&hashed, ban), client.keys.last_ban_text(&hashed, ban)]);
+        let holds = policy.holds().map(|_| client.keys.holds_text(&hashed, policy));
         Answer::pending(async move {
             // Forgets remembered denials now and after the reset, because a check in flight may be judged before the
             // reset or after it.
             let _forget = client.denials.forget(groups);
             let mut connection = client.connect(&client.runtime()?.pool, slot).await?;
-            let keys: Vec<String> = [Some(redis_key), ban, holds].into_iter().flatten().collect();
+            let keys: Vec<String> = [redis_key].into_iter().chain(bans.into_iter().flatten()).chain(holds).collect();
             // One by one on a cluster, because the keys may be on two nodes while their slot moves.
             let together = if client.target.is_cluster() { 1 } else { keys.len() };
             let mut removed = 0;

@@ -44,7 +44,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     ];
     let ban = prop_oneof![
         2 => Just(None),
-        1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64]).prop_map(Some),
+        1 => (1..=4_u32, prop_oneof![1..=50_u64, Just(60_000_000), 1..=31_622_400_000_000_u64], 1..=5_u64).prop_map(Some),
     ];
     let shadow = prop::bool::weighted(0.3);
     (algorithm, limit, window, 1..=400_u64, 1..=300_u64, any::<bool>(), ban, shadow).prop_map(
@@ -63,7 +63,11 @@ fn policy() -> impl Strategy<Value = Policy> {
             };
             let policy = policy.with_denials_counted(count_rejected).with_shadow(shadow);
             match ban {
-                Some((denials, duration)) => policy.ban_after(denials, Duration::from_micros(duration)),
+                Some((denials, duration, times)) => {
+                    let longest = (duration * times).min(31_622_400_000_000);
+                    let policy = policy.ban_after(denials, Duration::from_micros(duration));
+                    policy.growing_to(Duration::from_micros(longest))
+                }
                 None => policy,
             }
         },

@@ -97,9 +97,20 @@ fn placed(cluster: &Cluster) -> Vec<(String, Place)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_1_a_policy_with_a_ban_gets_verdicts_wherever_its_keys_are_during_a_move() {
+    let policy = Policy::per_hour("b", 3).unwrap().ban_after(3, Duration::from_secs(600));
+    bans_during_a_move(policy).await;
+}
+
+/// During a move, a ban that grows has the first duration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_1_a_policy_with_holds_and_a_ban_gets_verdicts_wherever_its_keys_are_during_a_move() {
+    let policy = Policy::per_hour("b", 3).unwrap().ban_after(3, Duration::from_secs(600));
+    bans_during_a_move(policy.with_holds(HoldSettings::new()).growing_to(Duration::from_secs(3_600))).await;
+}
+
+async fn bans_during_a_move(policy: Policy) {
     let cluster = Cluster::start();
     let store = connected(&cluster).await;
-    let policy = Policy::per_hour("b", 3).unwrap().ban_after(3, Duration::from_secs(600));
     let subjects = placed(&cluster);
     let one = async |subject: &str, cost| check(&store, &Check::new(subject, &policy, cost)).await;
     for (subject, place) in &subjects {

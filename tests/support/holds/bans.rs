@@ -7,16 +7,26 @@ use tollgate::{
     store::{Charge, Outcome},
 };
 
-/// When a policy bans.
+/// When a policy bans, and to which length its bans grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ban {
     pub(super) denials: usize,
     pub(super) duration: Duration,
+    pub(super) longest: Option<Duration>,
 }
 
 impl Ban {
+    /// Whether a further ban may be longer than the first.
+    pub(super) fn grows(self) -> bool {
+        self.longest.is_some_and(|longest| longest > self.duration)
+    }
+
     pub(super) fn set(self, policy: Policy) -> Policy {
-        policy.ban_after(u32::try_from(self.denials).unwrap(), self.duration)
+        let policy = policy.ban_after(u32::try_from(self.denials).unwrap(), self.duration);
+        match self.longest {
+            Some(longest) => policy.growing_to(longest),
+            None => policy,
+        }
     }
 }
 
@@ -25,6 +35,9 @@ impl Ban {
 pub(super) struct BanOracle {
     denials_us: Vec<u64>,
     ends_us: u64,
+    /// How long the last ban lasted, and when that is forgotten.
+    last_us: u64,
+    forgotten_us: u64,
 }
 
 impl BanOracle {
@@ -33,14 +46,22 @@ impl BanOracle {
     }
 
     /// Counts a denial, which may lead to a ban.
-    pub(super) fn deny(&mut self, ban: Ban, now_us: u64) {
-        let within_us = micros(ban.duration);
-        self.denials_us.retain(|at_us| at_us + within_us > now_us);
+    pub(super) fn deny(&mut self, ban: Ban, policy: &Policy, now_us: u64) {
+        let first_us = micros(ban.duration);
+        self.denials_us.retain(|at_us| at_us + first_us > now_us);
         self.denials_us.push(now_us);
-        if self.denials_us.len() >= ban.denials {
-            self.ends_us = now_us + within_us;
-            self.denials_us.clear();
+        if self.denials_us.len() < ban.denials {
+            return;
         }
+        let is_another = now_us < self.forgotten_us;
+        let length_us = match ban.longest {
+            Some(longest) if is_another => (2 * self.last_us).min(micros(longest)).max(first_us),
+            _ => first_us,
+        };
+        let quiet_us = length_us.max(first_us).max(policy.window().map_or(0, micros));
+        self.ends_us = now_us + length_us;
+        (self.last_us, self.forgotten_us) = (length_us, self.ends_us + quiet_us);
+        self.denials_us.clear();
     }
 
     /// The outcome of a charge, of that without the ban.

@@ -41,14 +41,19 @@ impl Oracles {
     }
 
     /// What a store has to decide: it evaluates all charges, then commits all or none.
-    pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>) {
+    /// Also returns how many of the outcomes are known.
+    pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>, usize) {
         let evaluate = |charge: &Charge| {
             let oracle = self.of(&charge.key, &charge.policy, now_us);
-            let is_banned = oracle.denied.is_banned(now_us) && can_be_denied(charge);
-            (oracle.fits(charge, now_us), is_banned)
+            (oracle.fits(charge, now_us), oracle.denied.is_banned(now_us))
         };
         let evaluated: Vec<(bool, bool)> = check.charges().iter().map(evaluate).collect();
-        let fitted: Vec<bool> = evaluated.iter().map(|(fits, is_banned)| *fits && !is_banned).collect();
+        let fits =
+            |(charge, (fits, is_banned)): (&Charge, &(bool, bool))| *fits && !(*is_banned && can_be_denied(charge));
+        let fitted: Vec<bool> = check.charges().iter().zip(&evaluated).map(fits).collect();
+        let grows = |charge: &Charge| self.ban_of(charge).is_some_and(Ban::grows);
+        let meets =
+            check.charges().iter().zip(&evaluated).position(|(charge, (_, is_banned))| *is_banned && grows(charge));
         let charged = charged(check, &fitted);
         let allowed = charged.is_some();
         let charged = charged.unwrap_or_default();
@@ -59,13 +64,14 @@ impl Oracles {
                 if charged.contains(&number) && charge.cost > 0 {
                     oracle.commit(charge, now_us);
                 }
-                let is_counted = !fits && !is_banned && can_be_denied(charge) && !is_left_out(check, &fitted, number);
-                if let Some(ban) = ban.filter(|_| is_counted) {
-                    oracle.denied.deny(ban, now_us);
+                let is_denied = !fits && !is_banned && can_be_denied(charge) && !is_left_out(check, &fitted, number);
+                if let Some(ban) = ban.filter(|_| is_denied && meets.is_none()) {
+                    oracle.denied.deny(ban, &charge.policy, now_us);
                 }
                 oracle.denied.outcome(charge, oracle.outcome(charge, fits, now_us), now_us)
             });
-        (allowed, outcomes.collect())
+        let outcomes = outcomes.collect();
+        (allowed, outcomes, meets.map_or(check.charges().len(), |meets| meets + 1))
     }
 
     pub(super) fn change(&mut self, hold: &Charge, change: HoldChange, now_us: u64) -> SettleAnswer {
@@ -80,7 +86,7 @@ impl Oracles {
                 let asked = oracle.held().saturating_add(actual);
                 let fits = actual <= held.units || oracle.charged.fits(&hold.policy, now_us, asked);
                 if let Some(ban) = ban.filter(|_| !fits && !oracle.denied.is_banned(now_us)) {
-                    oracle.denied.deny(ban, now_us);
+                    oracle.denied.deny(ban, &hold.policy, now_us);
                 }
                 oracle.charged.charge(&hold.policy, now_us, actual, true);
             }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     check::Charge,
+    policy::{BanGrowth, Policy},
     store::{
         CountChange,
         ban::{self, PolicyCost},
@@ -53,6 +54,12 @@ pub(super) fn write<'a>(
                 keys.encode(&mut encoded, key, denials.policy);
                 command.arg(&encoded);
                 runs.add(denials, request.step, false, false);
+                if let Some(growth) = growth_of(denials.policy, request.step) {
+                    encoded.clear();
+                    keys.encode_last_ban(&mut encoded, key, denials.policy);
+                    command.arg(&encoded);
+                    runs.add_growth(growth, request.step);
+                }
             }
         }
         if let (Some(receipt), Some((_, key))) = (request.step.receipt(), request.charges().next()) {
@@ -81,8 +88,18 @@ pub(super) fn denials_of(charge: &Charge, step: Step) -> Option<PolicyCost<'_>> 
     }
 }
 
+/// How bans grow, if a step may begin one. `denials` is the policy that counts denials. A ban that is ended by hand is
+/// forgotten, also if the policy does not know that bans grow.
+pub(super) fn growth_of(denials: &Policy, step: Step) -> Option<BanGrowth> {
+    match step {
+        Step::Evaluate => None,
+        Step::ByHand(_) => Some(denials.ban_growth().unwrap_or(BanGrowth { longest_us: 0, least_quiet_us: 0 })),
+        _ => denials.ban_growth(),
+    }
+}
+
 /// The number of counts that a request concerns. The script calls each of them a charge. The open holds of a count are
-/// one more, as is the count of denials. A receipt is one more of the request.
+/// one more, as are the count of denials and the length of the last ban. A receipt is one more of the request.
 pub(super) fn counts_of(request: &Request) -> usize {
     let counts: usize = request.charges().map(|(charge, _)| counts_of_charge(charge, request.step)).sum();
     counts + usize::from(request.step.receipt().is_some())
@@ -93,7 +110,9 @@ pub(super) fn counts_of_charge(charge: &Charge, step: Step) -> usize {
     if let Step::Alone(alone) = step {
         return alone.len(charge);
     }
-    1 + usize::from(holds_of(charge, step).is_some()) + usize::from(denials_of(charge, step).is_some())
+    let denials =
+        denials_of(charge, step).map_or(0, |denials| 1 + usize::from(growth_of(denials.policy, step).is_some()));
+    1 + usize::from(holds_of(charge, step).is_some()) + denials
 }
 
 #[cfg(test)]

@@ -80,6 +80,12 @@ impl RedisKeys {
         self.encode_with(encoded, key, policy, b"(holds)");
     }
 
+    /// Appends the Redis key of the length of the last ban. `denials` is the policy that counts denials, whose name no
+    /// user can choose.
+    pub(crate) fn encode_last_ban(&self, encoded: &mut Vec<u8>, key: &Key, denials: &Policy) {
+        self.encode_with(encoded, key, denials, b"+");
+    }
+
     /// Appends the Redis key of a receipt in the slot of a subject. No count has it, because the keys of counts have a
     /// colon or a brace behind the first brace that closes.
     pub(crate) fn encode_receipt(&self, encoded: &mut Vec<u8>, key: &Key, receipt: Receipt) {
@@ -133,6 +139,13 @@ impl RedisKeys {
     pub(crate) fn text(&self, key: &Key, policy: &Policy) -> String {
         let mut encoded = Vec::new();
         self.encode(&mut encoded, key, policy);
+        to_text(encoded)
+    }
+
+    /// The Redis key of the length of the last ban of `key` as text.
+    pub(crate) fn last_ban_text(&self, key: &Key, denials: &Policy) -> String {
+        let mut encoded = Vec::new();
+        self.encode_last_ban(&mut encoded, key, denials);
         to_text(encoded)
     }
 

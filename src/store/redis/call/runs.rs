@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     check::Charge,
-    policy::{Algorithm, CalendarWindow, HoldSettings, Policy, micros_up},
+    policy::{Algorithm, BanGrowth, CalendarWindow, HoldSettings, Policy, micros_up},
     store::{CountChange, ban::PolicyCost},
 };
 
@@ -27,6 +27,8 @@ mod algorithm {
     pub(super) const BESIDE_HOLDS: u8 = 8;
     /// The receipt of a commit.
     pub(super) const RECEIPT: u8 = 16;
+    /// The length of the last ban.
+    pub(super) const LAST_BAN: u8 = 32;
 }
 
 /// What the script does with a charge.
@@ -164,6 +166,17 @@ impl Runs {
         self.add_extra(step);
     }
 
+    /// Adds the length of the last ban, behind the count of denials that was added last.
+    pub(super) fn add_growth(&mut self, growth: BanGrowth, step: Step) {
+        let usage = if matches!(step, Step::ByHand(_)) { usage::FORGET_DENIALS } else { usage::COMMIT };
+        self.packed.extend_from_slice(&[algorithm::LAST_BAN, usage]);
+        self.packed.extend_from_slice(&double(growth.longest_us));
+        self.packed.extend_from_slice(&double(growth.least_quiet_us));
+        self.packed.extend_from_slice(&double(0));
+        self.packed.extend_from_slice(&double(0));
+        self.add_extra(step);
+    }
+
     /// Adds the receipt of the charges that were added.
     pub(super) fn add_receipt(&mut self, step: Step) {
         self.uses(uses::RECEIPTS);
@@ -287,7 +300,7 @@ mod tests {
     #[test]
     fn every_number_of_the_format_is_the_same_in_rust_and_lua() {
         let algorithms = numbers!(algorithm: SLIDING_WINDOW_LOG, SLIDING_WINDOW_COUNTER, FIXED_WINDOW, TOKEN_BUCKET,
-            HOLDS, BESIDE_HOLDS, RECEIPT);
+            HOLDS, BESIDE_HOLDS, RECEIPT, LAST_BAN);
         let usages = numbers!(usage: COMMIT, COUNT_REJECTED, EVALUATE, REFUND, BAN, SHADOW, RECORD, CREDIT, BAN_BY_HAND,
             UNBAN, FORGET_DENIALS, UP_TO, HAS_ALTERNATIVE);
         let usages_of_holds = numbers!(usage_of_holds: CHECK, SETTLE, RENEW, ALONE, COUNT_DENIAL);
