@@ -128,10 +128,11 @@ fn all_but(kept: &[&Field]) -> Vec<&'static Field> {
     POLICY.fields.iter().copied().filter(|field| kept.iter().all(|kept| kept.name != field.name)).collect()
 }
 
-pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR], refused: &[] };
+pub(super) static BAN: Table = Table { fields: &[&DENIALS, &FOR, &GROWING_TO], refused: &[] };
 
 pub(super) static DENIALS: Field = Field { name: "denials", range: 1..=u32::MAX as u64 };
 pub(super) static FOR: Field = field("for");
+pub(super) static GROWING_TO: Field = field("growing-to");
 
 pub(super) static HOLD_SETTINGS: Table = Table { fields: &[&TTL, &TYPICAL, &LONGEST, &WHEN_UNSETTLED], refused: &[] };
 

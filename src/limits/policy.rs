@@ -183,6 +183,7 @@ impl Draft<'_> {
         let Some(mut ban) = Section::open(value, place, &fields::BAN, self.mistakes) else { return };
         let denials = ban.read(&fields::DENIALS, self.mistakes, section::whole);
         let duration = ban.read(&fields::FOR, self.mistakes, section::duration);
+        let longest = ban.read(&fields::GROWING_TO, self.mistakes, section::duration).value();
         if denials.is_absent() {
             self.mistakes.add(ban.place_of(&fields::DENIALS), "a ban needs a number of denials; write denials = 20");
         }
@@ -196,7 +197,15 @@ impl Draft<'_> {
         {
             return self.mistakes.add(ban.place_of(&fields::FOR), message(error));
         }
-        match self.policy.clone().ban_after(denials, duration).validated() {
+        let grow = |policy: Policy| match longest {
+            Some(longest) => policy.growing_to(longest),
+            None => policy,
+        };
+        let plain = Policy::per_second("policy", 1).map(|plain| grow(plain.ban_after(denials, duration)));
+        if let Err(error) = plain.and_then(Policy::validated) {
+            return self.mistakes.add(ban.place_of(&fields::GROWING_TO), message(error));
+        }
+        match grow(self.policy.clone().ban_after(denials, duration)).validated() {
             Ok(policy) => self.policy = policy,
             Err(error) => self.mistakes.add(ban.place().clone(), message(error)),
         }

@@ -26,7 +26,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
             a = { rate = "60/min" }
             b = { limit = 7, window = "1500ms", algorithm = "counter", count-rejected = true, unit = "content-bytes" }
             c = { rate = "9/hour", algorithm = "token-bucket", burst = 3, shadow = true, near-limit = 0.5 }
-            d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m" }, near-limit = false }
+            d = { rate = "9/2h", resolution = "1m", ban-after = { denials = 20, for = "10m", growing-to = "1d" }, near-limit = false }
             e = { rate = "9/day", algorithm = "fixed", shards = 3, unit = "requests", near-limit = 1 }
             f = { rate = "9/day", holds = true, lease = 4 }
             g = { rate = "9/day", holds = { ttl = "10m", typical = "5s", unsettled = "release" }, in-code = true }
@@ -52,7 +52,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
             .map(|c| c.with_shadow(true).with_near_limit(0.5)),
         Policy::new("d", 9, secs(7_200))
             .map(|d| d.with_resolution(secs(60)))
-            .map(|d| d.ban_after(20, secs(600)))
+            .map(|d| d.ban_after(20, secs(600)).growing_to(secs(86_400)))
             .map(|policy| policy.with_near_limit(None)),
         Policy::per_day("e", 9)
             .map(|e| e.with_algorithm(Algorithm::FixedWindow).with_shards(3))

@@ -85,6 +85,14 @@ const CASES: &[(&str, &str)] = &[
         "policies.p.ban-after.for: a ban after 2 denials for 34560000s is out of range; use at least 1 denial and 1 µs to 366 days",
     ),
     (
+        "policies.p.ban-after = { denials = 2, for = \"10m\", growing-to = \"1m\" }",
+        "policies.p.ban-after.growing-to: bans of 600s cannot grow to 60s; use 600s to 366 days",
+    ),
+    (
+        "policies.p.ban-after = { denials = 2, for = \"10m\", growing-to = \"400d\" }",
+        "policies.p.ban-after.growing-to: a longest ban of 34560000s is out of range; use the duration of the first one to 366 days",
+    ),
+    (
         "policies.p.near-limit = 80",
         "policies.p.near-limit: 80 is not a share of the limit; write a number above 0 and at most 1, such as 0.8, or false",
     ),

@@ -108,7 +108,7 @@ fn file() -> Value {
             "suspended": { "blocked": true },
             "staff": { "unlimited": true },
             "held": { "rate": "9/s", "holds": { "ttl": "30s", "unsettled": "release" } },
-            "banning": { "rate": "5/min", "ban-after": { "denials": 3, "for": "10m" } },
+            "banning": { "rate": "5/min", "ban-after": { "denials": 3, "for": "10m", "growing-to": "1d" } },
         },
         "default": { "policies": ["plain"] },
         "routes": {
@@ -156,8 +156,9 @@ fn values() -> Vec<Value> {
 }
 
 /// What only the reader sees: it compares fields with each other and with the policies of the file.
-const READER_ONLY: [&str; 17] = [
+const READER_ONLY: [&str; 18] = [
     "a concurrency limit always holds",
+    "cannot grow to",
     "charged under no policy of this name",
     "either a ban or shards",
     "every cost is 0",

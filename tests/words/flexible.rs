@@ -19,6 +19,11 @@ fn block_after_a_denial(policy: Policy) -> Policy {
     policy.ban_after(1, Duration::from_secs(600))
 }
 
+// a longer `block` with each repetition, in the service's code
+fn longer_blocks(policy: Policy) -> Policy {
+    policy.ban_after(5, Duration::from_secs(60)).growing_to(Duration::from_secs(86_400))
+}
+
 // `block(key, 600)`
 async fn block(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
     Limiter::ban(&limiter, &key, &policy, Duration::from_secs(600)).await?;

@@ -23,6 +23,11 @@ async fn bad_request(limiter: Limiter, policy: Policy, client: Key) -> Answered<
     Limiter::check(&limiter, client, &policy.ban_after(1, Duration::from_secs(3_600)), 1).await
 }
 
+// exponential backoff: a throttle for each level
+fn backoff(policy: Policy) -> Policy {
+    policy.ban_after(1, Duration::from_secs(8)).growing_to(Duration::from_secs(86_400))
+}
+
 // `track("logins")`
 fn track(policy: Policy) -> Policy {
     policy.with_shadow(true)

@@ -56,6 +56,7 @@ pub use self::watch::LimitsFileError;
 /// | algorithm, window, calendar or resolution changed | the policy starts a new count at 0. The old count stays in the store until it expires, and is used again if the change is taken back before. A ban by hand belongs to the old count: the client is admitted, until the change is taken back or the client is [banned](crate::Limiter::ban) again |
 /// | `shards` changed | the policy starts new counts at 0, so a client may spend the limit once more in this window |
 /// | duration of a ban changed | denials count from 0, and bans end |
+/// | duration of the longest ban changed | applies to the next ban |
 /// | denials of a ban changed | denials that were counted before count. A raised number may end a ban |
 /// | policy removed | requests are not charged under it. Its count expires in the store |
 /// | policy added | its count starts at 0, unless a policy of this form was in use within the last window |

@@ -156,7 +156,7 @@ impl Writer<'_> {
             15 => self.insert(&mut policy, "in-code", json!(true)),
             0 => self.insert(&mut policy, "count-rejected", json!(true)),
             1 => self.insert(&mut policy, "unit", json!("content-bytes")),
-            2 => self.insert(&mut policy, "ban-after", json!({"denials": 3, "for": "10m"})),
+            2 => self.insert(&mut policy, "ban-after", json!({"denials": 3, "for": "10m", "growing-to": "1d"})),
             3 => self.insert(&mut policy, "shards", json!(2)),
             4 => self.insert(&mut policy, "shadow", json!(true)),
             5 => self.insert(&mut policy, "near-limit", json!(0.5)),
