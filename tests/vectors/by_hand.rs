@@ -54,6 +54,9 @@ fn policy(case: &Value) -> Result<Policy, Outcome> {
     }
     if let Some(denials) = case["ban_after"]["denials"].as_u64() {
         policy = policy.ban_after(denials as u32, time(&case["ban_after"]["for_us"]));
+        if case["ban_after"].get("growing_to_us").is_some() {
+            policy = policy.growing_to(time(&case["ban_after"]["growing_to_us"]));
+        }
     }
     policy.validated().map_err(failed)
 }
