@@ -98,6 +98,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::Holds
         | Mode::Pair
         | Mode::Ban
+        | Mode::GrowingBan
         | Mode::WebOpen
         | Mode::WebClosed
         | Mode::WebHolds

@@ -4,7 +4,7 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
-        mode::{Mode, SLOTS, TTL, WINDOW},
+        mode::{LONGEST_BAN, Mode, SLOTS, TTL, WINDOW},
     },
     world::{Ending, Report},
 };
@@ -47,6 +47,7 @@ pub(super) fn all_is_free_soon(plan: &Plan, report: &Report, mode: Mode) -> Opti
     // the next question of its process, which may be the one here, or as soon as it fits.
     let lasts = match mode {
         _ if mode.is_counter() => 2 * WINDOW,
+        Mode::GrowingBan => LONGEST_BAN,
         // Units that are charged by hand beyond the limit come back one after the other, and those that an instance
         // owes are charged later.
         Mode::CreditBucket => 4 * WINDOW,

@@ -39,7 +39,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 42] = [
+const LAWS: [(&str, Law); 43] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -57,6 +57,7 @@ const LAWS: [(&str, Law); 42] = [
     ("law-2-nobody-waits-beside-room", queues::nobody_waits_beside_room),
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
+    ("law-5-bans-grow-step-by-step", waits::bans_grow_step_by_step),
     ("law-5-fields-agree", responses::fields_agree),
     ("law-5-retry-after-is-not-too-long", waits::retry_after_is_not_too_long),
     ("law-5-retry-after-is-true", waits::retry_after_is_true),

@@ -2,7 +2,11 @@
 
 use crate::{
     history::{Call, Outcome},
-    plan::{Plan, fault::Fault, mode::Mode},
+    plan::{
+        Plan,
+        fault::Fault,
+        mode::{FEW_DENIALS, LONGEST_BAN, Mode, WINDOW},
+    },
     world::{Report, Wait},
 };
 
@@ -12,7 +16,8 @@ const SLACK: u64 = 50 + 10;
 
 /// Nothing of at least a denied cost is admitted before its Retry-After, while only time makes room.
 pub(super) fn retry_after_is_not_too_long(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let only_time_makes_room = matches!(mode, Mode::Log | Mode::Bucket | Mode::Window);
+    let only_time_makes_room =
+        matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Ban | Mode::GrowingBan);
     let is_lost = |fault: &Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
     if !only_time_makes_room || report.faults.iter().any(is_lost) || !report.pauses.is_empty() {
         return None;
@@ -35,6 +40,25 @@ pub(super) fn retry_after_is_not_too_long(_: &Plan, report: &Report, mode: Mode)
         }
     }
     None
+}
+
+/// No ban is longer than the longest. Only the third ban of a key is longer than the window, and each follows on
+/// denials of its own.
+pub(super) fn bans_grow_step_by_step(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let is_stepped = report.faults.iter().any(|fault| fault.kind.clock_step().is_some() || fault.drift().is_some());
+    if mode != Mode::GrowingBan || is_stepped {
+        return None;
+    }
+    let of_mode: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode).collect();
+    of_mode.iter().find_map(|denied| {
+        let Outcome::Denied { retry_after: Some(wait) } = denied.outcome else { return None };
+        let may_be_denied = |call: &&&Call| call.key == denied.key && call.asked <= denied.answered && call.charged() == 0;
+        let denials = of_mode.iter().filter(may_be_denied).count();
+        let is_too_long = wait > LONGEST_BAN + SLACK || wait > WINDOW + SLACK && denials < 3 * FEW_DENIALS as usize;
+        is_too_long.then(|| {
+            format!("key {} was denied at {} for {wait} ms, after {denials} denials", denied.key, denied.answered)
+        })
+    })
 }
 
 /// A caller that is denied and waits Retry-After alone passes, and nobody passes before.

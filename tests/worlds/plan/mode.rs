@@ -24,6 +24,9 @@ const SCARCE: u64 = 300;
 /// How long a ban lasts, in milliseconds, and the denials before it.
 const BAN: u64 = 500;
 const DENIALS: u32 = 30;
+/// The same of bans that grow, and how long the longest one lasts. The third is longer than the window.
+pub(crate) const FEW_DENIALS: u32 = 10;
+pub(crate) const LONGEST_BAN: u64 = 4 * BAN;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Mode {
@@ -97,10 +100,12 @@ pub(crate) enum Mode {
     Discovered,
     /// Requests that wait for their turn in front of the handler.
     WebWaits,
+    /// Each ban of a key is longer than the last.
+    GrowingBan,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 48] = [
+    pub(crate) const ALL: [Self; 49] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -149,6 +154,7 @@ impl Mode {
         Self::HandMemory,
         Self::Discovered,
         Self::WebWaits,
+        Self::GrowingBan,
     ];
     /// Those that are drawn first, and the others, which are drawn after all else: so the worlds of a seed stay what
     /// they were.
@@ -206,6 +212,7 @@ impl Mode {
             Self::HandMemory => "hand-memory",
             Self::Discovered => "discovered",
             Self::WebWaits => "web-waits",
+            Self::GrowingBan => "growing-ban",
         }
     }
 
@@ -228,6 +235,7 @@ impl Mode {
             _ if self.is_window() => policy.with_algorithm(Algorithm::FixedWindow),
             _ if self.is_counter() => policy.with_algorithm(Algorithm::SlidingWindowCounter),
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
+            Self::GrowingBan => policy.ban_after(FEW_DENIALS, ms(BAN)).growing_to(ms(LONGEST_BAN)),
             Self::Shards => policy.with_shards(3),
             Self::Lease | Self::HandLease => policy.with_lease(LIMIT / 2),
             _ if self.is_holds() || self == Self::LeaseBesideHolds => {
