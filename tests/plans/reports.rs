@@ -2,6 +2,7 @@
 
 use metrics::set_default_local_recorder;
 use tollgate::{
+    ManualClock,
     observe::{Metrics, Tracing},
     plans::Plans,
 };
@@ -79,6 +80,21 @@ fn law_13_plans_that_nothing_looks_up_say_so_once() {
     assert!(lines[0].contains("does not run in a tokio runtime"), "{lines:?}");
     limit(&quiet(plans), "k");
     assert!(log.take().is_empty());
+}
+
+#[test]
+fn law_13_an_observer_that_writes_the_events_says_why_no_plan_is_looked_up() {
+    let (log, _guard) = Log::start(Level::WARN);
+    let plans = Plans::new(Source::new(plan(50)), per_minute("p", DEFAULT)).unwrap();
+    let observer = Tracing::new().with_clock(ManualClock::default());
+    let plans = reporting_to(limiter().with_observer(observer), plans);
+    for _ in 0..3 {
+        limit(&plans, "k");
+    }
+    let lines = log.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN tollgate::plans: Plans are not looked up: "), "{lines:?}");
+    assert!(lines[0].contains("`Plans::with_runtime`. cause=\"no_runtime\" is_stale=false left_out=0"), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]
