@@ -41,6 +41,10 @@ impl Ask {
 
     pub(super) fn deny(mut self, decision: &Decision) {
         self.decided(decision);
+        if decision.source() == Source::Closed {
+            self.change(|call| call.charged_by = may_last_until(call.mode));
+            return self.end(Outcome::Failed { what: "refused".to_owned(), may_have_charged: true });
+        }
         // Not one unit has fitted.
         self.change(|call| call.cost = if call.mode.is_parts() { 1 } else { call.cost });
         let retry_after = decision.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));

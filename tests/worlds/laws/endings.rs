@@ -79,6 +79,12 @@ pub(super) fn close_leaves_nothing(_: &Plan, report: &Report, mode: Mode) -> Opt
     Some(format!("{free} of {SLOTS} slots are free after a limiter was closed"))
 }
 
+/// What a process has spent from its blocks, and no more, is charged when it has closed its limiter, and may end.
+pub(super) fn close_settles_blocks(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let (spent, charged) = report.probes.settled.filter(|(spent, charged)| mode == Mode::Lease && spent != charged)?;
+    Some(format!("{charged} units are charged after a limiter was closed that had spent {spent}"))
+}
+
 pub(super) fn every_key_expires(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
     // Once for the world.
     let left = report.ending.left_keys.first().filter(|_| plan.modes.first() == Some(&mode))?;

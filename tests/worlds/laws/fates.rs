@@ -1,10 +1,36 @@
 //! Whether callers learn what was charged.
 
 use crate::{
-    history::Outcome,
+    history::{Call, Outcome},
     plan::{Plan, mode::Mode},
     world::Report,
 };
+
+/// How long after the first answer of the store a process may not know the number of instances, in milliseconds.
+const COUNTED_AFTER: u64 = 500;
+
+/// A check that fails local has a verdict, whatever the store does. Where the store counts the instances, their number
+/// has to be known.
+pub(super) fn a_share_gives_a_verdict(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    if !mode.is_local() || mode.is_web() {
+        return None;
+    }
+    let starts = |call: &Call| {
+        let starts = report.faults.iter().filter(|fault| fault.kind.starts_limiter());
+        starts.filter(|start| start.process == call.place.process && start.at <= call.asked).map(|start| start.at).max()
+    };
+    let knows = |call: &&Call| {
+        let since = starts(call).unwrap_or(0);
+        let is_answer = |other: &Call| {
+            let is_here = other.mode == mode && other.place.process == call.place.process && other.asked > since;
+            is_here && other.charged() > 0 && !other.by_share && other.answered + COUNTED_AFTER < call.asked
+        };
+        mode != Mode::Discovered || report.calls.iter().any(is_answer)
+    };
+    let is_failed = |call: &&Call| call.mode == mode && matches!(call.outcome, Outcome::Failed { .. });
+    let failed = report.calls.iter().filter(is_failed).find(knows)?;
+    Some(format!("asked at {}, and at {}: {:?}", failed.asked, failed.answered, failed.outcome))
+}
 
 /// What a caller learns of a charge is what the servers have done: an admission is one charge, a call that was not
 /// charged is none, and a call of unknown fate is one at most.

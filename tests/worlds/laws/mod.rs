@@ -19,6 +19,7 @@ mod responses;
 mod retries;
 mod room;
 mod standing;
+mod standings;
 mod times;
 mod waits;
 mod watching;
@@ -39,7 +40,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 43] = [
+const LAWS: [(&str, Law); 47] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -58,7 +59,9 @@ const LAWS: [(&str, Law); 43] = [
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
     ("law-5-bans-grow-step-by-step", waits::bans_grow_step_by_step),
+    ("law-4-available-means-it", standings::available_means_it),
     ("law-5-fields-agree", responses::fields_agree),
+    ("law-5-next-and-reset-are-true", standings::next_and_reset_are_true),
     ("law-5-retry-after-is-not-too-long", waits::retry_after_is_not_too_long),
     ("law-5-retry-after-is-true", waits::retry_after_is_true),
     ("law-5-retry-after-of-responses-is-true", retries::retry_after_of_responses_is_true),
@@ -74,12 +77,14 @@ const LAWS: [(&str, Law); 43] = [
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
     ("law-8-changes-by-hand-wait-no-longer", by_hand::changes_wait_no_longer),
     ("law-8-other-masters-are-left-alone", outages::other_masters_are_left_alone),
+    ("law-9-a-share-gives-a-verdict", fates::a_share_gives_a_verdict),
     ("law-9-errors-tell-the-fate", fates::errors_tell_the_fate),
     ("law-9-the-failure-policy-decides", responses::the_failure_policy_decides),
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
     ("law-15-all-is-free-soon", endings::all_is_free_soon),
     ("law-15-an-ended-runtime-leaves-nothing", endings::an_ended_runtime_leaves_nothing),
     ("law-15-close-leaves-nothing", endings::close_leaves_nothing),
+    ("law-15-close-settles-blocks", endings::close_settles_blocks),
     ("law-15-settled-is-billed", bills::settled_is_billed),
     ("law-16-watching-changes-nothing", watching::watching_changes_nothing),
     ("no-panic", endings::no_panic),

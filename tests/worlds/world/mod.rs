@@ -4,6 +4,7 @@ mod ending;
 mod faults;
 mod masters;
 mod probes;
+mod standings;
 
 use std::{
     collections::BTreeMap,
@@ -35,6 +36,7 @@ use crate::{
 pub(crate) use self::{
     ending::Ending,
     probes::{Probes, Wait},
+    standings::{LONGEST, Look, Standing},
 };
 
 pub(crate) struct World {

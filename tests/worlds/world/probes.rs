@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use tokio::task::JoinSet;
 use tollgate::{Error, Policy};
 
-use super::{World, ending::output_of};
+use super::{Standing, World, ending::output_of};
 use crate::{
     plan::{
         fault::Kind,
         mode::{LIMIT, Mode, SLOTS, WINDOW},
     },
-    time::now,
+    time::{ms, now},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -19,10 +20,15 @@ pub(crate) struct Probes {
     pub(crate) burst: Vec<(u64, Result<(), String>)>,
     /// A caller that was denied alone, by mode.
     pub(crate) waits: BTreeMap<Mode, Wait>,
+    /// What a decision about a key that nobody else asks for has said, and what was seen after that, by mode.
+    pub(crate) standings: BTreeMap<Mode, Standing>,
     /// The slots that are free when a runtime with a slot has ended, and its process has gone on for a while.
     pub(crate) left: Option<u64>,
     /// The slots that are free when a process has dropped all of them, has closed its limiter and has ended at once.
     pub(crate) closed: Option<u64>,
+    /// The units that a process has spent from blocks before it has closed its limiter and has ended at once, and those
+    /// that are charged then.
+    pub(crate) settled: Option<(u64, u64)>,
 }
 
 /// A denial, and what the same cost got before and after its Retry-After.
@@ -45,6 +51,11 @@ const SOON: u64 = 200;
 const BURST: usize = 8;
 /// The most checks until one is denied.
 const MOST_CHECKS: usize = 60;
+/// A limit of a long window, and the bursts of checks that spend from blocks of it.
+const MANY: u64 = 10_000;
+const BURSTS: u64 = 20;
+/// How long a new process may wait for its first connection, in milliseconds.
+const FIRST_DIAL: u64 = 400;
 /// How long before Retry-After another process asks, beside the way, in milliseconds.
 const SHORTLY: u64 = 8;
 
@@ -54,10 +65,15 @@ impl World {
         let burst = self.burst();
         let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
-        let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
+        let waits = modes.iter().filter_map(|mode| Some((*mode, self.wait(*mode)?))).collect();
         let left = self.end_a_runtime();
         let closed = self.close();
-        Probes { burst, waits, left, closed }
+        let settled = self.close_with_blocks();
+        if closed.is_some() || settled.is_some() {
+            self.pass(FIRST_DIAL);
+        }
+        let standings = modes.into_iter().filter_map(|mode| Some((mode, self.stand(mode)?))).collect();
+        Probes { burst, waits, standings, left, closed, settled }
     }
 
     /// A runtime ends that holds a slot. Its process asks something else on another runtime, and later for the slots.
@@ -109,6 +125,39 @@ impl World {
         self.restart(last);
         let peek = self.processes[0].limiter().peek("closed", &Mode::Slots.policy());
         self.answer_of(0, peek)?.ok()?.available()
+    }
+
+    /// The last process spends units from blocks, closes its limiter and ends. Another one looks at what is charged.
+    fn close_with_blocks(&mut self) -> Option<(u64, u64)> {
+        let last = self.processes.len() - 1;
+        let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
+        if last == 0 || forgets || !self.plan.modes.contains(&Mode::Lease) {
+            return None;
+        }
+        self.pass(FIRST_DIAL);
+        let policy =
+            Policy::new("closed", MANY, ms(60 * WINDOW)).and_then(|policy| policy.with_lease(MANY / 10).validated());
+        let policy = policy.expect("the policy is valid");
+        let (limiter, of_lease) = (self.processes[last].limiter(), policy.clone());
+        let spent = self.answer_of(last, async move {
+            for _ in 0..BURSTS {
+                let mut burst = JoinSet::new();
+                for _ in 0..BURST {
+                    let (limiter, policy) = (limiter.clone(), of_lease.clone());
+                    burst.spawn(async move { limiter.check("closed", &policy, 1).await });
+                }
+                while let Some(result) = burst.join_next().await {
+                    result.ok()?.ok()?.into_result().ok()?;
+                }
+            }
+            limiter.close().await;
+            Some(BURSTS * BURST as u64)
+        });
+        let spent = spent.flatten()?;
+        self.restart(last);
+        let peek = self.processes[0].limiter().peek("closed", &policy);
+        let available = self.answer_of(0, peek)?.ok()?.available()?;
+        Some((spent, MANY.saturating_sub(available)))
     }
 
     fn burst(&mut self) -> Vec<(u64, Result<(), String>)> {
