@@ -17,6 +17,8 @@ pub(crate) enum What {
     Unban,
     /// All is forgotten.
     Reset,
+    /// A service asks not to be called for some milliseconds, which are the units.
+    Pause,
 }
 
 /// How a change ended.
@@ -70,6 +72,11 @@ thread_local! {
 /// Takes all changes that were recorded on this thread.
 pub(crate) fn take() -> Vec<Change> {
     CHANGES.take()
+}
+
+/// A service asks not to be called.
+pub(crate) fn ask_for_a_pause(mode: Mode, key: u64, place: Place, lasts: u64) {
+    Changing::start(What::Pause, mode, key, place, lasts).end(End::Done(lasts));
 }
 
 /// A change in progress, which is recorded however it ends.

@@ -1,5 +1,7 @@
 //! A call in progress, which is recorded however it ends.
 
+use std::time::Duration;
+
 use tollgate::{Decision, Error, decision::Source};
 
 use crate::{
@@ -56,6 +58,18 @@ impl Ask {
         self.change(|call| call.charged_by = may_last_until(call.mode));
         let what = format!("{:?}: {error}", error.kind());
         self.end(Outcome::Failed { what, may_have_charged: error.may_have_charged() });
+    }
+
+    /// The call was made, which it was charged for.
+    pub(super) fn has_reached(mut self, charged: u64) {
+        self.change(|call| call.charged_by = now());
+        self.end(Outcome::Admitted { charged });
+    }
+
+    /// The call was not made.
+    pub(super) fn refuse(mut self, retry_after: Option<Duration>) {
+        let retry_after = retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self.end(Outcome::Denied { retry_after });
     }
 
     fn decided(&mut self, decision: &Decision) {

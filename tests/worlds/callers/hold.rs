@@ -8,21 +8,33 @@ use tollgate::{
 use super::{
     Caller,
     ask::{Ask, Work},
-    impatient::Patience,
+    impatient::{HURRY, Patience},
 };
 use crate::{
     keys::{KEYS, key_name},
+    plan::mode::MAX_WAIT,
     time::ms,
 };
 
 impl Caller {
     pub(super) async fn hold(&mut self) {
         let (key, cost) = (self.rng.below(KEYS), self.draw_cost());
-        let patience = Patience::draw(&mut self.rng);
+        let (name, policy) = (key_name(self.mode, key), self.mode.policy());
+        let longest = if self.mode.waits() { MAX_WAIT } else { HURRY };
+        let patience = Patience::within(longest, &mut self.rng);
         let ask = Ask::start(self.mode, self.place, key, cost);
-        let future = self.limiter().hold(key_name(self.mode, key), &self.mode.policy(), cost);
-        let future = if self.mode.is_local() { future.fail_local() } else { future };
-        match patience.wait(future).await {
+        let answer = match self.mode.waits() {
+            true => {
+                let future = self.limiter().acquire_hold(name, &policy, cost).within(ms(MAX_WAIT));
+                patience.wait(future).await
+            }
+            false => {
+                let future = self.limiter().hold(name, &policy, cost);
+                let future = if self.mode.is_local() { future.fail_local() } else { future };
+                patience.wait(future).await
+            }
+        };
+        match answer {
             None => {}
             Some(Ok(HoldAnswer::Open(hold))) => self.work(ask.hold(hold.decision()), hold, cost).await,
             Some(Ok(held)) => ask.deny(held.decision()),

@@ -9,7 +9,7 @@ use std::{
 use crate::{random::Rng, time::ms};
 
 /// The longest time after which a caller leaves who is not answered at once, in milliseconds.
-const HURRY: u64 = 12;
+pub(super) const HURRY: u64 = 12;
 
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ mod first_of;
 mod hold;
 mod impatient;
 mod told;
+mod upstream;
 mod web;
 
 use std::sync::PoisonError;
@@ -86,6 +87,7 @@ impl Caller {
             mode if mode.is_credited() => self.spend_or_give_back().await,
             Mode::FirstOf => self.first_of().await,
             Mode::Told => self.tell().await,
+            Mode::Upstream => self.call_upstream().await,
             _ => self.check().await,
         }
     }

@@ -104,6 +104,7 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::WebHolds
         | Mode::WebPlans
         | Mode::WebWaits
+        | Mode::Upstream
         | Mode::Memory => LIMIT,
         // The larger one of the limits that are replaced.
         Mode::WebLive => LIMIT,
@@ -125,7 +126,8 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::WebOwed
         | Mode::WebSlots
         | Mode::MemoryBill
-        | Mode::MemorySlots => return None,
+        | Mode::MemorySlots
+        | Mode::WaitSlots => return None,
     })
 }
 

@@ -14,6 +14,7 @@ mod first_of;
 mod masters;
 mod outages;
 mod parts;
+mod pauses;
 mod queues;
 mod responses;
 mod retries;
@@ -40,7 +41,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 47] = [
+const LAWS: [(&str, Law); 50] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -55,6 +56,8 @@ const LAWS: [(&str, Law); 47] = [
     ("law-2-as-much-as-fits", parts::as_much_as_fits),
     ("law-2-each-window-of-a-calendar-is-whole", calendar::each_window_is_whole),
     ("law-2-the-first-that-has-room", first_of::the_first_that_has_room),
+    ("law-2-nobody-is-overtaken", queues::nobody_is_overtaken),
+    ("law-2-nobody-is-sent-away-before-room", queues::nobody_is_sent_away_before_room),
     ("law-2-nobody-waits-beside-room", queues::nobody_waits_beside_room),
     ("law-3-all-or-nothing", amounts::all_or_nothing),
     ("law-3-charged-is-admitted", amounts::charged_is_admitted),
@@ -62,6 +65,7 @@ const LAWS: [(&str, Law); 47] = [
     ("law-4-available-means-it", standings::available_means_it),
     ("law-5-fields-agree", responses::fields_agree),
     ("law-5-next-and-reset-are-true", standings::next_and_reset_are_true),
+    ("law-5-a-pause-is-kept", pauses::a_pause_is_kept),
     ("law-5-retry-after-is-not-too-long", waits::retry_after_is_not_too_long),
     ("law-5-retry-after-is-true", waits::retry_after_is_true),
     ("law-5-retry-after-of-responses-is-true", retries::retry_after_of_responses_is_true),

@@ -93,7 +93,7 @@ const LONGER: u64 = MAX_WAIT / 10;
 pub(super) fn nobody_waits_longer(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let most = match mode {
         Mode::WebWaits => LONGEST_WAIT + LONGER,
-        Mode::Acquire => LONGEST_WAIT,
+        Mode::Acquire | Mode::WaitSlots | Mode::Upstream => LONGEST_WAIT,
         _ => DEADLINE,
     };
     let is_excused = |call: &Call| {

@@ -102,10 +102,14 @@ pub(crate) enum Mode {
     WebWaits,
     /// Each ban of a key is longer than the last.
     GrowingBan,
+    /// Callers that wait for a slot.
+    WaitSlots,
+    /// Calls of another service that wait for their turn, and pauses that it asks for.
+    Upstream,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 49] = [
+    pub(crate) const ALL: [Self; 51] = [
         Self::Log,
         Self::Bucket,
         Self::Window,
@@ -155,6 +159,8 @@ impl Mode {
         Self::Discovered,
         Self::WebWaits,
         Self::GrowingBan,
+        Self::WaitSlots,
+        Self::Upstream,
     ];
     /// Those that are drawn first, and the others, which are drawn after all else: so the worlds of a seed stay what
     /// they were.
@@ -213,6 +219,8 @@ impl Mode {
             Self::Discovered => "discovered",
             Self::WebWaits => "web-waits",
             Self::GrowingBan => "growing-ban",
+            Self::WaitSlots => "wait-slots",
+            Self::Upstream => "upstream",
         }
     }
 
@@ -259,7 +267,7 @@ impl Mode {
     }
 
     pub(crate) fn is_slots(self) -> bool {
-        matches!(self, Self::Slots | Self::LocalSlots | Self::WebSlots | Self::MemorySlots)
+        matches!(self, Self::Slots | Self::LocalSlots | Self::WebSlots | Self::MemorySlots | Self::WaitSlots)
     }
 
     pub(crate) fn is_holds(self) -> bool {
@@ -293,7 +301,7 @@ impl Mode {
 
     /// Whether callers wait for their turn.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, Self::Acquire | Self::WebWaits)
+        matches!(self, Self::Acquire | Self::WebWaits | Self::WaitSlots | Self::Upstream)
     }
 
     /// Whether a denied client who is alone knows exactly when it may come back.
