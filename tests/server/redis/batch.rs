@@ -65,6 +65,33 @@ async fn a_lone_check_whose_caller_leaves_is_completed_and_delays_no_other() {
 }
 
 #[tokio::test]
+async fn a_check_is_sent_before_the_replies_to_the_calls_in_flight() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let builder = RedisStore::builder().deadline(Duration::from_secs(10));
+    let limiter = Limiter::new(builder.open(&proxy.url()).unwrap());
+    let _ = limiter.check("k", &policy(), 1).await.unwrap();
+    let before = calls(&server, "evalsha");
+
+    proxy.set(Fault::Latency(Duration::from_secs(1)));
+    let mut checks = JoinSet::new();
+    for _ in 0..3 {
+        let limiter = limiter.clone();
+        checks.spawn(async move { limiter.check("k", &policy(), 1).await });
+        // Long enough for each to be sent alone.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    loop {
+        let is_answered = checks.try_join_next().is_some();
+        if calls(&server, "evalsha") >= before + 3 {
+            break;
+        }
+        assert!(!is_answered, "the last check has waited for a reply");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn without_batching_every_check_is_a_call() {
     let server = RedisServer::start();
     let store = RedisStore::builder().batching(false).deadline(Duration::from_secs(10)).open(&server.url()).unwrap();
