@@ -10,7 +10,7 @@ use axum::{
 };
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use tollgate::{
-    GlobalKey, HeaderKey, ProblemJson, RateLimitLayer,
+    GlobalKey, HeaderKey, HeaderStyle, ProblemJson, RateLimitLayer,
     key::KeyError,
     rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
 };
@@ -90,6 +90,16 @@ async fn the_closure_sees_the_request_and_the_denial() {
     assert_eq!(send(&app, post()).await.text(), "welcome");
     assert_eq!(send(&app, post()).await.text(), r#"POST /login?next=/ curl ["p"] 60s"#);
     assert_eq!(get(&app, "/").await.text(), "GET /  missing_header");
+}
+
+#[tokio::test]
+async fn the_closure_learns_no_wait_under_a_style_that_hides_waits() {
+    for (style, wait) in [(HeaderStyle::None, "Some(60s)"), (HeaderStyle::Hidden, "None")] {
+        let answer = |_: &Parts, denial: &Denial| Response::new(Body::from(format!("{:?}", denial.retry_after())));
+        let app = app(layer(1, GlobalKey).with_headers(style).with_rejection(answer));
+        assert!(get_passes(&app, "/").await);
+        assert_eq!(get(&app, "/").await.text(), wait, "{style:?}");
+    }
 }
 
 #[tokio::test]
