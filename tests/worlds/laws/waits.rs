@@ -16,8 +16,7 @@ const SLACK: u64 = 50 + 10;
 
 /// Nothing of at least a denied cost is admitted before its Retry-After, while only time makes room.
 pub(super) fn retry_after_is_not_too_long(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let only_time_makes_room =
-        matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Ban | Mode::GrowingBan);
+    let only_time_makes_room = matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Ban | Mode::GrowingBan);
     let is_lost = |fault: &Fault| fault.kind.loses_charges() || fault.kind.clock_step().is_some();
     if !only_time_makes_room || report.faults.iter().any(is_lost) || !report.pauses.is_empty() {
         return None;
@@ -52,7 +51,8 @@ pub(super) fn bans_grow_step_by_step(_: &Plan, report: &Report, mode: Mode) -> O
     let of_mode: Vec<&Call> = report.calls.iter().filter(|call| call.mode == mode).collect();
     of_mode.iter().find_map(|denied| {
         let Outcome::Denied { retry_after: Some(wait) } = denied.outcome else { return None };
-        let may_be_denied = |call: &&&Call| call.key == denied.key && call.asked <= denied.answered && call.charged() == 0;
+        let may_be_denied =
+            |call: &&&Call| call.key == denied.key && call.asked <= denied.answered && call.charged() == 0;
         let denials = of_mode.iter().filter(may_be_denied).count();
         let is_too_long = wait > LONGEST_BAN + SLACK || wait > WINDOW + SLACK && denials < 3 * FEW_DENIALS as usize;
         is_too_long.then(|| {
