@@ -277,6 +277,12 @@ pub(crate) async fn settlements_that_do_not_fit_are_denials(limiter: &Limiter, c
         let held = hold(100).await;
         hold_is_banned_by_settlement(limiter, &tokens, held).await;
         clock.advance(Duration::from_secs(3_600));
+        // The first request after a ban by hand is the settlement.
+        let held = hold(100).await;
+        limiter.ban("k", &tokens, BAN / 3).await.unwrap();
+        clock.advance(BAN / 3);
+        hold_is_banned_by_settlement(limiter, &tokens, held).await;
+        clock.advance(Duration::from_secs(3_600));
     }
 }
 

@@ -218,6 +218,9 @@ impl Count {
 
     /// Whether a settlement charges more than was held, and more than fits beside the other holds. Not during a ban.
     pub(super) fn denies_settlement(&mut self, policy: &Policy, now: u64, id: HoldId, actual: u64) -> bool {
+        if self.is_banned(policy, now) {
+            return false;
+        }
         self.end_expired(policy, now);
         let Self::Held(count) = self else { return false };
         let Some(units) = count.open.units_of(id, now).filter(|units| actual > *units) else { return false };
