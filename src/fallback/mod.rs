@@ -314,6 +314,12 @@ impl Fallback {
         found
     }
 
+    /// Ends a ban to which denials of the fallback have led. Returns whether there was one.
+    pub(crate) fn unban(&self, key: &Key, policy: &Policy) -> bool {
+        let share = self.shares.of(policy).judging;
+        matches!(self.memory.change_count(key, &share, CountChange::Unban), Answer::Ready(Ok(1..)))
+    }
+
     pub(crate) fn debts(&self) -> &Arc<Debts> {
         &self.debts
     }

@@ -66,7 +66,8 @@ impl Limiter {
     }
 
     /// Ends a ban of `key` under `policy` at once: one made [by hand](Self::ban), or one that
-    /// [`ban_after`](Policy::ban_after) has made. Returns whether the key was banned.
+    /// [`ban_after`](Policy::ban_after) has made, also in the [local fallback](Self::with_local_fallback) of this
+    /// process. Returns whether the key was banned.
     ///
     /// The count is what it was before, without what has left the window meanwhile. Denials that were counted towards a
     /// ban are forgotten, and so is the last ban, if bans [grow](Policy::growing_to). To forget what was spent as well,
@@ -95,6 +96,8 @@ impl Limiter {
         change.validate(policy)?;
         let core = &self.core;
         let observed = core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
+        let fallback = core.calls.fallback.as_ref().filter(|_| change == CountChange::Unban);
+        let has_ended_here = fallback.is_some_and(|fallback| fallback.unban(&key, policy));
         // What this process has spent of its blocks is charged first, so that it can be given back.
         if let (CountChange::Ban(_) | CountChange::Credit(_), Some(_)) = (change, policy.lease()) {
             lease::give_back(core, &key, policy).await;
@@ -106,7 +109,7 @@ impl Limiter {
                 let change_one =
                     |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
                 let changed = sharded::of_each(&key, policy, change_one).await;
-                changed.map(|changed| changed.into_iter().max().unwrap_or(0))
+                changed.map(|changed| changed.into_iter().max().unwrap_or(0).max(has_ended_here.into()))
             }
         };
         core.queues.forget(&key, policy);

@@ -1,5 +1,6 @@
 //! The local fallback: shares, mirrored counts, debts.
 
+mod bans;
 mod debts;
 mod debts_by_domain;
 mod probes;
