@@ -206,6 +206,9 @@ impl Limiter {
     /// A hold may end at any time, so a caller is denied before its time is over only if units that are charged, and
     /// not those that are held, keep it back for longer.
     ///
+    /// Under a policy that [bans](Policy::ban_after), each of these questions that is denied counts as a denial. So
+    /// callers that wait for holds of others lead to a ban: wait under policies without one.
+    ///
     /// # Examples
     ///
     /// At most 5 calls to another service at once, in all processes together:
