@@ -128,14 +128,17 @@ impl Packed<'_> {
                 if request.step == Step::UpTo {
                     units = Some(self.more()?);
                 }
-                // The outcome of the charge, merged with that of the count of its denials. A hold that has changed is
-                // still open or not, whatever the denials are.
-                let Some(PolicyCost { policy, cost, .. }) = denials_of(charge, request.step) else { return Ok(own) };
-                let denials = self.outcome(policy, cost)?;
-                if growth_of(policy, request.step).is_some() {
-                    let _ = (self.number()?, self.time()?);
+                // A hold that has changed is still open or not, whatever the denials are.
+                match denials_of(charge, request.step) {
+                    Some(PolicyCost { policy, cost, .. }) => {
+                        let denials = self.outcome(policy, cost)?;
+                        if growth_of(policy, request.step).is_some() {
+                            let _ = (self.number()?, self.time()?);
+                        }
+                        Ok(if request.step.is_check() { ban::merge(own, denials) } else { own })
+                    }
+                    None => Ok(own),
                 }
-                Ok(if request.step.is_check() { ban::merge(own, denials) } else { own })
             })
             .collect::<Result<_, Error>>()?;
         if let Some(units) = units {
@@ -183,21 +186,21 @@ pub(super) fn add(verdict: &mut Verdict, request: &Request, mut ends_us: &[u64])
     for ((charge, _), outcome) in request.charges().zip(&mut verdict.outcomes) {
         let (own, others) = ends_us.split_at(counts_of_charge(charge, request.step));
         ends_us = others;
-        let mut add_ban = |end_us: u64, is_denied: bool| {
+        let mut add_ban = |end_us: u64, is_denied: bool, is_own: bool| {
             let left_us = end_us.saturating_sub(verdict.time_us);
             if left_us > 0 {
                 // A cost that never fits is no denial, and does not fit all the same.
-                *outcome = ban::by_hand(*outcome, !is_denied && (charge.cost == 0 || outcome.fits), left_us);
+                *outcome = ban::by_hand(*outcome, !is_denied && (is_own || outcome.fits), left_us);
                 if is_denied && !charge.policy.is_shadow() {
                     request.outgoing.meets_ban_by_hand();
                 }
             }
         };
-        add_ban(own[0], charge.is_denied_by_ban());
+        add_ban(own[0], charge.is_denied_by_ban(), true);
         // A ban that grows is beside the count of denials, which is behind the holds.
-        let behind_holds = 1 + usize::from(holds_of(charge, request.step).is_some());
-        if let (Some(denials), Some(end_us)) = (denials_of(charge, request.step), own.get(behind_holds)) {
-            add_ban(*end_us, denials.is_denied_by_ban);
+        if let Some(denials) = denials_of(charge, request.step).filter(|_| !request.step.is_alone()) {
+            let end_us = own.get(1 + usize::from(holds_of(charge, request.step).is_some()));
+            add_ban(end_us.copied().unwrap_or(0), denials.is_denied_by_ban, false);
         }
     }
     verdict.allowed = request.is_allowed_by(&verdict.outcomes);
