@@ -84,20 +84,21 @@ use std::time::Duration;
 
 use crate::error::in_words;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::calendar::CalendarWindow;
 #[cfg(feature = "plans")]
 pub(crate) use self::source::IntoPolicies;
-#[cfg(feature = "redis")]
-pub(crate) use self::{ban_growth::BanGrowth, calendar::CalendarWindow};
+pub(crate) use self::{
+    ban_growth::BanGrowth,
+    first_of::{validate_alternatives, validate_beside_alternatives},
+    source::{KnownPolicies, SharedSource, known_policies},
+};
 pub use self::{
     calendar::{Calendar, Weekday},
     first_of::FirstOf,
     holds::HoldSettings,
     limit::Policy,
     source::{Policies, PolicySource, from_fn},
-};
-pub(crate) use self::{
-    first_of::{validate_alternatives, validate_beside_alternatives},
-    source::{KnownPolicies, SharedSource, known_policies},
 };
 
 /// An algorithm: how a policy counts units.
