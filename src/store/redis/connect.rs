@@ -133,7 +133,7 @@ impl RedisStoreBuilder {
     /// and a slot that is hot, or whose master does not answer, delays no other for more than a few milliseconds. So
     /// that many keys share calls, they are in a few slots, as many as there are [hash
     /// tags](Self::cluster_hash_tags). While slots are busy, their calls to one master take turns, and wait at most
-    /// 3 ms: in this time more checks join them. Over a way of a millisecond or more, none waits.
+    /// 3 ms: in this time more checks join them. Over a way of a millisecond or more, most do not wait.
     ///
     /// A check of **several keys in different slots** cannot be atomic. It takes these steps:
     ///

@@ -23,12 +23,9 @@ const INTERVAL_US: u64 = 200;
 /// What Redis and this process need for a call, and for each of its charges, on a machine that they share with others.
 const CALL_US: u64 = 30;
 const CHARGE_US: u64 = 8;
-/// The shortest time of two such periods is the way. They are long, because while Redis is busy, no reply shows how
-/// short the way is. After a failover to a distant server, the pace follows within a minute.
-const WAY_PERIOD_US: u64 = 30_000_000;
 /// The shortest time of two such periods is what a call takes now.
 const NOW_PERIOD_US: u64 = 250_000;
-/// With fewer calls in both periods, the way is not known: a process that is busy reads a few replies late, but not
+/// With fewer calls, the way is not known: a process that is busy reads a few replies late, but not
 /// all of them.
 const FEWEST_CALLS: usize = 16;
 
@@ -72,10 +69,10 @@ impl Pace {
 
     fn answered(&self, call: &PacedCall) {
         let now_us = SystemClock.now_us();
-        let way_us = now_us.saturating_sub(call.at_us).saturating_sub(call.work_before_us);
+        let elapsed_us = now_us.saturating_sub(call.at_us);
         // A panic under the lock leaves valid ways.
         let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        ways.add(way_us, work_us(1, call.charges), now_us);
+        ways.add(elapsed_us, call.work_before_us, work_us(1, call.charges), now_us);
         self.most.store(ways.calls(), Ordering::Relaxed);
     }
 }
@@ -120,7 +117,10 @@ impl Drop for PacedCall {
 /// How long calls take beside what is done for them, and how much that is.
 #[derive(Debug)]
 struct Ways {
-    way: Recent,
+    /// The shortest way of all calls. It is never forgotten: while a fleet keeps Redis busy, no reply shows how short
+    /// the way is, and more calls of each process would keep Redis busier. After a failover to a distant server, a
+    /// process keeps to few large calls.
+    way: Shortest,
     now: Recent,
     /// The work since this time, by the process's clock.
     work_us: u64,
@@ -131,14 +131,22 @@ struct Ways {
 
 impl Default for Ways {
     fn default() -> Self {
-        let (way, now) = (Recent::of(WAY_PERIOD_US), Recent::of(NOW_PERIOD_US));
-        Self { way, now, work_us: 0, since_us: 0, is_busy: false }
+        Self {
+            way: NONE,
+            now: Recent { since_us: 0, current: NONE, before: NONE },
+            work_us: 0,
+            since_us: 0,
+            is_busy: false,
+        }
     }
 }
 
 impl Ways {
-    fn add(&mut self, way_us: u64, work_us: u64, now_us: u64) {
-        self.way.add(way_us, now_us);
+    /// Adds a call that took `elapsed_us`, of which it may have waited `before_us` for its own work and that of others.
+    fn add(&mut self, elapsed_us: u64, before_us: u64, work_us: u64, now_us: u64) {
+        let way_us = elapsed_us.saturating_sub(before_us);
+        // Where work takes most of the time, its estimate tells little of the rest. The way is not longer than all.
+        self.way.add(if before_us <= elapsed_us / 2 { way_us } else { elapsed_us });
         self.now.add(way_us, now_us);
         self.work_us += work_us;
         let elapsed_us = now_us.saturating_sub(self.since_us);
@@ -152,12 +160,11 @@ impl Ways {
     /// process. More calls would only make that longer, and fewer calls carry more checks each. The same holds if Redis
     /// and this process have enough to do.
     fn calls(&self) -> usize {
-        if self.is_busy || self.way.calls() < FEWEST_CALLS {
+        if self.is_busy || self.way.of < FEWEST_CALLS {
             return LEAST_CALLS;
         }
-        let way_us = self.way.shortest_us();
-        let waits_us = self.now.shortest_us().saturating_sub(way_us);
-        let filling = way_us.saturating_sub(waits_us) / INTERVAL_US;
+        let waits_us = self.now.shortest_us().saturating_sub(self.way.us);
+        let filling = self.way.us.saturating_sub(waits_us) / INTERVAL_US;
         usize::try_from(filling).map_or(MOST_CALLS, |more| MOST_CALLS.min(LEAST_CALLS + more))
     }
 }
@@ -165,7 +172,6 @@ impl Ways {
 /// The shortest of the times of one period and the one before it.
 #[derive(Debug)]
 struct Recent {
-    period_us: u64,
     /// When the current period began, by the process's clock.
     since_us: u64,
     current: Shortest,
@@ -181,27 +187,25 @@ struct Shortest {
 
 const NONE: Shortest = Shortest { us: u64::MAX, of: 0 };
 
-impl Recent {
-    fn of(period_us: u64) -> Self {
-        Self { period_us, since_us: 0, current: NONE, before: NONE }
+impl Shortest {
+    fn add(&mut self, us: u64) {
+        *self = Self { us: self.us.min(us), of: self.of + 1 };
     }
+}
 
+impl Recent {
     fn add(&mut self, us: u64, now_us: u64) {
         let age_us = now_us.saturating_sub(self.since_us);
-        if age_us >= self.period_us {
-            let is_next = age_us < 2 * self.period_us;
+        if age_us >= NOW_PERIOD_US {
+            let is_next = age_us < 2 * NOW_PERIOD_US;
             self.before = if is_next { self.current } else { NONE };
             (self.since_us, self.current) = (now_us, NONE);
         }
-        self.current = Shortest { us: self.current.us.min(us), of: self.current.of + 1 };
+        self.current.add(us);
     }
 
     fn shortest_us(&self) -> u64 {
         self.current.us.min(self.before.us)
-    }
-
-    fn calls(&self) -> usize {
-        self.current.of + self.before.of
     }
 }
 
@@ -213,7 +217,7 @@ mod tests {
     fn calls(answers: &[(u64, u64, u64)]) -> usize {
         let mut ways = Ways::default();
         for &(count, way_us, at_us) in answers {
-            (0..count).for_each(|number| ways.add(way_us, CALL_US, at_us + number));
+            (0..count).for_each(|number| ways.add(way_us.saturating_add(CALL_US), CALL_US, CALL_US, at_us + number));
         }
         ways.calls()
     }
@@ -222,7 +226,7 @@ mod tests {
     fn a_process_with_more_work_than_time_sends_few_large_calls() {
         for (work_us, most) in [(NOW_PERIOD_US / 20, 27), (NOW_PERIOD_US / 5, LEAST_CALLS)] {
             let mut ways = Ways::default();
-            (1..=30).for_each(|number| ways.add(5_000, work_us, number * NOW_PERIOD_US / 10));
+            (1..=30).for_each(|number| ways.add(5_000, 0, work_us, number * NOW_PERIOD_US / 10));
             assert_eq!(ways.calls(), most, "{work_us}");
         }
     }
@@ -247,11 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_forgotten_after_two_periods() {
-        let near = (20, 100, WAY_PERIOD_US);
-        assert_eq!(calls(&[near, (20, 5_000, 2 * WAY_PERIOD_US)]), LEAST_CALLS);
-        assert_eq!(calls(&[near, (20, 5_000, 2 * WAY_PERIOD_US), (20, 5_000, 3 * WAY_PERIOD_US)]), 27);
-        // After a pause, old ways tell nothing.
-        assert_eq!(calls(&[(20, 5_000, WAY_PERIOD_US), (1, 5_000, 9 * WAY_PERIOD_US)]), LEAST_CALLS);
+    fn a_burst_of_work_tells_nothing_of_the_way() {
+        let mut ways = Ways::default();
+        (0..20).for_each(|number| ways.add(5_000, 100, 100, number));
+        (0..20).for_each(|number| ways.add(6_000, 5_600, 100, number));
+        assert_eq!(ways.calls(), 26);
+    }
+
+    #[test]
+    fn a_fleet_that_keeps_redis_busy_does_not_make_the_way_longer() {
+        let hour = (1..4 * 3_600).map(|number| (20, 3_000, number * NOW_PERIOD_US));
+        assert_eq!(calls(&[(20, 100, 0)].into_iter().chain(hour).collect::<Vec<_>>()), LEAST_CALLS);
     }
 }
