@@ -1,0 +1,19 @@
+//! Envoy's rate limit service over tollgate.
+//!
+//! `README.md` in this package has how to run it, and `docs/envoy.md` what it does.
+
+mod call;
+mod config;
+mod follow;
+mod holds;
+mod meters;
+mod options;
+mod prometheus;
+mod server;
+mod service;
+
+pub use self::{
+    config::{Config, ConfigMistakes},
+    options::{Options, USAGE},
+    server::Server,
+};

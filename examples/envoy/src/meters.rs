@@ -1,0 +1,101 @@
+//! Counters through the `metrics` facade. No label has a value of a request, except those that a rule asks for.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use metrics::{Counter, Gauge, counter, gauge};
+
+/// What became of a descriptor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    Ok,
+    OverLimit,
+    /// A rule in shadow mode did not have the units.
+    WouldBeOver,
+    /// The store has given no verdict.
+    Unanswered,
+}
+
+impl Outcome {
+    const WORDS: [&'static str; 4] = ["ok", "over_limit", "would_be_over", "unanswered"];
+}
+
+/// The counters of one rule, one for each outcome.
+type Outcomes = [Counter; 4];
+
+/// The counters of a rule.
+pub(crate) struct RuleMeters {
+    domain: String,
+    rule: String,
+    outcomes: Outcomes,
+    /// The counters by the values of requests, for a rule that asks for them.
+    details: Mutex<HashMap<String, Outcomes>>,
+}
+
+impl RuleMeters {
+    /// The most values that one rule has in metrics. Further ones count as `other`.
+    const MOST_DETAILS: usize = 1_000;
+
+    pub(crate) fn new(domain: &str, rule: &str) -> Self {
+        let outcomes = outcomes(domain, rule);
+        Self { domain: domain.to_owned(), rule: rule.to_owned(), outcomes, details: Mutex::default() }
+    }
+
+    pub(crate) fn count(&self, outcome: Outcome, detail: Option<&str>) {
+        let Some(detail) = detail else { return self.outcomes[outcome as usize].increment(1) };
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = format!("{}.other", self.rule);
+        let is_full = details.len() >= Self::MOST_DETAILS && !details.contains_key(detail);
+        let detail = if is_full { &other } else { detail };
+        let counters = details.entry(detail.to_owned()).or_insert_with(|| outcomes(&self.domain, detail));
+        counters[outcome as usize].increment(1);
+    }
+}
+
+fn outcomes(domain: &str, rule: &str) -> Outcomes {
+    Outcome::WORDS.map(|outcome| {
+        let (domain, rule) = (domain.to_owned(), rule.to_owned());
+        counter!("tollgate_envoy_descriptors_total", "domain" => domain, "rule" => rule, "outcome" => outcome)
+    })
+}
+
+impl fmt::Debug for RuleMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleMeters").field("rule", &self.rule).finish_non_exhaustive()
+    }
+}
+
+/// The counters of the service.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    pub(crate) calls_ok: Counter,
+    pub(crate) calls_over_limit: Counter,
+    pub(crate) calls_unavailable: Counter,
+    pub(crate) calls_invalid: Counter,
+    pub(crate) unmatched: Counter,
+    pub(crate) open_holds: Gauge,
+    pub(crate) settled: Counter,
+    pub(crate) settled_unknown: Counter,
+    pub(crate) holds_expired: Counter,
+}
+
+impl Meters {
+    pub(crate) fn new() -> Self {
+        let calls = |outcome: &'static str| counter!("tollgate_envoy_calls_total", "outcome" => outcome);
+        let settlements = |hold: &'static str| counter!("tollgate_envoy_settlements_total", "hold" => hold);
+        Self {
+            calls_ok: calls("ok"),
+            calls_over_limit: calls("over_limit"),
+            calls_unavailable: calls("unavailable"),
+            calls_invalid: calls("invalid"),
+            unmatched: counter!("tollgate_envoy_unmatched_descriptors_total"),
+            open_holds: gauge!("tollgate_envoy_open_holds"),
+            settled: settlements("settled"),
+            settled_unknown: settlements("unknown"),
+            holds_expired: counter!("tollgate_envoy_expired_holds_total"),
+        }
+    }
+}
