@@ -1,0 +1,15 @@
+//! The service as Envoy calls it: through gRPC.
+#![allow(clippy::unwrap_used)]
+
+mod changes;
+mod configuration;
+mod counts;
+mod failure;
+mod hits;
+mod holds;
+mod limits;
+mod program;
+mod replies;
+mod several;
+#[path = "../support/mod.rs"]
+mod support;
