@@ -1,0 +1,38 @@
+//! The configurations of the README.
+
+use crate::{
+    proxy::Envoy,
+    support::{Service, ports::free_port},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_settles_each_hold_by_its_response() {
+    let service = Service::start(include_str!("../../limits.yaml")).await;
+    let port = free_port();
+    let model = free_port();
+    // Ports of this test, and more time than on a machine of one's own.
+    let yaml = include_str!("../../envoy.yaml")
+        .replace("port_value: 10000", &format!("port_value: {port}"))
+        .replace("port_value: 10001", &format!("port_value: {model}"))
+        .replace("port_value: 8081", &format!("port_value: {}", service.address.port()))
+        .replace("timeout: 0.02s", "timeout: 5s");
+    let Some(envoy) = Envoy::run(port, &yaml) else { return };
+    let client = reqwest::Client::new();
+    let fields = [("x-tenant", "a"), ("x-estimate", "400")];
+    let mut passed = 0;
+    loop {
+        let response = envoy.get(&client, &fields).await;
+        if response.status() == 429 {
+            assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with("\"tokens\";r="), "{response:?}");
+            break;
+        }
+        assert_eq!((response.status().as_u16(), response.headers()["x-spent"].to_str().unwrap()), (200, "120"));
+        passed += 1;
+        assert!(passed <= 8);
+        // The settlement follows the response.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+    // 400 fit beside 5 times 120, and not beside 6 times.
+    assert_eq!(passed, 6);
+    assert_eq!(envoy.get(&client, &[("x-tenant", "b"), ("x-estimate", "400")]).await.status(), 200);
+}

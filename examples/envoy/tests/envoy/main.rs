@@ -1,0 +1,13 @@
+//! The service behind a real Envoy, whose version `tests/envoy` names.
+#![allow(clippy::unwrap_used)]
+
+mod backend;
+mod budgets;
+mod example;
+mod faults;
+mod fields;
+mod flood;
+mod proxy;
+#[path = "../support/mod.rs"]
+mod support;
+mod tokens;
