@@ -88,6 +88,18 @@ impl Options {
     }
 }
 
+    /// Whether the limiter has a local fallback.
+    pub(crate) fn has_fallback(&self) -> bool {
+        self.redis.is_some() && self.instances.is_some()
+    }
+}
+
+/// Without the password of Redis and the secret.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("config", &self.config).field("listen", &self.listen).finish_non_exhaustive()
+    }
+
 fn parse<T: FromStr<Err: std::fmt::Display>>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|error| format!("{name} {value}: {error}"))
 }

@@ -62,7 +62,8 @@ impl Server {
         let config = Arc::new(ArcSwap::from_pointee(config));
         let limiter = limiter(options)?;
         let (holds, meters) = (Holds::default(), Meters::new());
-        let judge = Arc::new(Judge { limiter, holds, meters, deadline: options.deadline });
+        let (deadline, has_fallback) = (options.deadline, options.has_fallback());
+        let judge = Arc::new(Judge { limiter, holds, meters, deadline, has_fallback });
         let fields = HeaderWriter::new(options.headers).with_retry_after_ms(true);
         let service = Service {
             config: Arc::clone(&config),

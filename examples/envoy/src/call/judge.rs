@@ -24,6 +24,8 @@ pub(crate) struct Judge {
     pub(crate) meters: Meters,
     /// How long a call may take.
     pub(crate) deadline: Duration,
+    /// Whether the limiter has a local fallback. A store in memory needs none.
+    pub(crate) has_fallback: bool,
 }
 
 /// The verdict on a call.
@@ -175,7 +177,7 @@ impl Judge {
         let Some(check) = check else {
             return Err(Error::new(ErrorKind::InvalidCall, "a call without a charge was judged"));
         };
-        let is_local = on_failure == FailurePolicy::Local;
+        let is_local = self.has_fallback && on_failure == FailurePolicy::Local;
         if has_holds && !has_room && turn.iter().any(|number| plan.charges[*number].limit.settings.is_concurrent) {
             return Err(Error::new(ErrorKind::Overloaded, "too many holds are open"));
         }

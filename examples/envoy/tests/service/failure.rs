@@ -102,3 +102,9 @@ async fn two_instances_share_one_budget() {
     let descriptor = || entries([("closed", "shared")]);
     assert_eq!(one.passed(15, descriptor()).await + other.passed(15, descriptor()).await, 20);
 }
+
+#[tokio::test]
+async fn a_rule_that_fails_local_limits_without_redis() {
+    let service = Service::start(RULES).await;
+    assert_eq!(service.passed(22, entries([("local", "v")])).await, 20);
+}
