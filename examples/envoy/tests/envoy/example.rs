@@ -35,4 +35,21 @@ async fn the_example_settles_each_hold_by_its_response() {
     // 400 fit beside 5 times 120, and not beside 6 times.
     assert_eq!(passed, 6);
     assert_eq!(envoy.get(&client, &[("x-tenant", "b"), ("x-estimate", "400")]).await.status(), 200);
+    // Envoy makes no descriptor of these, so no limit would apply.
+    let (tenant, estimate) = (("x-tenant", "c"), ("x-estimate", "1"));
+    for wrong in ["", "abc", "-1", "1,2", "1.5", "12345678901234567890"] {
+        let wrong = ("x-estimate", wrong);
+        for fields in [&[tenant, wrong][..], &[tenant, wrong, estimate], &[tenant, estimate, wrong]] {
+            assert_eq!(envoy.get(&client, fields).await.status(), 400, "{fields:?}");
+        }
+    }
+    for fields in [tenant, estimate] {
+        assert_eq!(envoy.get(&client, &[fields]).await.status(), 400, "{fields:?}");
+    }
+    // These it makes one of.
+    for fields in [&[tenant, estimate, ("x-estimate", "2")][..], &[("x-tenant", ""), estimate]] {
+        let response = envoy.get(&client, fields).await;
+        let limits = response.headers()["ratelimit"].to_str().unwrap();
+        assert!(response.status() == 200 && limits.contains("\"tokens\";r="), "{response:?}");
+    }
 }
