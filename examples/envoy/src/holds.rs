@@ -1,7 +1,7 @@
 //! The open holds of this instance, by the names that Envoy gives them.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -30,6 +30,9 @@ pub(crate) struct HeldPart {
     pub(crate) name: Option<Key>,
     /// The charge of the call that has the units. Several descriptors may share one.
     pub(crate) charge: usize,
+    /// Who is charged.
+    pub(crate) key: Key,
+    /// The policy of the hold itself, which may be in shadow.
     pub(crate) policy: Policy,
     pub(crate) units: u64,
 }
@@ -53,18 +56,28 @@ struct Open {
     groups: HashMap<u64, Group>,
     /// The parts of each name, oldest first. A name may be there twice, for clients choose request ids: each settlement
     /// ends one of them, so all of them together charge no less than was spent.
-    names: HashMap<Key, VecDeque<(u64, usize)>>,
-    expiries: BTreeMap<(Instant, u64), ()>,
+    names: HashMap<Key, BTreeSet<(u64, usize)>>,
+    expiries: BTreeSet<(Instant, u64)>,
+    /// The parts of all groups, and of each count.
+    parts: usize,
+    parts_of: HashMap<Key, usize>,
     next: u64,
 }
 
 impl Holds {
-    /// The most calls with open holds: some 100 MB.
+    /// The most descriptors with open holds: some 100 MB. And those of one count, so that it leaves room for others.
     const MOST: usize = 100_000;
+    const MOST_OF_COUNT: usize = Self::MOST / 10;
+    /// How long the holds of a call wait for the other settlements after the first one. Envoy sends all in one call,
+    /// without those for which the response has no amount.
+    const GRACE: Duration = Duration::from_secs(1);
+    /// The most groups that end under one lock.
+    const MOST_AT_ONCE: usize = 1_000;
 
-    /// Whether another hold can be kept.
-    pub(crate) fn has_room(&self) -> bool {
-        self.lock().groups.len() < Self::MOST
+    /// Whether another hold of this count can be kept.
+    pub(crate) fn has_room(&self, key: &Key) -> bool {
+        let open = self.lock();
+        open.parts < Self::MOST && open.parts_of.get(key).is_none_or(|parts| *parts < Self::MOST_OF_COUNT)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,10 +92,12 @@ impl Holds {
         open.next += 1;
         for (number, part) in parts.iter().enumerate() {
             if let Some(name) = &part.name {
-                open.names.entry(name.clone()).or_default().push_back((id, number));
+                open.names.entry(name.clone()).or_default().insert((id, number));
             }
+            *open.parts_of.entry(part.key.clone()).or_default() += 1;
         }
-        open.expiries.insert((expires, id), ());
+        open.parts += parts.len();
+        open.expiries.insert((expires, id));
         let spent = parts.iter().map(|part| part.name.is_none().then_some(part.units)).collect();
         open.groups.insert(id, Group { hold, parts, spent, expires });
     }
@@ -90,9 +105,12 @@ impl Holds {
     /// Settles the oldest open hold of this name. `None` if there is none; the future ends the holds of the call once
     /// all of its descriptors are settled.
     pub(crate) fn settle(&self, name: &Key, settlement: Settlement) -> Option<Option<SettleFuture>> {
+        let now = Instant::now();
         let mut open = self.lock();
-        let (id, number) = open.pop(name)?;
-        let group = open.groups.get_mut(&id)?;
+        let (id, number) = open.first(name, now)?;
+        let Open { groups, names, expiries, .. } = &mut *open;
+        remove(names, name, (id, number));
+        let group = groups.get_mut(&id)?;
         let held = group.parts[number].units;
         group.spent[number] = Some(match settlement {
             Settlement::Whole => held,
@@ -100,34 +118,35 @@ impl Holds {
             Settlement::Spent(units) => units,
         });
         if group.spent.iter().any(Option::is_none) {
+            let expires = group.expires.min(now + Self::GRACE);
+            expiries.remove(&(group.expires, id));
+            expiries.insert((expires, id));
+            group.expires = expires;
             return Some(None);
         }
-        let group = open.groups.remove(&id)?;
-        open.expiries.remove(&(group.expires, id));
+        let group = open.take(id)?;
         drop(open);
         Some(Some(group.settle()))
     }
 
-    /// Drops the holds whose time-to-live has passed: the store has ended them. Returns how many.
+    /// Ends the holds whose time-to-live has passed, and those of calls of which some descriptors were settled. Returns
+    /// how many. At most so many in one go that no call waits long for the lock.
     pub(crate) fn expire(&self) -> usize {
         let now = Instant::now();
-        let mut expired = Vec::new();
         let mut open = self.lock();
-        while let Some(entry) = open.expiries.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((_, id), ()) = entry.remove_entry();
-            if let Some(group) = open.groups.remove(&id) {
-                open.forget(id, &group);
-                expired.push(group);
-            }
-        }
+        let due = open.expiries.iter().take_while(|(expires, _)| *expires <= now).take(Self::MOST_AT_ONCE);
+        let due: Vec<_> = due.map(|(_, id)| *id).collect();
+        let expired: Vec<Group> = due.into_iter().filter_map(|id| open.take(id)).collect();
         drop(open);
-        expired.len()
+        let number = expired.len();
+        expired.into_iter().for_each(Group::end);
+        number
     }
 
-    /// Drops all holds: each ends as its policy says.
+    /// Ends all holds.
     pub(crate) fn clear(&self) {
         let open = std::mem::take(&mut *self.lock());
-        drop(open);
+        open.groups.into_values().for_each(Group::end);
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -137,29 +156,53 @@ impl Holds {
 }
 
 impl Open {
-    fn pop(&mut self, name: &Key) -> Option<(u64, usize)> {
-        let parts = self.names.get_mut(name)?;
-        let part = parts.pop_front();
-        if parts.is_empty() {
-            self.names.remove(name);
-        }
-        part
+    /// The oldest part of this name, of those whose hold has not expired if there are any.
+    fn first(&self, name: &Key, now: Instant) -> Option<(u64, usize)> {
+        let is_open = |(id, _): &&(u64, usize)| self.groups.get(id).is_some_and(|group| group.expires > now);
+        let parts = self.names.get(name)?;
+        parts.iter().find(is_open).or_else(|| parts.first()).copied()
     }
 
-    /// Removes the names of a group.
-    fn forget(&mut self, id: u64, group: &Group) {
-        for name in group.parts.iter().filter_map(|part| part.name.as_ref()) {
-            if let Some(parts) = self.names.get_mut(name) {
-                parts.retain(|(other, _)| *other != id);
-                if parts.is_empty() {
-                    self.names.remove(name);
+    /// Removes a group with all that leads to it.
+    fn take(&mut self, id: u64) -> Option<Group> {
+        let group = self.groups.remove(&id)?;
+        self.expiries.remove(&(group.expires, id));
+        self.parts -= group.parts.len();
+        for (number, part) in group.parts.iter().enumerate() {
+            if let Some(name) = &part.name {
+                remove(&mut self.names, name, (id, number));
+            }
+            if let Some(parts) = self.parts_of.get_mut(&part.key) {
+                *parts -= 1;
+                if *parts == 0 {
+                    self.parts_of.remove(&part.key);
                 }
             }
+        }
+        Some(group)
+    }
+}
+
+fn remove(names: &mut HashMap<Key, BTreeSet<(u64, usize)>>, name: &Key, part: (u64, usize)) {
+    if let Some(parts) = names.get_mut(name) {
+        parts.remove(&part);
+        if parts.is_empty() {
+            names.remove(name);
         }
     }
 }
 
 impl Group {
+    /// Ends all holds without further settlements. Those that have come are charged; without any, each hold ends as its
+    /// policy says.
+    fn end(self) {
+        let is_settled = |(part, spent): (&HeldPart, &Option<u64>)| part.name.is_some() && spent.is_some();
+        if self.parts.iter().zip(&self.spent).any(is_settled) {
+            // A future that is dropped is sent in the background.
+            drop(self.settle());
+        }
+    }
+
     /// Ends all holds. Descriptors that share a charge spend the sum. Counts that share a policy are settled with the
     /// largest of their sums, so that none is charged less than was spent.
     fn settle(self) -> SettleFuture {
@@ -170,6 +213,7 @@ impl Group {
         }
         let of_policy =
             |policy: &Policy| sums.values().filter(|(other, _)| *other == policy).map(|(_, sum)| *sum).max();
-        self.hold.settle_by(|policy| of_policy(policy).unwrap_or_default())
+        let most = sums.values().map(|(_, sum)| *sum).max().unwrap_or_default();
+        self.hold.settle_by(|policy| of_policy(policy).unwrap_or(most))
     }
 }

@@ -94,8 +94,14 @@ impl Meters {
             unmatched: counter!("tollgate_envoy_unmatched_descriptors_total"),
             open_holds: gauge!("tollgate_envoy_open_holds"),
             settled: settlements("settled"),
+    pub(crate) settled_late: Counter,
+    pub(crate) settled_unanswered: Counter,
             settled_unknown: settlements("unknown"),
             holds_expired: counter!("tollgate_envoy_expired_holds_total"),
+    pub(crate) holds_full: Counter,
         }
     }
 }
+            settled_late: settlements("expired"),
+            settled_unanswered: settlements("unanswered"),
+            holds_full: counter!("tollgate_envoy_full_holds_total"),

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::R
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::TcpListenerStream;
@@ -165,14 +165,18 @@ fn limiter(options: &Options) -> Result<Limiter, Box<dyn Error + Send + Sync>> {
     Ok(limiter.validated()?)
 }
 
-/// Drops holds whose time-to-live has passed.
+/// Ends holds whose time-to-live has passed.
 async fn expire(judge: Arc<Judge>) {
     loop {
         sleep(EXPIRY).await;
-        let expired = judge.holds.expire();
-        if expired > 0 {
+        loop {
+            let expired = judge.holds.expire();
+            if expired == 0 {
+                break;
+            }
             judge.meters.holds_expired.increment(expired as u64);
             judge.meters.open_holds.set(judge.holds.len() as f64);
         }
     }
 }
+            yield_now().await;

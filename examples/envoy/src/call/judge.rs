@@ -1,15 +1,20 @@
 //! Judges a call: all of its charges are one atomic check.
 
-use std::{sync::Once, time::Duration};
+use std::{borrow::Cow, sync::Once, time::Duration};
 
+use metrics::Counter;
 use tokio::time::{Instant, timeout_at};
 use tollgate::{
-    Check, Decision, Error, ErrorKind, FailurePolicy, Limiter,
+    Check, Decision, Error, ErrorKind, FailurePolicy, Key, Limiter, Policy,
     decision::PolicyDecision,
-    limiter::{Hold, HoldAnswer},
+    limiter::{Hold, HoldAnswer, SettleFuture},
+    store::SettleAnswer,
 };
 
-use super::plan::{Ask, Charged, Kind, Plan};
+use super::{
+    aside::Aside,
+    plan::{Ask, Charged, Kind, Plan},
+};
 use crate::{
     config::rule::DEFAULT_TTL,
     holds::{HeldPart, Holds},
@@ -46,29 +51,44 @@ pub(crate) enum Judged {
     Refused,
 }
 
-/// A decision, and the holds that it has made.
-type Verdict = (Decision, Option<Hold>);
+/// A decision, the holds that it has made, and the quota that was enforced.
+struct Verdict {
+    decision: Decision,
+    hold: Option<Hold>,
+    enforced: Option<usize>,
+}
 
 impl Judge {
     pub(crate) async fn judge(&self, plan: &Plan) -> Judged {
         let until = Instant::now() + self.deadline;
-        if let Some(advice) = plan.parts.iter().find_map(|part| match part.ask {
-            Ask::Refuse { advice, .. } => Some(advice),
-            _ => None,
-        }) {
-            static REPORT: Once = Once::new();
-            REPORT.call_once(|| eprintln!("tollgate-envoy: calls are refused: {advice}"));
-            return Judged::Refused;
+        // What a settlement ends is over, whatever becomes of the rest of the call.
+        let mut aside = Aside::default();
+        self.settle(plan, &mut aside).await;
+        let judged = self.verdict(plan, until).await;
+        if let Judged::Decided { allowed, standings, .. } = &judged {
+            // The verdict stays if these fail.
+            self.record(plan, *allowed, standings, &mut aside).await;
+            if *allowed {
+                self.credit(plan, &mut aside).await;
+            }
+        }
+        aside.wait(until).await;
+        judged
+    }
+
+    async fn verdict(&self, plan: &Plan, until: Instant) -> Judged {
+        for part in &plan.parts {
+            if let Ask::Refuse { advice, is_shadow, .. } = part.ask {
+                static REPORT: Once = Once::new();
+                REPORT.call_once(|| eprintln!("tollgate-envoy: calls are refused: {advice}"));
+                if !is_shadow {
+                    return Judged::Refused;
+                }
+            }
         }
         let on_failure = plan.on_store_failure();
         match timeout_at(until, self.decide(plan, on_failure)).await {
-            Ok(Ok(judged)) => {
-                if let Judged::Decided { allowed: true, .. } = judged {
-                    // What is given back is sent although nobody waits for it.
-                    let _ = timeout_at(until, self.give_back(plan)).await;
-                }
-                judged
-            }
+            Ok(Ok(judged)) => judged,
             Ok(Err(error)) => match (error.kind(), on_failure) {
                 (ErrorKind::InvalidCall | ErrorKind::Overloaded, _) => Judged::Refused,
                 (_, FailurePolicy::Open) => Judged::Open,
@@ -89,16 +109,16 @@ impl Judge {
             if turn.is_empty() {
                 continue;
             }
-            let (decision, hold) = self.first_with_room(plan, &turn, is_charged, on_failure).await?;
+            let Verdict { decision, hold, enforced } =
+                self.first_with_room(plan, &turn, is_charged, on_failure).await?;
             for (number, standing) in turn.iter().zip(decision.policies()) {
                 standings[*number] = Some(standing.clone());
             }
             let allowed = decision.is_allowed();
             if let Some(hold) = hold {
-                self.keep(plan, hold);
+                self.keep(plan, hold, enforced);
             }
             if !allowed {
-                self.record_denied(plan, &turn).await?;
                 return Ok(Judged::Decided { allowed, standings, decision: Some(decision) });
             }
             last = Some(decision);
@@ -123,12 +143,12 @@ impl Judge {
             let verdict = self.attempt(plan, turn, enforced, is_charged, on_failure).await?;
             let only_by_quota = enforced.is_some_and(|quota| {
                 let denies = |(number, standing): (&usize, &PolicyDecision)| standing.violated && *number != quota;
-                !turn.iter().zip(verdict.0.policies()).any(denies)
+                !turn.iter().zip(verdict.decision.policies()).any(denies)
             });
-            if verdict.0.is_allowed() || !only_by_quota {
+            if verdict.decision.is_allowed() || !only_by_quota {
                 return Ok(verdict);
             }
-            let wait = |verdict: &Verdict| verdict.0.retry_after().unwrap_or(Duration::MAX);
+            let wait = |verdict: &Verdict| verdict.decision.retry_after().unwrap_or(Duration::MAX);
             nearest = match nearest {
                 Some(other) if wait(&other) <= wait(&verdict) => Some(other),
                 _ => Some(verdict),
@@ -149,51 +169,56 @@ impl Judge {
         is_charged: bool,
         on_failure: FailurePolicy,
     ) -> Result<Verdict, Error> {
-        let has_room = self.holds.has_room();
         let mut check: Option<Check> = None;
         let mut has_holds = false;
         for number in turn {
-            let Charged { key, limit, kind, units, is_held } = &plan.charges[*number];
-            let shadow;
-            let policy = match kind {
-                Kind::Enforced => &limit.policy,
-                Kind::Quota if enforced == Some(*number) => &limit.policy,
-                Kind::Quota | Kind::Shadow => {
-                    shadow = limit.policy.clone().with_shadow(true);
-                    &shadow
-                }
-            };
-            // Without room for its name, a hold could not be settled: the units are charged.
-            let is_held = *is_held && (has_room || limit.settings.is_concurrent);
+            let charged = &plan.charges[*number];
+            let Charged { key, kind, units, .. } = charged;
+            let policy = policy(charged, enforced == Some(*number));
+            let is_held = charged.is_held && self.has_room(key, *kind)?;
             has_holds |= is_held;
             let units = (*units).max(1);
             check = Some(match (check, is_held) {
-                (None, true) => Check::hold(key.clone(), policy, units),
-                (None, false) => Check::new(key.clone(), policy, units),
-                (Some(check), true) => check.and_hold(key.clone(), policy, units),
-                (Some(check), false) => check.and(key.clone(), policy, units),
+                (None, true) => Check::hold(key.clone(), &policy, units),
+                (None, false) => Check::new(key.clone(), &policy, units),
+                (Some(check), true) => check.and_hold(key.clone(), &policy, units),
+                (Some(check), false) => check.and(key.clone(), &policy, units),
             });
         }
         let Some(check) = check else {
             return Err(Error::new(ErrorKind::InvalidCall, "a call without a charge was judged"));
         };
         let is_local = self.has_fallback && on_failure == FailurePolicy::Local;
-        if has_holds && !has_room && turn.iter().any(|number| plan.charges[*number].limit.settings.is_concurrent) {
-            return Err(Error::new(ErrorKind::Overloaded, "too many holds are open"));
-        }
         if has_holds {
             let future = self.limiter.hold_all(check);
-            return Ok(match if is_local { future.fail_local() } else { future }.await? {
+            let (decision, hold) = match if is_local { future.fail_local() } else { future }.await? {
                 HoldAnswer::Open(hold) => (hold.decision().clone(), Some(hold)),
                 HoldAnswer::Denied(decision) => (decision, None),
-            });
+            };
+            return Ok(Verdict { decision, hold, enforced });
         }
         let future = if is_charged { self.limiter.check_all(check) } else { self.limiter.peek_all(check) };
-        Ok((if is_local { future.fail_local() } else { future }.await?, None))
+        let decision = if is_local { future.fail_local() } else { future }.await?;
+        Ok(Verdict { decision, hold: None, enforced })
+    }
+
+    /// Whether a hold of this count can be kept until it is settled. Without room, a rule in shadow mode is charged,
+    /// and others refuse: a hold that nothing settles would charge less than is spent.
+    fn has_room(&self, key: &Key, kind: Kind) -> Result<bool, Error> {
+        if self.holds.has_room(key) {
+            return Ok(true);
+        }
+        static REPORT: Once = Once::new();
+        REPORT.call_once(|| eprintln!("tollgate-envoy: calls are refused, because too many holds are open"));
+        self.meters.holds_full.increment(1);
+        match kind {
+            Kind::Shadow => Ok(false),
+            Kind::Enforced | Kind::Quota => Err(Error::new(ErrorKind::Overloaded, "too many holds are open")),
+        }
     }
 
     /// Keeps the holds of a call under the names of its descriptors.
-    fn keep(&self, plan: &Plan, hold: Hold) {
+    fn keep(&self, plan: &Plan, hold: Hold, enforced: Option<usize>) {
         let mut ttl = Duration::ZERO;
         let mut held = |ask: &Ask| {
             let (number, units, name) = match ask {
@@ -202,44 +227,77 @@ impl Judge {
                 Ask::Charge { number, units } if plan.charges[*number].is_held => (*number, *units, None),
                 _ => return None,
             };
-            let Charged { limit, .. } = &plan.charges[number];
-            ttl = ttl.max(limit.settings.hold_ttl.unwrap_or(DEFAULT_TTL));
-            Some(HeldPart { name, charge: number, policy: limit.policy.clone(), units })
+            let charged = &plan.charges[number];
+            ttl = ttl.max(charged.limit.settings.hold_ttl.unwrap_or(DEFAULT_TTL));
+            let policy = policy(charged, enforced == Some(number)).into_owned();
+            Some(HeldPart { name, charge: number, key: charged.key.clone(), policy, units })
         };
         let parts: Vec<_> = plan.parts.iter().filter_map(|part| held(&part.ask)).collect();
         self.holds.keep(hold, parts, ttl);
         self.meters.open_holds.set(self.holds.len() as f64);
     }
 
-    /// Charges what was spent already, although it does not fit, under the rules that say so.
-    async fn record_denied(&self, plan: &Plan, turn: &[usize]) -> Result<(), Error> {
-        for Charged { key, limit, units, .. } in turn.iter().map(|number| &plan.charges[*number]) {
-            if limit.settings.record && *units > 0 && limit.shown.requests_per_unit > 0 {
-                self.limiter.record(key.clone(), &limit.policy, *units).await?;
+    /// Charges what was spent already, although it does not fit, under the rules that say so: all hits of a refused
+    /// call, and those that only a limit in shadow did not have.
+    async fn record(&self, plan: &Plan, allowed: bool, standings: &[Option<PolicyDecision>], aside: &mut Aside) {
+        for (Charged { key, limit, units, .. }, standing) in plan.charges.iter().zip(standings) {
+            let is_charged = allowed && !standing.as_ref().is_some_and(|standing| standing.would_deny);
+            if limit.settings.record && !is_charged && *units > 0 && limit.shown.requests_per_unit > 0 {
+                let (limiter, key, policy, units) = (self.limiter.clone(), key.clone(), limit.policy.clone(), *units);
+                aside.start(async move { drop(limiter.record(key, &policy, units).await) }).await;
             }
         }
-        Ok(())
     }
 
-    /// Settles holds and gives units back. An end of a hold without an answer is sent again in the background.
-    async fn give_back(&self, plan: &Plan) {
+    /// Settles holds. An end of a hold without an answer is sent again in the background.
+    async fn settle(&self, plan: &Plan, aside: &mut Aside) {
         for part in &plan.parts {
-            match &part.ask {
-                Ask::Settle { name, settlement } => match self.holds.settle(name, *settlement) {
-                    Some(settling) => {
-                        self.meters.settled.increment(1);
-                        if let Some(settling) = settling {
-                            let _ = settling.await;
+            let Ask::Settle { name, settlement } = &part.ask else { continue };
+            match self.holds.settle(name, *settlement) {
+                Some(settling) => {
+                    let Meters { settled, settled_late, settled_unanswered, .. } = &self.meters;
+                    match settling {
+                        Some(settling) => {
+                            let counters = [settled, settled_late, settled_unanswered].map(Counter::clone);
+                            aside.start(settle(settling, counters)).await;
                         }
-                        self.meters.open_holds.set(self.holds.len() as f64);
+                        // The other descriptors of its call are still to come.
+                        None => settled.increment(1),
                     }
-                    None => self.meters.settled_unknown.increment(1),
-                },
-                Ask::Credit { key, limit, units } if *units > 0 => {
-                    let _ = self.limiter.credit(key.clone(), &limit.policy, *units).await;
+                    self.meters.open_holds.set(self.holds.len() as f64);
                 }
-                _ => {}
+                None => self.meters.settled_unknown.increment(1),
             }
         }
+    }
+
+    /// Gives units back.
+    async fn credit(&self, plan: &Plan, aside: &mut Aside) {
+        for part in &plan.parts {
+            if let Ask::Credit { key, limit, units } = &part.ask
+                && *units > 0
+            {
+                let (limiter, key, policy, units) = (self.limiter.clone(), key.clone(), limit.policy.clone(), *units);
+                aside.start(async move { drop(limiter.credit(key, &policy, units).await) }).await;
+            }
+        }
+    }
+}
+
+/// Waits for the end of holds, and counts it: settled, too late or not answered yet.
+async fn settle(settling: SettleFuture, [settled, late, unanswered]: [Counter; 3]) {
+    match settling.await {
+        Ok(SettleAnswer::Expired) => late.increment(1),
+        Ok(_) => settled.increment(1),
+        Err(_) => unanswered.increment(1),
+    }
+}
+
+/// The policy that a charge is judged by: in shadow, unless it may refuse the call.
+fn policy(charged: &Charged, is_enforced: bool) -> Cow<'_, Policy> {
+    match charged.kind {
+        Kind::Enforced => Cow::Borrowed(&charged.limit.policy),
+        Kind::Quota if is_enforced => Cow::Borrowed(&charged.limit.policy),
+        Kind::Quota | Kind::Shadow => Cow::Owned(charged.limit.policy.clone().with_shadow(true)),
     }
 }

@@ -1,5 +1,6 @@
 //! One call of Envoy: what it asks for, the verdict, and the answer.
 
+mod aside;
 mod judge;
 mod plan;
 mod reply;

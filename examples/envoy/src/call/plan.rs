@@ -63,9 +63,10 @@ pub(crate) enum Ask {
         limit: Limit,
         units: u64,
     },
-    /// The setup is wrong, so nothing passes.
+    /// The setup is wrong, so nothing passes, unless the rule is in shadow mode.
     Refuse {
         limit: Limit,
+        is_shadow: bool,
         advice: &'static str,
     },
 }
@@ -124,11 +125,13 @@ impl Plan {
             let overridden = overridden(config, domain, descriptor, found.as_ref())?;
             let rule = found.as_ref().map(|found| Arc::clone(found.rule));
             let detail = found.as_ref().and_then(|found| found.detail.clone());
-            let ask = match (found, overridden) {
-                (_, Some((key, limit))) => plan.ask(key, limit, Kind::Enforced, (domain, descriptor, *role), hits),
-                (None, None) => Ask::Nothing,
-                (Some(found), None) if replaced(found.rule) => Ask::Nothing,
-                (Some(found), None) => match &found.rule.limit {
+            let ask = match (role, found, overridden) {
+                // By its name alone: the rule may have changed since the hold was made.
+                (Role::Settle(id), ..) => settle(domain, descriptor, id),
+                (_, _, Some((key, limit))) => plan.ask(key, limit, Kind::Enforced, (domain, descriptor, *role), hits),
+                (_, None, None) => Ask::Nothing,
+                (_, Some(found), None) if replaced(found.rule) => Ask::Nothing,
+                (_, Some(found), None) => match &found.rule.limit {
                     None => Ask::Unlimited,
                     Some(limit) => {
                         let kind = match **found.rule {
@@ -157,30 +160,20 @@ impl Plan {
         let units = hits.min(Policy::MAX_LIMIT + 1);
         let is_concurrent = limit.settings.is_concurrent;
         let has_holds = limit.settings.hold_ttl.is_some() || is_concurrent;
-        let name = |id| hold_name(domain, &descriptor.entries, id);
+        let is_shadow = kind == Kind::Shadow;
         match role {
-            Role::Both => Ask::Refuse { limit, advice: "a descriptor has both a hold and a settle entry" },
-            Role::Settle(id) if has_holds => {
-                let settlement = match (descriptor.hits_addend, descriptor.is_negative_hits) {
-                    (None, _) => Settlement::Whole,
-                    (Some(_), true) => Settlement::GiveBack(units),
-                    (Some(_), false) => Settlement::Spent(units),
-                };
-                Ask::Settle { name: name(id), settlement }
-            }
-            // Without holds, nothing was held: the estimate was charged.
-            Role::Settle(_) => Ask::Nothing,
+            Role::Both => Ask::Refuse { limit, is_shadow, advice: "a descriptor has both a hold and a settle entry" },
             _ if descriptor.is_negative_hits && (is_concurrent || limit.policy.limit() == 0) => Ask::Nothing,
             _ if descriptor.is_negative_hits => Ask::Credit { key, limit, units },
             Role::Hold(id) if has_holds => {
                 let units = units.max(1);
                 let number = self.charge(key, limit, kind, units, true);
-                Ask::Hold { number, units, name: name(id) }
+                Ask::Hold { number, units, name: hold_name(domain, &descriptor.entries, id) }
             }
-            Role::Hold(_) | Role::None if is_concurrent && units > 0 => {
-                Ask::Refuse { limit, advice: "a concurrency limit needs a descriptor with a hold entry" }
+            _ if is_concurrent && units > 0 => {
+                Ask::Refuse { limit, is_shadow, advice: "a concurrency limit needs a descriptor with a hold entry" }
             }
-            Role::Hold(_) | Role::None => {
+            _ => {
                 let units = if matches!(role, Role::Hold(_)) { units.max(1) } else { units };
                 Ask::Charge { number: self.charge(key, limit, kind, units, false), units }
             }
@@ -210,6 +203,16 @@ impl Plan {
             _ => FailurePolicy::Closed,
         })
     }
+}
+
+/// The end of a hold. If there is none, because its rule had no holds, the estimate was charged.
+fn settle(domain: &str, descriptor: &RateLimitDescriptor, id: &str) -> Ask {
+    let settlement = match (descriptor.hits_addend, descriptor.is_negative_hits) {
+        (None, _) => Settlement::Whole,
+        (Some(hits), true) => Settlement::GiveBack(hits.value),
+        (Some(hits), false) => Settlement::Spent(hits.value.min(Policy::MAX_LIMIT + 1)),
+    };
+    Ask::Settle { name: hold_name(domain, &descriptor.entries, id), settlement }
 }
 
 /// The rule of a descriptor: of all its entries, or of those beside `hold` and `settle`.

@@ -47,7 +47,14 @@ impl Replies {
             let status = match &part.ask {
                 Ask::Nothing | Ask::Settle { .. } | Ask::Credit { .. } => free(0),
                 Ask::Unlimited => free(u32::MAX),
-                Ask::Refuse { limit, .. } => of_limit(limit, Code::OverLimit, None),
+                Ask::Refuse { is_shadow: true, .. } => {
+                    count(part, Outcome::WouldBeOver);
+                    free(0)
+                }
+                Ask::Refuse { limit, .. } => {
+                    count(part, Outcome::OverLimit);
+                    of_limit(limit, Code::OverLimit, None)
+                }
                 Ask::Charge { number, .. } | Ask::Hold { number, .. } => {
                     let Charged { limit, kind, .. } = &plan.charges[*number];
                     let standing = standings.get(*number).and_then(Option::as_ref);

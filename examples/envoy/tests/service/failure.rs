@@ -13,6 +13,7 @@ descriptors:
   - { key: closed, rate_limit: { unit: year, requests_per_unit: 20, on_store_failure: closed } }
   - { key: default, rate_limit: { unit: year, requests_per_unit: 20 } }
   - { key: local, rate_limit: { unit: year, requests_per_unit: 20, on_store_failure: local } }
+  - { key: taped, rate_limit: { unit: year, requests_per_unit: 20, on_store_failure: local, record: true } }
   - { key: shadow, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 20 } }
 ";
 
@@ -101,6 +102,27 @@ async fn two_instances_share_one_budget() {
     let (one, other) = (start(&redis, Duration::from_secs(10)).await, start(&redis, Duration::from_secs(10)).await);
     let descriptor = || entries([("closed", "shared")]);
     assert_eq!(one.passed(15, descriptor()).await + other.passed(15, descriptor()).await, 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_call_stays_refused_while_its_hits_cannot_be_recorded() {
+    let redis = RedisServer::start();
+    let service = start(&redis, Duration::from_secs(2)).await;
+    assert_eq!(result(&service, &["taped"]).await, Ok(true));
+    redis.signal("STOP");
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let mut client = service.client.clone();
+        calls.spawn(async move {
+            let reply = client.should_rate_limit(request("test", [entries([("taped", "v")])])).await;
+            reply.map(|reply| passed(reply.get_ref())).map_err(|status| status.code())
+        });
+    }
+    let results = calls.join_all().await;
+    redis.signal("CONT");
+    // The share of this instance is a half of the limit.
+    let refused = results.iter().filter(|result| **result == Ok(false)).count();
+    assert!(refused >= 30 && results.iter().all(Result::is_ok), "{results:?}");
 }
 
 #[tokio::test]

@@ -86,3 +86,26 @@ async fn hits_that_are_recorded_are_charged_although_they_do_not_fit() {
     assert!(service.passes([descriptor().back(1)]).await);
     assert!(service.passes([descriptor().hits(0)]).await);
 }
+
+#[tokio::test]
+async fn hits_are_recorded_under_a_rule_in_shadow_mode() {
+    let rule = "{ key: k, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 10, record: true } }";
+    let service = Service::start(&domain(&[rule])).await;
+    let descriptor = || entries([("k", "v")]);
+    assert!(service.passes([descriptor().hits(8)]).await);
+    assert!(service.passes([descriptor().hits(5)]).await);
+    assert_eq!(service.left(descriptor()).await, 0);
+    assert!(service.passes([descriptor().back(12)]).await);
+    assert_eq!(service.left(descriptor()).await, 9);
+}
+
+#[tokio::test]
+async fn hits_are_recorded_if_a_question_refuses_the_call() {
+    let service = Service::start(&domain(&[
+        "{ key: k, rate_limit: { unit: year, requests_per_unit: 10, record: true } }",
+        "{ key: full, rate_limit: { unit: year, requests_per_unit: 0 } }",
+    ]))
+    .await;
+    assert!(!service.passes([entries([("full", "v")]).hits(0), entries([("k", "v")]).hits(3)]).await);
+    assert_eq!(service.left(entries([("k", "v")])).await, 7);
+}

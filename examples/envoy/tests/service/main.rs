@@ -4,6 +4,7 @@
 mod changes;
 mod configuration;
 mod counts;
+mod ends;
 mod failure;
 mod hits;
 mod holds;

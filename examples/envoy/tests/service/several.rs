@@ -56,6 +56,21 @@ async fn a_shadow_rule_refuses_nothing() {
 }
 
 #[tokio::test]
+async fn a_wrong_setup_of_a_shadow_rule_refuses_nothing() {
+    let service = Service::start(&domain(&[
+        "{ key: slots, shadow_mode: true, rate_limit: { concurrent: 1 } }",
+        "{ key: s, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 1, hold_ttl: 1m } }",
+        ROOM,
+    ]))
+    .await;
+    let both = entries([("s", "v"), ("hold", "1"), ("settle", "1")]);
+    for descriptor in [entries([("slots", "v")]), both] {
+        assert!(service.passes([descriptor, entries([("room", "v")])]).await);
+    }
+    assert_eq!(service.left(entries([("room", "v")])).await, 8);
+}
+
+#[tokio::test]
 async fn a_rule_that_another_one_replaces_is_not_applied() {
     let yaml = domain(&[
         "{ key: a, rate_limit: { unit: year, requests_per_unit: 1, name: small } }",
