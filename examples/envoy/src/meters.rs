@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
 use metrics::{Counter, Gauge, counter, gauge};
@@ -33,23 +33,39 @@ pub(crate) struct RuleMeters {
     outcomes: Outcomes,
     /// The counters by the values of requests, for a rule that asks for them.
     details: Mutex<HashMap<String, Outcomes>>,
+    /// The counters of further values.
+    other: OnceLock<Outcomes>,
 }
 
-impl RuleMeters {
-    /// The most values that one rule has in metrics. Further ones count as `other`.
-    const MOST_DETAILS: usize = 1_000;
+/// The counters of rules by domain and name.
+type Rules = HashMap<(String, String), Arc<RuleMeters>>;
 
-    pub(crate) fn new(domain: &str, rule: &str) -> Self {
-        let outcomes = outcomes(domain, rule);
-        Self { domain: domain.to_owned(), rule: rule.to_owned(), outcomes, details: Mutex::default() }
+/// The recorder of the process never forgets a counter, so a rule keeps its own when the configuration is read again.
+static RULES: LazyLock<Mutex<Rules>> = LazyLock::new(Mutex::default);
+
+impl RuleMeters {
+    /// The most values that one rule has in metrics, and the longest. Others count as `other`.
+    const MOST_DETAILS: usize = 1_000;
+    const LONGEST_DETAIL: usize = 128;
+
+    pub(crate) fn of(domain: &str, rule: &str) -> Arc<Self> {
+        let mut rules = RULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let meters = rules.entry((domain.to_owned(), rule.to_owned())).or_insert_with(|| {
+            let outcomes = outcomes(domain, rule);
+            let (domain, rule) = (domain.to_owned(), rule.to_owned());
+            Arc::new(Self { domain, rule, outcomes, details: Mutex::default(), other: OnceLock::new() })
+        });
+        Arc::clone(meters)
     }
 
     pub(crate) fn count(&self, outcome: Outcome, detail: Option<&str>) {
         let Some(detail) = detail else { return self.outcomes[outcome as usize].increment(1) };
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
-        let other = format!("{}.other", self.rule);
         let is_full = details.len() >= Self::MOST_DETAILS && !details.contains_key(detail);
-        let detail = if is_full { &other } else { detail };
+        if is_full || detail.len() > self.rule.len() + Self::LONGEST_DETAIL {
+            let other = self.other.get_or_init(|| outcomes(&self.domain, &format!("{}.other", self.rule)));
+            return other[outcome as usize].increment(1);
+        }
         let counters = details.entry(detail.to_owned()).or_insert_with(|| outcomes(&self.domain, detail));
         counters[outcome as usize].increment(1);
     }
@@ -78,8 +94,11 @@ pub(crate) struct Meters {
     pub(crate) unmatched: Counter,
     pub(crate) open_holds: Gauge,
     pub(crate) settled: Counter,
+    pub(crate) settled_late: Counter,
+    pub(crate) settled_unanswered: Counter,
     pub(crate) settled_unknown: Counter,
     pub(crate) holds_expired: Counter,
+    pub(crate) holds_full: Counter,
 }
 
 impl Meters {
@@ -94,14 +113,11 @@ impl Meters {
             unmatched: counter!("tollgate_envoy_unmatched_descriptors_total"),
             open_holds: gauge!("tollgate_envoy_open_holds"),
             settled: settlements("settled"),
-    pub(crate) settled_late: Counter,
-    pub(crate) settled_unanswered: Counter,
+            settled_late: settlements("expired"),
+            settled_unanswered: settlements("unanswered"),
             settled_unknown: settlements("unknown"),
             holds_expired: counter!("tollgate_envoy_expired_holds_total"),
-    pub(crate) holds_full: Counter,
+            holds_full: counter!("tollgate_envoy_full_holds_total"),
         }
     }
 }
-            settled_late: settlements("expired"),
-            settled_unanswered: settlements("unanswered"),
-            holds_full: counter!("tollgate_envoy_full_holds_total"),

@@ -101,7 +101,7 @@ impl Server {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
         if let Some((listener, prometheus)) = metrics {
-            tasks.spawn(prometheus.serve(listener));
+            tasks.spawn(prometheus.run(listener));
         }
         let (stopping, mut stopped) = watch::channel(false);
         let signal = async move { drop(stopped.wait_for(|stopped| *stopped).await) };

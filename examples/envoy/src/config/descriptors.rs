@@ -124,7 +124,7 @@ impl File<'_> {
         if is_concurrent && quota_mode {
             mistakes.add(place, "quota_mode beside concurrent; remove one of them");
         }
-        let meters = RuleMeters::new(self.domain, &shown.join("."));
+        let meters = RuleMeters::of(self.domain, &shown.join("."));
         Some(Rule { limit, name, replaces, shadow_mode, quota_mode, detailed_metric, metadata, meters })
     }
 }

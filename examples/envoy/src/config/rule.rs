@@ -24,7 +24,7 @@ pub(crate) struct Rule {
     /// Whether metrics have the values that the configuration leaves open.
     pub(crate) detailed_metric: bool,
     pub(crate) metadata: Option<Struct>,
-    pub(crate) meters: RuleMeters,
+    pub(crate) meters: Arc<RuleMeters>,
 }
 
 /// Units per window, and how they are counted.

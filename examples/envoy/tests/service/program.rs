@@ -1,6 +1,7 @@
 //! The program itself.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     process::Command,
@@ -82,6 +83,9 @@ async fn metrics_have_no_value_of_a_client_unless_a_rule_asks_for_them() {
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let program = Program::start(&["--config", &path, "--metrics", &metrics.to_string()]);
     let mut client = RateLimitServiceClient::connect(format!("http://{}", program.address)).await.unwrap();
+    // A long value counts as another one.
+    let long = entries([("user", &"x".repeat(300))]);
+    client.should_rate_limit(request("test", [long])).await.unwrap();
     for number in 0..1_200 {
         let value = format!("secret{number}");
         let call = [entries([("k", &value)]), entries([("user", &value)]), entries([("other", &value)])];
@@ -91,11 +95,19 @@ async fn metrics_have_no_value_of_a_client_unless_a_rule_asks_for_them() {
         let call = [entries([("path", "f1")])];
         client.should_rate_limit(request("test", call)).await.unwrap();
     }
+    // Another configuration does not make room for other values.
+    let yaml = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{yaml}  - {{ key: more }}\n")).unwrap();
+    while !fetch(metrics, "/metrics").contains("tollgate_envoy_config_loads_total{outcome=\"accepted\"} 1") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    client.should_rate_limit(request("test", [entries([("user", "late")])])).await.unwrap();
     let text = fetch(metrics, "/metrics");
+    assert!(!text.contains("user_late") && !text.contains("xxx"));
     let has = |line: &str| assert!(text.contains(line), "{line} is not in\n{}", &text[..text.len().min(6_000)]);
     has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"k\",outcome=\"ok\"} 1200");
     has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"user_secret7\",outcome=\"ok\"} 1");
-    has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"user.other\",outcome=\"ok\"} 200");
+    has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"user.other\",outcome=\"ok\"} 202");
     has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"path_f1\",outcome=\"ok\"} 2");
     has("tollgate_envoy_descriptors_total{domain=\"test\",rule=\"path_f1\",outcome=\"over_limit\"} 1");
     has("tollgate_envoy_calls_total{outcome=\"over_limit\"} 1");
