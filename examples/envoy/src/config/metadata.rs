@@ -9,8 +9,17 @@ use super::{
     yaml::{Node, Value},
 };
 
+/// The most values of one map: aliases of aliases can stand for more than memory has.
+const MOST: usize = 10_000;
+
 pub(super) fn read(node: &Node, mistakes: &mut Mistakes) -> Option<Struct> {
-    match value(node, mistakes).kind {
+    let mut left = MOST;
+    let read = value(node, &mut left, mistakes);
+    if left == 0 {
+        mistakes.add(node.place, format!("metadata has {MOST} values or more; write fewer"));
+        return None;
+    }
+    match read.kind {
         Some(Kind::StructValue(map)) => Some(map),
         _ => {
             mistakes.add(node.place, format!("metadata is {}; write a map", node.kind()));
@@ -19,8 +28,10 @@ pub(super) fn read(node: &Node, mistakes: &mut Mistakes) -> Option<Struct> {
     }
 }
 
-fn value(node: &Node, mistakes: &mut Mistakes) -> Field {
+fn value(node: &Node, left: &mut usize, mistakes: &mut Mistakes) -> Field {
+    *left = left.saturating_sub(1);
     let kind = match &node.value {
+        _ if *left == 0 => Kind::NullValue(NullValue::NullValue.into()),
         Value::Scalar { .. } if node.is_null() => Kind::NullValue(NullValue::NullValue.into()),
         Value::Scalar { text, is_plain } => match (node.truth(), text.parse::<f64>()) {
             (Some(truth), _) => Kind::BoolValue(truth),
@@ -28,12 +39,12 @@ fn value(node: &Node, mistakes: &mut Mistakes) -> Field {
             _ => Kind::StringValue(text.clone()),
         },
         Value::List(items) => {
-            Kind::ListValue(ListValue { values: items.iter().map(|item| value(item, mistakes)).collect() })
+            Kind::ListValue(ListValue { values: items.iter().map(|item| value(item, left, mistakes)).collect() })
         }
         Value::Map(map) => {
             let mut fields = HashMap::new();
             for (key, node) in map {
-                let field = value(node, mistakes);
+                let field = value(node, left, mistakes);
                 match key.text() {
                     Some(name) if !fields.contains_key(name) => drop(fields.insert(name.to_owned(), field)),
                     Some(name) => mistakes.add(key.place, format!("{name} is here twice")),

@@ -127,6 +127,18 @@ fn each_mistake_is_refused_at_its_place() {
 }
 
 #[test]
+fn metadata_of_aliases_is_bounded() {
+    let mut lines = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: { unit: day, requests_per_unit: 1 }\n    \
+                     metadata:\n      a0: &a0 [x]\n"
+        .to_owned();
+    for level in 1..6 {
+        let items = vec![format!("*a{}", level - 1); 10].join(", ");
+        lines += &format!("      a{level}: &a{level} [{items}]\n");
+    }
+    assert!(refusal(&lines).contains(":6:7: metadata has 10000 values or more"), "{}", refusal(&lines));
+}
+
+#[test]
 fn all_mistakes_of_all_files_are_reported_at_once() {
     let folder = Directory::new();
     folder.write("a.yaml", "domain: d\ndescriptors:\n  - { key: k, rate_limit: { unit: day } }\n  - { kex: k }");
