@@ -1,6 +1,6 @@
 //! The arguments of the program.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use tollgate::HeaderStyle;
 
@@ -16,10 +16,11 @@ tollgate-envoy --config PATH [options]
   --headers STYLE    the fields that Envoy adds to responses: draft-11 (default), draft-07, x-ratelimit, none, ...
   --instances N      how many instances share the store, or auto; needed by on_store_failure: local
 
-The variable TOLLGATE_KEY_SECRET hashes the keys in Redis with a secret.";
+The variable TOLLGATE_REDIS_URL is a URL of Redis that no list of processes shows. The variable TOLLGATE_KEY_SECRET
+hashes the keys in Redis with a secret.";
 
 /// How the service runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// The file or folder of the configuration.
     pub config: PathBuf,
@@ -86,7 +87,6 @@ impl Options {
     pub(crate) fn has_local(&self) -> bool {
         self.redis.is_none() || self.instances.is_some()
     }
-}
 
     /// Whether the limiter has a local fallback.
     pub(crate) fn has_fallback(&self) -> bool {
@@ -99,8 +99,9 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("config", &self.config).field("listen", &self.listen).finish_non_exhaustive()
     }
+}
 
-fn parse<T: FromStr<Err: std::fmt::Display>>(name: &str, value: &str) -> Result<T, String> {
+fn parse<T: FromStr<Err: fmt::Display>>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|error| format!("{name} {value}: {error}"))
 }
 

@@ -134,3 +134,16 @@ fn a_wrong_configuration_ends_the_program_with_its_mistakes() {
     assert!(!output.status.success());
     assert!(stderr.contains("limits.yaml:2:17: kex is no field here"), "{stderr}");
 }
+
+#[test]
+fn a_secret_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let (_folder, path) = limits();
+    let secret = std::ffi::OsStr::from_bytes(b"\xff");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tollgate-envoy"));
+    // Another mistake ends the program if the secret does not.
+    let program = program.args(["--config", &path, "--listen", "192.0.2.1:1"]).env("TOLLGATE_KEY_SECRET", secret);
+    let output = program.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && stderr.contains("TOLLGATE_KEY_SECRET"), "{stderr}");
+}
