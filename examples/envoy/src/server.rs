@@ -10,7 +10,7 @@ use tokio::{
     task::{JoinSet, yield_now},
     time::{sleep, timeout},
 };
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{StreamExt, wrappers::TcpListenerStream};
 use tollgate::{Limiter, MemoryStore, RedisStore, headers::HeaderWriter, observe::Metrics};
 use tonic::transport::server::Server as Grpc;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -26,9 +26,15 @@ use crate::{
     service::Service,
 };
 
-/// The most that a connection may ask for at once, and the longest head of a call.
-const STREAMS: u32 = 2_048;
+/// The most calls of a connection at once, and the longest head and message of a call: they bound the memory of a
+/// connection. Envoy opens another one if it has more calls.
+const STREAMS: u32 = 512;
 const HEAD: u32 = 64 << 10;
+const MESSAGE: usize = 2 << 20;
+/// How long a message may take to arrive, beside the deadline of the call.
+const ARRIVAL: Duration = Duration::from_secs(5);
+/// The pause after a connection that could not be accepted.
+const ACCEPT: Duration = Duration::from_millis(20);
 /// How long calls may take to end after the signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How often holds are looked through for those whose time-to-live has passed.
@@ -105,15 +111,23 @@ impl Server {
         }
         let (stopping, mut stopped) = watch::channel(false);
         let signal = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        // Without a free file descriptor, the next one fails at once too.
+        let incoming = TcpListenerStream::new(listener).then(|connection| async move {
+            if connection.is_err() {
+                sleep(ACCEPT).await;
+            }
+            connection
+        });
         let serving = Grpc::builder()
             .max_concurrent_streams(STREAMS)
+            .timeout(judge.deadline + ARRIVAL)
             .http2_max_header_list_size(HEAD)
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .tcp_nodelay(true)
             .add_service(health_service)
             .add_service(reflection)
-            .add_service(RateLimitServiceServer::new(service))
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), signal);
+            .add_service(RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE))
+            .serve_with_incoming_shutdown(incoming, signal);
         tokio::pin!(serving);
         let stop = async {
             stop.await;
@@ -176,7 +190,7 @@ async fn expire(judge: Arc<Judge>) {
             }
             judge.meters.holds_expired.increment(expired as u64);
             judge.meters.open_holds.set(judge.holds.len() as f64);
+            yield_now().await;
         }
     }
 }
-            yield_now().await;
