@@ -41,6 +41,8 @@ async fn envoy_decides_while_the_service_is_stopped_or_frozen() {
     until(&passing, &client, "a", 429).await;
 
     program.signal("-STOP");
+    // The threads of the program stop one after the other.
+    until(&denying, &client, "a", 500).await;
     for _ in 0..3 {
         let start = Instant::now();
         assert_eq!(denying.status(&client, "a").await, 500);
