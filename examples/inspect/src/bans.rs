@@ -9,7 +9,6 @@ use crate::{
     Failure,
     commands::Client,
     number::number,
-    same_count::count_alone,
     time::{exact, rounded},
 };
 
@@ -17,8 +16,6 @@ use crate::{
 pub(crate) struct Denials {
     /// The given policy with the numbers of the service.
     pub(crate) policy: Policy,
-    /// The same without holds.
-    pub(crate) alone: Policy,
     number: u32,
     duration: Duration,
 }
@@ -26,20 +23,14 @@ pub(crate) struct Denials {
 impl Denials {
     /// The denials that are counted under `policy`, for bans of each usual duration.
     pub(crate) async fn beside(client: &Client, policy: &Policy) -> Result<Vec<Self>, Failure> {
-        // Shards and such a ban do not go together.
-        if policy.shards() > 1 {
+        // Neither shards nor holds go together with such a ban.
+        if policy.shards() > 1 || policy.holds().is_some() {
             return Ok(Vec::new());
         }
         let found = client.store.ban_settings(&client.key, policy, &durations()).await?;
         let denials = found.into_iter().map(|(number, duration)| {
-            let with_ban = |policy: Policy| {
-                let banning = policy.ban_after(number, duration);
-                // The longest ban of the given policy may be shorter.
-                banning.clone().validated().or_else(|_| banning.growing_to(duration).validated())
-            };
-            let with_ban = |policy| with_ban(policy).map_err(|error| error.to_string());
-            let (policy, alone) = (with_ban(policy.clone())?, with_ban(count_alone(policy))?);
-            Ok(Self { policy, alone, number, duration })
+            let policy = policy.clone().ban_after(number, duration).validated().map_err(|error| error.to_string())?;
+            Ok(Self { policy, number, duration })
         });
         denials.collect()
     }

@@ -46,7 +46,10 @@ impl Standing {
             None => (None, Beside::of(client, policy).await?),
         };
         let denials = Denials::beside(client, policy).await?;
-        let (count, bans) = with_bans(client, policy, own, &denials).await?;
+        let (count, bans) = match policy.holds() {
+            Some(_) => (own, Vec::new()),
+            None => with_bans(client, policy, own, &denials).await?,
+        };
         let spent = Spent::of(client, policy, &count).await?;
         Ok(Self { policy: policy.clone(), count, spent, denials, bans, held, beside })
     }
@@ -116,18 +119,12 @@ async fn with_bans(
     own: PolicyDecision,
     denials: &[Denials],
 ) -> Result<(PolicyDecision, Vec<String>), Failure> {
-    // A peek beside holds would end those whose time-to-live has passed.
-    let given = if policy.holds().is_some() { denials.iter().find(|denials| denials.policy == *policy) } else { None };
-    let mut count = match given {
-        Some(denials) => peek(client, &denials.alone).await?,
-        None if policy.holds().is_some() => own.clone(),
-        None => peek(client, policy).await?,
-    };
+    let mut count = peek(client, policy).await?;
     // A ban by hand ends at the same time in each answer, so less is left of it in a later one.
     let (is_known, is_banned) = (denials.iter().any(|denials| denials.policy == *policy), count.ban > own.ban);
     let mut advice = Vec::new();
     for other in denials.iter().filter(|denials| denials.policy != *policy) {
-        let found = peek(client, &other.alone).await?;
+        let found = peek(client, &other.policy).await?;
         match found.ban.filter(|_| found.ban > own.ban) {
             Some(left) => advice.push(other.of_a_ban(left)),
             None if is_banned && !is_known => advice.push(other.of_no_ban()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Policy, policy::HoldSettings};
+use tollgate::Policy;
 
 use crate::{
     inspect::{Ran, Service},
@@ -142,33 +142,5 @@ async fn inspect_reports_and_resets_denials_that_are_no_count() {
         assert_eq!(cell(&removed, "login", "removed"), "a value that is no count of tollgate");
         assert!(service.limiter.check("alice", &login(), 1).await.unwrap().is_allowed());
         service.limiter.reset("alice", &login()).await.unwrap();
-    }
-}
-
-/// Beside holds, and longer than the duration in the key of the denials.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inspect_sees_and_ends_a_ban_that_has_grown() {
-    let server = RedisServer::start();
-    let service = Service::on(&server);
-    let second = Duration::from_secs(1);
-    let growing = Policy::per_minute("login", 5).unwrap().with_holds(HoldSettings::new());
-    let growing = growing.ban_after(1, second).growing_to(Duration::from_secs(3_600));
-    service.limiter.record("alice", &growing, 5).await.unwrap();
-    let banned = async || service.limiter.check("alice", &growing, 1).await.unwrap().policies()[0].ban;
-    assert_eq!(banned().await, Some(second));
-    for command in ["unban", "reset"] {
-        tokio::time::sleep(second).await;
-        service.limiter.record("alice", &growing, 5).await.unwrap();
-        assert!(banned().await > Some(second), "{command}: a longer ban");
-        for words in ["", ",holds=true", ",holds=true,ban-after=1/1s"] {
-            let seen = run(&service, "peek", words);
-            assert_ne!(cell(&seen, "login", "ban"), "-", "{command} {words}: {seen:?}");
-        }
-        let ended = run(&service, command, "");
-        assert!(ended.stdout.contains("a ban"), "{ended:?}");
-        // This process may remember the denial for a second.
-        tokio::time::sleep(second + Duration::from_millis(100)).await;
-        service.limiter.record("alice", &growing, 5).await.unwrap();
-        assert_eq!(banned().await, Some(second), "{command}: the first ban again");
     }
 }
