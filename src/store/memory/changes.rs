@@ -63,26 +63,24 @@ impl Table {
         let now = now_us(clock);
         let denial = ban::denied_settlement(hold, change)
             .filter(|_| shard.denies_settlement(key, policy, place.hash, now, id, change));
-        let own = shard.change_hold(key, policy, place.hash, now, id, change);
-        if let Some(denial) = denial {
+        let mut answer = shard.change_hold(key, policy, place.hash, now, id, change);
+        let victims = denial.map(|denial| {
             self.count_denial(&mut shard, key, denial, now);
-            let victims = shard.make_room(now, self.evicts());
-            if !victims.is_empty() {
-                drop(shard);
-                self.fullness.report(victims);
+            shard.make_room(now, self.evicts())
+        });
+        if self.fullness.is_shared(now) {
+            let (key, hash) = (&self.fullness.shared_key, policy.name_hash());
+            let mut shared = lock(&self.fullness.shared);
+            if shared.change_hold(key, policy, hash, now, id, change) == SettleAnswer::Settled {
+                self.fullness.shared_until(shared.idle_at_of(key, policy, hash));
+                answer = SettleAnswer::Settled;
             }
-            return own;
         }
-        if !self.fullness.is_shared(now) {
-            return own;
+        drop(shard);
+        if let Some(victims) = victims.filter(|victims| !victims.is_empty()) {
+            self.fullness.report(victims);
         }
-        let mut shared = lock(&self.fullness.shared);
-        let in_bucket = shared.change_hold(&self.fullness.shared_key, policy, policy.name_hash(), now, id, change);
-        if in_bucket == SettleAnswer::Settled {
-            self.fullness.shared_until(shared.idle_at_of(&self.fullness.shared_key, policy, policy.name_hash()));
-            return in_bucket;
-        }
-        own
+        answer
     }
 
     /// Counts a denial of a key that no check has had. Only if its count has a place or gets one, as in a check.

@@ -64,6 +64,22 @@ async fn new_keys_hold_units_of_the_bucket_that_they_share() {
     assert!(limiter.hold("b", &tokens(), 8).await.unwrap().is_allowed());
 }
 
+/// A key that gets a count of its own takes the holds of the bucket with it, which stay in the bucket as well.
+#[tokio::test]
+async fn a_settlement_that_does_not_fit_is_charged_in_the_bucket_that_new_keys_share() {
+    for policy in [tokens(), tokens().ban_after(5, Duration::from_secs(600))] {
+        let clock = ManualClock::default();
+        let limiter = Limiter::new(store(WhenFull::ShareOneKey).with_clock(clock.clone()));
+        let short = Policy::per_second("short", 1).unwrap();
+        assert!(limiter.check("kept", &short, 1).await.unwrap().is_allowed());
+        let in_bucket = limiter.hold("a", &policy, 7).await.unwrap().into_result().unwrap();
+        clock.advance(Duration::from_secs(1));
+        let _own = limiter.hold("a", &policy, 1).await.unwrap();
+        assert_eq!(in_bucket.settle(10).await.unwrap(), SettleAnswer::Settled);
+        assert_eq!(limiter.peek("b", &policy).await.unwrap().available(), Some(0));
+    }
+}
+
 /// The default drops a live count for a new key, and says so.
 #[tokio::test]
 async fn a_dropped_count_with_holds_is_reported() {
