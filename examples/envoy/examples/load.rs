@@ -1,4 +1,4 @@
-//! Load for the service: so many calls at once, for some seconds. Prints the rate and the times of calls.
+//! Load for the service: a number of calls at once, for some seconds. Prints the rate and the times of calls.
 //!
 //! `cargo run --release -p tollgate-envoy --example load -- ADDRESS [STREAMS] [SECONDS] [TENANTS]`, with
 //! `examples/envoy/examples/load.yaml` as the configuration. It speaks HTTP/2 itself, because a client of tonic takes

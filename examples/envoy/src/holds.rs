@@ -17,9 +17,9 @@ use tollgate::{
 pub(crate) enum Settlement {
     /// All that was held was spent.
     Whole,
-    /// So many of the held units were not spent.
+    /// This number of the held units was not spent.
     GiveBack(u64),
-    /// So many units were spent, also if more than were held.
+    /// This number of units was spent. It may be more than was held.
     Spent(u64),
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct Holds(Mutex<Open>);
 #[derive(Debug, Default)]
 struct Open {
     groups: HashMap<u64, Group>,
-    /// The parts of each name, oldest first. A name may be there twice, for clients choose request ids: each settlement
-    /// ends one of them, so all of them together charge no less than was spent.
+    /// The parts of each name, oldest first. A name may be there twice, because clients choose request ids. Each
+    /// settlement ends one of them, so all of them together charge no less than was spent.
     names: HashMap<Key, BTreeSet<(u64, usize)>>,
     expiries: BTreeSet<(Instant, u64)>,
     /// The parts of all groups, and of each count.
@@ -130,7 +130,7 @@ impl Holds {
     }
 
     /// Ends the holds whose time-to-live has passed, and those of calls of which some descriptors were settled. Returns
-    /// how many. At most so many in one go that no call waits long for the lock.
+    /// how many. The number in one go is bounded, so that no call waits long for the lock.
     pub(crate) fn expire(&self) -> usize {
         let now = Instant::now();
         let mut open = self.lock();

@@ -31,7 +31,7 @@ pub(crate) struct RuleMeters {
     domain: String,
     rule: String,
     outcomes: Outcomes,
-    /// The counters by the values of requests, for a rule that asks for them.
+    /// The counters by the values of requests, if the rule has detailed metrics.
     details: Mutex<HashMap<String, Outcomes>>,
     /// The counters of further values.
     other: OnceLock<Outcomes>,

@@ -22,7 +22,7 @@ impl Prometheus {
     /// How often the durations of calls are counted, which the recorder keeps one by one until then.
     const UPKEEP: Duration = Duration::from_secs(5);
 
-    /// Serves `/metrics` and `/healthz`, and bounds the memory of metrics that nobody fetches. Never returns.
+    /// Serves `/metrics` and `/healthz`, and bounds the memory of metrics that are not fetched. Never returns.
     pub(crate) async fn run(self, listener: TcpListener) {
         let handle = self.0.clone();
         let upkeep = async move {

@@ -61,7 +61,7 @@ pub(super) fn bans_grow_step_by_step(_: &Plan, report: &Report, mode: Mode) -> O
     })
 }
 
-/// A caller that is denied and waits Retry-After alone passes, and nobody passes before.
+/// A caller that is denied and waits Retry-After alone passes, and no caller passes before.
 pub(super) fn retry_after_is_true(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let Wait { cost, asked, denied, retry_after, before, after } = report.probes.waits.get(&mode)?;
     let what = format!("{cost} units were denied at {asked} to {denied} for {retry_after} ms");

@@ -20,7 +20,7 @@ pub(crate) struct Probes {
     pub(crate) burst: Vec<(u64, Result<(), String>)>,
     /// A caller that was denied alone, by mode.
     pub(crate) waits: BTreeMap<Mode, Wait>,
-    /// What a decision about a key that nobody else asks for has said, and what was seen after that, by mode.
+    /// By mode: what a decision said about a key that one caller alone uses, and what was seen after it.
     pub(crate) standings: BTreeMap<Mode, Standing>,
     /// The slots that are free when a runtime with a slot has ended, and its process has gone on for a while.
     pub(crate) left: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a decision says about its key, and what later calls see of it when nobody else asks.
+//! What a decision says about its key, and what later calls of the same caller see. No other caller uses the key.
 
 use tollgate::{Check, Decision, Error};
 

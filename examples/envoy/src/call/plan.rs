@@ -259,7 +259,7 @@ fn overridden(
     Ok(Some((Key::join([key, own]), new)))
 }
 
-/// The name of a hold: the domain and all other entries as they are, so that nobody names the hold of another tenant.
+/// The name of a hold: the domain and all other entries as they are, so that no tenant names the hold of another.
 fn hold_name(domain: &str, entries: &[Entry], id: &str) -> Key {
     let others = entries.iter().filter(|entry| !Role::is_name(&entry.key));
     let parts = others.flat_map(|entry| [Key::from(entry.key.as_str()), Key::from(entry.value.as_str())]);

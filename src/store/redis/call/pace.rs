@@ -15,7 +15,7 @@ use crate::clock::{Clock, SystemClock};
 pub(super) const LEAST_CALLS: usize = 2;
 /// The most calls in flight.
 pub(super) const MOST_CALLS: usize = 32;
-/// So many calls fill a way of a millisecond.
+/// The number of calls that fill a way of a millisecond.
 const MANY_CALLS: usize = 7;
 /// The time between two calls that fill the way. More calls would save little waiting, and cost Redis and the process
 /// more for each check.
