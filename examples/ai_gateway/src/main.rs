@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::read(std::env::args().skip(1))?;
     let limiter = match &options.redis {
-        Some(url) => Limiter::new(RedisStore::open(url)?),
+        Some(url) => Limiter::new(RedisStore::builder().deadline(options.deadline).open(url)?),
         None => Limiter::new(MemoryStore::new()),
     };
     let limits = Limits::new(&options)?;

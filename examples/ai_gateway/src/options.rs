@@ -7,6 +7,7 @@ Usage: tollgate-ai-gateway [OPTIONS]
 
   --listen ADDRESS     127.0.0.1:3000 by default; port 0 is any free port
   --redis URL          shares the limits with other instances; without it, they are in memory
+  --deadline MS        milliseconds that an answer of Redis may take; 50 by default
   --upstream URL       such as http://127.0.0.1:8000; without it, a scripted one in this process
   --included TOKENS    a month that an organisation has paid for; 100000 by default
   --credits TOKENS     a year that it spends after those; 50000 by default
@@ -17,6 +18,7 @@ Usage: tollgate-ai-gateway [OPTIONS]
 pub(crate) struct Options {
     pub(crate) listen: String,
     pub(crate) redis: Option<String>,
+    pub(crate) deadline: Duration,
     pub(crate) upstream: Option<String>,
     pub(crate) included: u64,
     pub(crate) credits: u64,
@@ -32,6 +34,7 @@ impl Options {
         let mut options = Self {
             listen: "127.0.0.1:3000".to_owned(),
             redis: None,
+            deadline: Duration::from_millis(50),
             upstream: None,
             included: 100_000,
             credits: 50_000,
@@ -48,6 +51,7 @@ impl Options {
             match &*name {
                 "--listen" => options.listen = value,
                 "--redis" => options.redis = Some(value),
+                "--deadline" => options.deadline = Duration::from_millis(number()?),
                 "--upstream" => options.upstream = Some(value),
                 "--included" => options.included = number()?,
                 "--credits" => options.credits = number()?,

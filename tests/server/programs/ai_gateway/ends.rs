@@ -93,7 +93,8 @@ fn an_upstream_that_fails_costs_nothing_and_one_that_breaks_off_what_it_has_sent
 #[test]
 fn what_a_killed_gateway_has_held_is_charged_as_held_and_its_streams_are_free() {
     let server = RedisServer::start();
-    let start = || Gateway::start(&["--redis", &server.url(), "--hold-ttl", "3"]);
+    // The deadline is long, because the gateways and Redis share the cores with other tests.
+    let start = || Gateway::start(&["--redis", &server.url(), "--hold-ttl", "3", "--deadline", "5000"]);
     let (mut killed, other) = (start(), start());
     let mut answers = [killed.begin("scripted", 40, 2_000), killed.begin("scripted", 40, 2_000)];
     answers.iter_mut().for_each(|answer| answer.reads("word"));
