@@ -60,6 +60,11 @@ impl PolicyDecision {
         let Charge { policy, cost, .. } = charge;
         let &Outcome { fits, available, retry_after_us, next_us, reset_us, ban_us } = outcome;
         let would_deny = !fits && policy.is_shadow();
+        // Some shards are larger by a unit, but no check may cost that much.
+        let (available, next_us) = match policy.is_sharded() && available >= policy.capacity() {
+            true => (policy.capacity(), 0),
+            false => (available, next_us),
+        };
         Self {
             partition_key,
             policy,

@@ -125,9 +125,9 @@ impl Policy {
     /// [`available`](crate::Decision::available), the units left in response fields, and all waits are those of the
     /// shard that admitted the check, or of the shard with the shorter wait if both denied it: at least so much is left
     /// in all. A client that stops when the field says `r=0` stops although other shards may have units. A
-    /// [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them. A
-    /// [reset](crate::Limiter::reset) resets all shards. The [local fallback](crate::Limiter::with_local_fallback)
-    /// judges by its share of the whole policy.
+    /// [peek](crate::Limiter::peek) asks all shards, and reports the largest cost that fits into one of them, and when
+    /// more fits at the latest. A [reset](crate::Limiter::reset) resets all shards. The
+    /// [local fallback](crate::Limiter::with_local_fallback) judges by its share of the whole policy.
     ///
     /// # Changing the number
     ///

@@ -137,7 +137,8 @@ async fn a_peek_reports_the_largest_room_of_any_shard_and_charges_nothing() {
     let (limiter, clock) = limiter();
     let policy = policy(9, 4);
     let peek = async || limiter.peek("k", &policy).await.unwrap();
-    assert_eq!((peek().await.available(), peek().await.is_allowed()), (Some(3), true));
+    // One of the shards has three units, but a check of three may meet one of the others.
+    assert_eq!((peek().await.available(), peek().await.is_allowed()), (Some(2), true));
     // Two units fit into any shard, and no shard gets a third one.
     let mut spent = 0;
     while spent < 8 {
@@ -185,4 +186,20 @@ async fn a_policy_with_shards_may_count_rejections() {
     assert_eq!(admitted(&limiter, &policy).await, 0, "the rejections count");
     clock.advance(WINDOW);
     assert_eq!(admitted(&limiter, &policy).await, 4);
+}
+
+/// Two of the shards have seven units, the third one six.
+#[tokio::test]
+async fn law_4_no_decision_calls_more_available_than_a_check_may_cost() {
+    let policy = policy(20, 3);
+    for cost in [0, 1] {
+        let (limiter, _clock) = limiter();
+        let decision = limiter.check("k", &policy, cost).await.unwrap();
+        // It speaks of one shard.
+        let (available, next) = (decision.policies()[0].available, decision.policies()[0].next);
+        assert!(available == 6 && next.is_zero() || available == 6 - cost, "{decision:?}");
+        let peeked = limiter.peek("k", &policy).await.unwrap();
+        assert_eq!((peeked.available(), peeked.policies()[0].next), (Some(6), Duration::ZERO), "{peeked:?}");
+        assert!(limiter.check("k", &policy, 6).await.unwrap().is_allowed());
+    }
 }
