@@ -41,7 +41,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 50] = [
+const LAWS: [(&str, Law); 51] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -80,6 +80,7 @@ const LAWS: [(&str, Law); 50] = [
     ("law-8-a-verdict-after-the-last-fault", times::a_verdict_after_the_last_fault),
     ("law-8-the-first-burst-after-a-quiet-time", times::the_first_burst_has_verdicts),
     ("law-8-changes-by-hand-wait-no-longer", by_hand::changes_wait_no_longer),
+    ("law-8-one-at-a-time-waits", outages::one_at_a_time_waits),
     ("law-8-other-masters-are-left-alone", outages::other_masters_are_left_alone),
     ("law-9-a-share-gives-a-verdict", fates::a_share_gives_a_verdict),
     ("law-9-errors-tell-the-fate", fates::errors_tell_the_fate),

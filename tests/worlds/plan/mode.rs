@@ -14,6 +14,8 @@ pub(crate) const SLOTS: u64 = 3;
 /// The time-to-live of holds, in milliseconds: a renewal in each third finds the store, after an outage with slots and
 /// the second until its end is noticed.
 pub(crate) const TTL: u64 = 3_000;
+/// The shards of a policy.
+pub(crate) const SHARDS: u32 = 3;
 /// How long callers wait for their turn, in milliseconds.
 pub(crate) const MAX_WAIT: u64 = 300;
 /// A window that does not end within a world, and a limit that is not reached.
@@ -244,7 +246,7 @@ impl Mode {
             _ if self.is_counter() => policy.with_algorithm(Algorithm::SlidingWindowCounter),
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::GrowingBan => policy.ban_after(FEW_DENIALS, ms(BAN)).growing_to(ms(LONGEST_BAN)),
-            Self::Shards => policy.with_shards(3),
+            Self::Shards => policy.with_shards(SHARDS),
             Self::Lease | Self::HandLease => policy.with_lease(LIMIT / 2),
             _ if self.is_holds() || self == Self::LeaseBesideHolds => {
                 policy.with_holds(HoldSettings::new().with_ttl(ms(TTL)))

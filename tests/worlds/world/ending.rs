@@ -203,7 +203,7 @@ impl World {
     fn is_free(&mut self, mode: Mode, count: Count) -> bool {
         let policy = mode.policy();
         // A peek reports the largest shard.
-        let most = policy.limit().div_ceil(policy.shards().into());
+        let most = policy.capacity();
         let peek = self.peek(count.process, &count.key_in(mode), &policy, mode);
         matches!(self.answer_of(count.process, peek), Some(Ok(decision)) if decision.available() == Some(most))
     }

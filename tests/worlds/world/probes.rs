@@ -65,13 +65,15 @@ impl World {
         let burst = self.burst();
         let exact = |mode: &Mode| matches!(mode, Mode::Log | Mode::Bucket | Mode::Window | Mode::Counter);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(exact).collect();
-        let waits = modes.iter().filter_map(|mode| Some((*mode, self.wait(*mode)?))).collect();
+        let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
         let left = self.end_a_runtime();
         let closed = self.close();
         let settled = self.close_with_blocks();
         if closed.is_some() || settled.is_some() {
             self.pass(FIRST_DIAL);
         }
+        let stands = |mode: &Mode| exact(mode) || matches!(mode, Mode::Shards | Mode::Holds);
+        let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(stands).collect();
         let standings = modes.into_iter().filter_map(|mode| Some((mode, self.stand(mode)?))).collect();
         Probes { burst, waits, standings, left, closed, settled }
     }
