@@ -9,7 +9,7 @@ use metrics::{
 use crate::{
     observe::{
         BreakerState, CountChangeEvent, DecisionEvent, Event, EventKind, Observer, Other, PlanFallback, PlanLookup,
-        ResetEvent,
+        ResetEvent, seen_policies::SeenPolicies,
     },
     policy::Policy,
     store::CountChange,
@@ -55,6 +55,7 @@ pub struct Metrics {
     limiter: Option<SharedString>,
     /// The sequence number of the latest change of the breaker.
     breaker_change: Arc<Mutex<u64>>,
+    seen: Arc<SeenPolicies>,
 }
 
 const DECISIONS: &str = "tollgate_decisions_total";
@@ -80,6 +81,8 @@ const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
 const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
 const BREAKER_STATE: &str = "tollgate_breaker_state";
+const POLICY_LIMIT: &str = "tollgate_policy_limit";
+const POLICY_WINDOW: &str = "tollgate_policy_window_seconds";
 
 const DURATION_BUCKETS: &[f64] = &[1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1];
 
@@ -138,8 +141,10 @@ impl Metrics {
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
+        describe_gauge!(POLICY_LIMIT, Unit::Count, "The limit of a policy, in units per window or slots.");
+        describe_gauge!(POLICY_WINDOW, Unit::Seconds, "The window of a policy.");
         // Sets the gauge at once, so that alerts need not distinguish a closed breaker from a missing gauge.
-        let this = Self { limiter, breaker_change: Arc::default() };
+        let this = Self { limiter, breaker_change: Arc::default(), seen: Arc::default() };
         this.breaker_is(BreakerState::Closed.as_str());
         this
     }
@@ -168,6 +173,9 @@ impl Metrics {
             self.count_refusal(method, decided.route, outcome);
         }
         for charge in decided.charges() {
+            if self.seen.is_news(charge.policy) {
+                self.show_limit(charge.policy);
+            }
             if matches!(outcome, "denied" | "blocked") && !charge.violated && !charge.would_deny {
                 continue;
             }
@@ -179,6 +187,14 @@ impl Metrics {
             if fallback_admit {
                 self.count(FALLBACK_ADMITS, [policy(charge.policy), ("outcome", outcome.into())]);
             }
+        }
+    }
+
+    fn show_limit(&self, of: &Policy) {
+        // A limit above 2^53 is rounded, as every number of a gauge.
+        gauge!(POLICY_LIMIT, self.labels([policy(of)])).set(of.limit() as f64);
+        if let Some(window) = of.window() {
+            gauge!(POLICY_WINDOW, self.labels([policy(of)])).set(window);
         }
     }
 

@@ -101,6 +101,8 @@ mod plan;
 #[cfg(any(feature = "plans", feature = "serde"))]
 mod reporter;
 mod request;
+#[cfg(feature = "metrics")]
+mod seen_policies;
 mod span;
 mod throttle;
 #[cfg(feature = "tracing")]

@@ -195,3 +195,19 @@ async fn named_limiters_have_separate_series() {
     let without_label = |line: &&str| line.starts_with("tollgate_") && !line.contains("limiter=");
     assert_eq!(scrape.lines().find(without_label), None);
 }
+
+#[tokio::test]
+async fn gauges_show_the_limit_and_the_window_of_each_policy_as_they_are_now() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Metrics::new());
+    let slots = Policy::concurrent("slots", 3).unwrap();
+    let _slot = limiter.hold("k", &slots, 1).await.unwrap();
+    for limit in [9, 7] {
+        let _ = limiter.check("k", &per_minute("p", limit), 1).await.unwrap();
+        let shown = format!(r#"tollgate_policy_limit{{policy="p"}} {limit}"#);
+        assert_shows(&handle, &[&shown, r#"tollgate_policy_window_seconds{policy="p"} 60"#]);
+    }
+    assert_shows(&handle, &[r#"tollgate_policy_limit{policy="slots"} 3"#]);
+    assert!(!handle.render().contains(r#"tollgate_policy_window_seconds{policy="slots"}"#));
+}
