@@ -12,6 +12,7 @@
 //! | [`plans`] | policies that are looked up by account, in the background |
 //! | [`calendar`] | quotas by the day, week, month or year, in a zone |
 //! | [`leases`] | one key that is checked a hundred thousand times a second |
+//! | [`on_call`] | what each alert means, and what to do about it |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
 //! | [`config_file`] | policies, routes and costs from TOML, JSON or YAML |
 //! | [`rollout`] | shadow policies, what they would deny, keys near a limit |
@@ -94,9 +95,24 @@ pub mod model_gateway {}
 #[doc = "[lease]: leases"]
 #[doc = "[rollout]: rollout"]
 #[doc = "[limits]: config_file"]
+#[doc = "[on-call]: on_call"]
 #[doc = ""]
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
+
+#[doc = "[fallback]: when_redis_fails#local-fallback"]
+#[doc = "[foreign]: when_redis_fails#foreign-values"]
+#[doc = "[holds]: holds"]
+#[doc = "[lease]: leases"]
+#[doc = "[limits]: config_file"]
+#[doc = "[metrics]: operations#metrics"]
+#[doc = "[notices]: operations#notices"]
+#[doc = "[proxy]: behind_a_proxy"]
+#[doc = "[refused]: operations#who-is-refused"]
+#[doc = "[settings]: operations#redis-settings"]
+#[doc = ""]
+#[doc = include_str!("../docs/on-call.md")]
+pub mod on_call {}
 
 #[doc = "[fallback]: when_redis_fails#local-fallback"]
 #[doc = "[holds]: holds"]

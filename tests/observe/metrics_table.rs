@@ -275,3 +275,38 @@ fn the_table_in_the_guide_lists_every_value_of_every_label() {
         );
     }
 }
+
+/// What the alert rules and the dashboard ask for: the names of metrics, each with the labels that it is filtered by.
+fn queried(text: &str) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
+    let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let metric = |place: usize| {
+        let (name, rest) = text[place..].split_at(text[place..].find(|letter| !is_name(letter)).unwrap());
+        let filter = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(filter, _)| filter);
+        let labels = filter.split(',').filter_map(|one| one.split_once('='));
+        let labels = labels.map(|(label, values)| {
+            let values = values.trim_matches(['~', '"', '\\']).split('|').map(str::to_owned);
+            (label.to_owned(), values.collect())
+        });
+        let parts = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+        (parts.unwrap_or(name).to_owned(), labels.collect())
+    };
+    text.match_indices("tollgate_").map(|(place, _)| metric(place)).collect()
+}
+
+#[test]
+fn alert_rules_and_the_dashboard_name_metrics_and_labels_that_exist() {
+    let table = table();
+    for text in
+        [include_str!("../../docs/operations/alerts.yaml"), include_str!("../../docs/operations/dashboard.json")]
+    {
+        let queried = queried(text);
+        assert!(queried.len() > 10);
+        for (name, labels) in queried {
+            let row = table.get(&name).unwrap_or_else(|| panic!("{name} is in no row of the table"));
+            for (label, values) in labels {
+                let known = row.labels.get(&label).unwrap_or_else(|| panic!("{name} has no label {label}"));
+                assert_eq!(values.difference(known).next(), None, "{name}: {label}");
+            }
+        }
+    }
+}
