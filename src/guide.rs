@@ -96,6 +96,7 @@ pub mod model_gateway {}
 #[doc = "[rollout]: rollout"]
 #[doc = "[limits]: config_file"]
 #[doc = "[on-call]: on_call"]
+#[doc = "[performance]: performance"]
 #[doc = ""]
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
