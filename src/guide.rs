@@ -53,6 +53,7 @@ pub mod comparison {}
 #[doc = "[calendar]: calendar#zones"]
 #[doc = "[changes]: config_file#changes-while-the-service-runs"]
 #[doc = "[comparison]: comparison"]
+#[doc = "[failed logins]: crate::recipes#five-failed-logins-then-an-hour"]
 #[doc = "[file]: config_file"]
 #[doc = "[holds]: holds"]
 #[doc = "[only failures]: crate::recipes#only-failed-requests-count"]

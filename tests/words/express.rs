@@ -13,16 +13,24 @@ fn limit_of_a_request() -> impl PolicySource {
     policy::from_fn(move |parts, _key| if parts.headers.contains_key("x-paid") { paid.clone() } else { free.clone() })
 }
 
+// `app.use('/api', limiter)`
+fn under_a_path(routes: Router, limit: RateLimitLayer<PeerIp>) -> Router {
+    Router::new().nest("/api", routes.layer(limit))
+}
+
 // `keyGenerator`
 fn keys() -> Made<(PeerIp, ClientIp, ExtensionKey<u64>, impl KeyExtractor)> {
-    let tenant = key::from_fn(|parts| parts.headers.get("x-tenant").map(Key::new));
+    let tenant = key::from_fn(|parts| match parts.headers.get("x-tenant") {
+        Some(tenant) => Ok(Some(Key::new(tenant))),
+        None => PeerIp::new().extract(parts),
+    });
     Ok((PeerIp::new(), ClientIp::behind_load_balancer(["10.0.0.0/24"])?, ExtensionKey::new(), tenant))
 }
 
 // `skip`
-fn skip(layer: RateLimitLayer<PeerIp>) -> (RateLimitLayer<PeerIp>, impl KeyExtractor) {
+fn skip(layer: RateLimitLayer<PeerIp>) -> (RateLimitLayer<PeerIp>, ClientIp, impl KeyExtractor) {
     let users = key::from_fn(|parts| if parts.method == "OPTIONS" { None } else { Some(Key::from("all")) });
-    (layer.route("/healthz", Route::exempt()), users)
+    (layer.route("/healthz", Route::exempt()), ClientIp::exempt(ClientIp::peer(), ["192.168.0.56"]), users)
 }
 
 // `skipSuccessfulRequests`, `skipFailedRequests`, `requestWasSuccessful`
@@ -73,6 +81,11 @@ fn trusted() -> Made<[ClientIp; 2]> {
 // `store`
 fn stores(url: &str) -> Made<(MemoryStore, RedisStore)> {
     Ok((MemoryStore::new(), RedisStore::open(url)?))
+}
+
+// `prefix: 'rl:'` of rate-limit-redis
+fn prefixed(url: &str) -> Made<RedisStore> {
+    RedisStore::builder().prefix("rl:").open(url)
 }
 
 // `limit: 0`

@@ -14,9 +14,17 @@ async fn consume(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
     Ok(Limiter::check(&limiter, key, &policy, 2).await?.is_allowed())
 }
 
+// `remainingPoints`, `consumedPoints`, `msBeforeNext`
+fn points_of(decision: &Decision) -> (u64, u64, Duration, Option<Duration>) {
+    let PolicyDecision { available, reset, policy, .. } = &decision.policies()[0];
+    (*available, Policy::capacity(policy) - available, *reset, Decision::retry_after(decision))
+}
+
 // `blockDuration: 600`
-fn block_after_a_denial(policy: Policy) -> Policy {
-    policy.ban_after(1, Duration::from_secs(600))
+async fn block_after_a_denial(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
+    let policy = policy.ban_after(1, Duration::from_secs(600));
+    let state = limiter.peek(key, &policy).await?;
+    Ok(state.policies().iter().any(|PolicyDecision { ban, .. }| ban.is_some()))
 }
 
 // a longer `block` with each repetition, in the service's code
@@ -37,9 +45,10 @@ async fn penalty_and_reward(limiter: Limiter, policy: Policy, key: Key) -> Answe
 }
 
 // `insuranceLimiter`
-fn insurance(limiter: Limiter, policy: Policy, memory: MemoryStore) -> RateLimitLayer<PeerIp> {
+async fn insurance(limiter: Limiter, policy: Policy, memory: MemoryStore, key: Key) -> Answered<bool> {
     let limiter = Limiter::with_local_fallback(limiter, memory, 8);
-    RateLimitLayer::new(limiter, policy, PeerIp::new()).fail_local()
+    let _layer = RateLimitLayer::new(limiter.clone(), policy.clone(), PeerIp::new()).fail_local();
+    Ok(Limiter::check(&limiter, key, &policy, 1).fail_local().await?.is_allowed())
 }
 
 // `inMemoryBlockOnConsumed`

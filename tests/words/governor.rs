@@ -12,6 +12,21 @@ fn their_default() -> Made<Policy> {
     Ok(Policy::per_second("api", 2)?.with_algorithm(Algorithm::TokenBucket).with_burst(8))
 }
 
+// `RateLimiter::direct(quota)`, `RateLimiter::keyed(quota)`
+fn for_all_quotas() -> Limiter {
+    Limiter::new(MemoryStore::new())
+}
+
+// `NotUntil::wait_time_from(now)`
+fn not_until(decision: &Decision) -> Option<Duration> {
+    Decision::retry_after(decision)
+}
+
+// `GovernorError` in `.error_handler(..)`; `UnableToExtractKey`
+fn errors(denial: &Denial) -> (Reason, KeyError) {
+    (Denial::reason(denial), KeyError::missing_credential(COOKIE, HeaderValue::from_static("Session")))
+}
+
 // `.finish()`
 fn finish(layer: RateLimitLayer<PeerIp>) -> Made<RateLimitLayer<PeerIp>> {
     layer.validated()

@@ -8,7 +8,7 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use http::{Response, StatusCode, request::Parts};
+use http::{HeaderValue, Response, StatusCode, header::COOKIE, request::Parts};
 use tollgate::{
     Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Decision, Error, ExtensionKey, HeaderStyle, Key,
     KeyExtractor, Limiter, LiveLimits, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer, RedisStore, Route,
@@ -16,7 +16,7 @@ use tollgate::{
     key::{self, KeyError},
     middleware::Settlement,
     policy::{self, FirstOf, HoldSettings, Policies, PolicySource},
-    rejection::Denial,
+    rejection::{Denial, Reason},
     store::RedisStoreBuilder,
 };
 use tower::util::option_layer;
