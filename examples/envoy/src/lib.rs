@@ -1,4 +1,4 @@
-//! Envoy's rate limit service over tollgate.
+//! Envoy's rate limit service and its quota service over tollgate.
 //!
 //! `README.md` in this package has how to run it, and `docs/envoy.md` what it does.
 
@@ -9,6 +9,7 @@ mod holds;
 mod meters;
 mod options;
 mod prometheus;
+mod quota;
 mod server;
 mod service;
 

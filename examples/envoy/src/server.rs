@@ -3,7 +3,10 @@
 use std::{error::Error, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use envoy_types::pb::envoy::service::{
+    rate_limit_quota::v3::rate_limit_quota_service_server::RateLimitQuotaServiceServer,
+    ratelimit::v3::rate_limit_service_server::RateLimitServiceServer,
+};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -23,6 +26,7 @@ use crate::{
     holds::Holds,
     meters::Meters,
     prometheus::Prometheus,
+    quota::QuotaService,
     service::Service,
 };
 
@@ -110,6 +114,7 @@ impl Server {
             tasks.spawn(prometheus.run(listener));
         }
         let (stopping, mut stopped) = watch::channel(false);
+        let quotas = QuotaService::new(Arc::clone(&service.config), Arc::clone(&judge), stopping.subscribe());
         let signal = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         // Without a free file descriptor, the next one fails at once too.
         let incoming = TcpListenerStream::new(listener).then(|connection| async move {
@@ -127,6 +132,7 @@ impl Server {
             .add_service(health_service)
             .add_service(reflection)
             .add_service(RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE))
+            .add_service(RateLimitQuotaServiceServer::new(quotas).max_decoding_message_size(MESSAGE))
             .serve_with_incoming_shutdown(incoming, signal);
         tokio::pin!(serving);
         let stop = async {
@@ -150,7 +156,8 @@ impl Server {
 const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
 
 /// The names of the services, for health checks: all together, and each.
-const SERVICES: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+const SERVICES: [&str; 3] =
+    ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
 async fn set_status(health: &HealthReporter, status: ServingStatus) {
     for service in SERVICES {

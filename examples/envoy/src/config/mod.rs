@@ -68,4 +68,10 @@ impl Config {
     pub(crate) fn find(&self, domain: &str, entries: &[&Entry]) -> Option<Found<'_>> {
         self.domains.get(domain)?.find(domain, entries)
     }
+
+    /// As [`find`](Self::find), for entries without an order.
+    pub(crate) fn find_in_any_order(&self, domain: &str, entries: &[Entry]) -> Option<Found<'_>> {
+        let level = self.domains.get(domain)?;
+        level.find(domain, &level.in_order(entries)?)
+    }
 }

@@ -68,6 +68,30 @@ impl Level {
     }
 }
 
+impl Level {
+    /// These entries in the order of the levels that lead to a rule: the first order that does.
+    pub(super) fn in_order<'b>(&self, entries: &'b [Entry]) -> Option<Vec<&'b Entry>> {
+        let mut ordered: Vec<&Entry> = entries.iter().collect();
+        self.order(&mut ordered).then_some(ordered)
+    }
+
+    /// Puts the entries into this order. Tries each of them as the first one, so at most eight are wise.
+    fn order(&self, entries: &mut [&Entry]) -> bool {
+        for at in 0..entries.len() {
+            entries.swap(0, at);
+            let [first, others @ ..] = &mut *entries else { return false };
+            if let Some(Step { branch, .. }) = self.0.get(&first.key).and_then(|values| values.step(&first.value)) {
+                let is_rule = others.is_empty() && branch.rule.is_some();
+                if is_rule || branch.below.order(others) {
+                    return true;
+                }
+            }
+            entries.swap(0, at);
+        }
+        false
+    }
+}
+
 /// The descriptor that one entry matches.
 #[derive(Clone, Copy)]
 struct Step<'a> {

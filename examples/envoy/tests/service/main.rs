@@ -10,6 +10,7 @@ mod hits;
 mod holds;
 mod limits;
 mod program;
+mod quotas;
 mod replies;
 mod several;
 #[path = "../support/mod.rs"]

@@ -4,6 +4,7 @@
 #[path = "../../../../tests/server/support/ports.rs"]
 pub mod ports;
 pub mod program;
+pub mod quotas;
 #[path = "../../../../tests/server/support/redis_server.rs"]
 pub mod redis_server;
 

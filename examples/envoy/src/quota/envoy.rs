@@ -1,0 +1,274 @@
+//! One stream: the buckets of an Envoy, and what it is told about them.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
+use tokio::{
+    runtime::Handle,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tollgate::Policy;
+use tonic::Status;
+
+use super::{
+    assignment::{Action, Assignment, Entries, MARGIN, TTL},
+    bucket::{Bucket, Ended, Next},
+    grant::{Account, Block, Grant},
+    meters::{QuotaMeters, Reason},
+    treatment::Treatment,
+    warnings::Warnings,
+};
+use crate::{call::Judge, config::Config};
+
+/// The most buckets of one stream.
+const MOST_BUCKETS: usize = 1_024;
+/// The most blocks that one stream asks for at once.
+const MOST_ASKED: usize = 256;
+/// How long a bucket may be without requests, and how long if more than a half of the places are taken.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// What all streams share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: Arc<ArcSwap<Config>>,
+    pub(super) judge: Arc<Judge>,
+    pub(super) meters: QuotaMeters,
+    pub(super) warnings: Warnings,
+}
+
+#[derive(Debug)]
+pub(super) struct Envoy {
+    shared: Arc<Shared>,
+    domain: String,
+    /// The buckets that hold blocks, by their entries.
+    buckets: HashMap<Entries, Bucket>,
+}
+
+/// A block to ask for, after the end of another one.
+struct Ask {
+    entries: Entries,
+    account: Account,
+    units: u64,
+    ended: Option<Ended>,
+}
+
+impl Envoy {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        shared.meters.streams.increment(1);
+        Self { shared, domain: String::new(), buckets: HashMap::new() }
+    }
+
+    /// When a bucket is to get units without a report.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.buckets.values().filter_map(Bucket::retry_at).min()
+    }
+
+    /// What a report is answered with.
+    pub(super) async fn on_report(&mut self, report: RateLimitQuotaUsageReports) -> Result<Vec<Action>, Status> {
+        self.enter(report.domain)?;
+        // An Envoy that has stopped to report a bucket has no assignment of it any more.
+        self.buckets.retain(|_, bucket| bucket.reported().elapsed() < 3 * TTL);
+        let config = self.shared.config.load_full();
+        let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;
+        let (mut actions, mut asks) = (Vec::new(), Vec::new());
+        for usage in report.bucket_quota_usages {
+            let Some(entries) = entries(&usage) else { continue };
+            match Treatment::of(&config, &self.domain, &entries) {
+                Treatment::Blocks(account) => {
+                    if let Some(assignment) = self.on_usage(&usage, &entries, account, &mut asks) {
+                        actions.push(Action { entries, assignment });
+                    }
+                }
+                treatment => {
+                    if let Some(bucket) = self.buckets.remove(&entries) {
+                        keep(bucket.into_blocks().collect());
+                    }
+                    let assignment = self.without_blocks(&usage, &entries, treatment, is_crowded);
+                    actions.push(Action { entries, assignment });
+                }
+            }
+        }
+        actions.append(&mut self.ask(asks).await);
+        Ok(actions)
+    }
+
+    /// Gives units to the buckets whose time has come.
+    pub(super) async fn on_retry(&mut self) -> Vec<Action> {
+        let (config, now) = (self.shared.config.load_full(), Instant::now());
+        let mut asks = Vec::new();
+        for (entries, bucket) in &mut self.buckets {
+            if bucket.retry_at().is_some_and(|due| due <= now)
+                && let Next::Ask(units) = bucket.retry()
+            {
+                match Treatment::of(&config, &self.domain, entries) {
+                    Treatment::Blocks(account) => {
+                        asks.push(Ask { entries: entries.clone(), account, units, ended: None });
+                    }
+                    // The next report finds out.
+                    _ => drop(bucket.on_grant(Grant::Refused)),
+                }
+            }
+        }
+        self.ask(asks).await
+    }
+
+    /// Notes that these actions have left the process.
+    pub(super) fn on_sent(&mut self, sent: &[Entries]) {
+        for entries in sent {
+            if let Some(bucket) = self.buckets.get_mut(entries) {
+                bucket.on_sent();
+            }
+        }
+    }
+
+    /// Checks the domain, which a stream keeps.
+    fn enter(&mut self, domain: String) -> Result<(), Status> {
+        if self.domain.is_empty() {
+            if domain.is_empty() {
+                return Err(Status::invalid_argument("the first report has no domain; set it in the filter"));
+            }
+            self.domain = domain;
+        } else if !domain.is_empty() && domain != self.domain {
+            return Err(Status::invalid_argument("the domain of a stream does not change; open another stream"));
+        }
+        if self.shared.config.load().has_domain(&self.domain) {
+            return Ok(());
+        }
+        self.shared.warnings.domain(&self.domain);
+        Err(Status::not_found("no configuration has this domain; write one, or change that of the filter"))
+    }
+
+    /// The answer for a bucket with blocks, or nothing if the store is asked first or the last answer stays in force.
+    fn on_usage(
+        &mut self,
+        usage: &BucketQuotaUsage,
+        entries: &Entries,
+        account: Account,
+        asks: &mut Vec<Ask>,
+    ) -> Option<Assignment> {
+        let number = self.buckets.len();
+        if !self.buckets.contains_key(entries) && number >= MOST_BUCKETS {
+            return Some(self.refuse(usage, entries, Some(Reason::Full)));
+        }
+        let bucket = self.buckets.entry(entries.clone()).or_insert_with(Bucket::new);
+        let ended = bucket.report(usage.num_requests_allowed, usage.num_requests_denied);
+        if let Some(ended) = &ended {
+            self.shared.meters.unused.increment(ended.unused);
+        }
+        match bucket.next(if number > MOST_BUCKETS / 2 { PATIENCE.1 } else { PATIENCE.0 }) {
+            Next::Nothing => None,
+            Next::Ask(units) => {
+                asks.push(Ask { entries: entries.clone(), account, units, ended });
+                None
+            }
+            Next::Tell(assignment) => {
+                if assignment == Assignment::Abandon {
+                    self.buckets.remove(entries);
+                }
+                Some(assignment)
+            }
+        }
+    }
+
+    fn without_blocks(
+        &self,
+        usage: &BucketQuotaUsage,
+        entries: &Entries,
+        treatment: Treatment,
+        is_crowded: bool,
+    ) -> Assignment {
+        let account = match treatment {
+            Treatment::Pass(account) => account,
+            Treatment::Refuse(reason) => return self.refuse(usage, entries, reason),
+            Treatment::Blocks(_) => None,
+        };
+        if let (Some(Account { key, limit, .. }), 1..) = (account, usage.num_requests_allowed) {
+            let (judge, units) = (Arc::clone(&self.shared.judge), usage.num_requests_allowed.min(Policy::MAX_LIMIT));
+            // A trial, so a count that is lost refuses nothing.
+            tokio::spawn(async move { drop(judge.limiter.record(key, &limit.policy, units).await) });
+        }
+        // Reports with all values that clients have ever sent would become too long.
+        if is_crowded && is_idle(usage) { Assignment::Abandon } else { Assignment::AllowAll }
+    }
+
+    /// Refuses a bucket without an entry in the map. The Envoy forgets it when nobody uses it.
+    fn refuse(&self, usage: &BucketQuotaUsage, entries: &Entries, reason: Option<Reason>) -> Assignment {
+        if let Some(reason) = reason {
+            self.shared.meters.refuse(reason);
+            let keys = entries.iter().map(|(key, _)| key.as_str());
+            self.shared.warnings.bucket(&self.domain, keys, reason.advice());
+        }
+        if is_idle(usage) { Assignment::Abandon } else { Assignment::DenyAll }
+    }
+
+    /// Asks the store for blocks, many at once.
+    async fn ask(&mut self, asks: Vec<Ask>) -> Vec<Action> {
+        let (mut actions, mut asks) = (Vec::with_capacity(asks.len()), asks.into_iter());
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < MOST_ASKED
+                && let Some(Ask { entries, account, units, ended }) = asks.next()
+            {
+                let judge = Arc::clone(&self.shared.judge);
+                running.spawn(async move {
+                    if let Some(Ended { settled, .. }) = ended {
+                        // A settlement without an answer is sent again in the background.
+                        drop(settled.await);
+                    }
+                    (account.grant(&judge, units).await, entries)
+                });
+            }
+            let Some(result) = running.join_next().await else { return actions };
+            // The task of a grant does not panic: it calls the limiter alone.
+            let Ok((grant, entries)) = result else { continue };
+            let Some(bucket) = self.buckets.get_mut(&entries) else { continue };
+            if let Some(assignment) = bucket.on_grant(grant) {
+                if let Assignment::Block { units, .. } = assignment {
+                    self.shared.meters.blocks.increment(1);
+                    self.shared.meters.units.increment(units);
+                }
+                actions.push(Action { entries, assignment });
+            }
+        }
+    }
+}
+
+/// The blocks stay charged: the assignments of an Envoy whose stream has ended stay in force.
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        self.shared.meters.streams.decrement(1);
+        keep(self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect());
+    }
+}
+
+/// Keeps blocks until no Envoy spends them, and charges them in full.
+fn keep(mut blocks: Vec<Block>) {
+    if blocks.is_empty() {
+        return;
+    }
+    blocks.sort_by_key(|block| block.made);
+    // Without a runtime, the store ends them at their time-to-live.
+    let Ok(runtime) = Handle::try_current() else { return };
+    runtime.spawn(async move {
+        for Block { hold, made, .. } in blocks {
+            sleep_until(made + TTL + MARGIN).await;
+            drop(hold);
+        }
+    });
+}
+
+fn is_idle(usage: &BucketQuotaUsage) -> bool {
+    usage.num_requests_allowed == 0 && usage.num_requests_denied == 0
+}
+
+/// The entries of a bucket, sorted; `None` without any, which no answer can name.
+fn entries(usage: &BucketQuotaUsage) -> Option<Entries> {
+    let id = usage.bucket_id.as_ref().filter(|id| !id.bucket.is_empty())?;
+    let mut entries: Entries = id.bucket.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    entries.sort();
+    Some(entries)
+}

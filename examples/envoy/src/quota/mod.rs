@@ -1,0 +1,16 @@
+//! The rate limit quota service: each Envoy holds blocks of units, and spends them by itself.
+//!
+//! `service` has the streams, `envoy` what one stream is told, `treatment` what the configuration says about a bucket,
+//! `bucket` the blocks of one bucket of one Envoy, `grant` how the store gives one, and `answers` what is sent.
+
+mod answers;
+mod assignment;
+mod bucket;
+mod envoy;
+mod grant;
+mod meters;
+mod service;
+mod treatment;
+mod warnings;
+
+pub(crate) use self::service::QuotaService;
