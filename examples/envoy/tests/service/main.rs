@@ -10,6 +10,7 @@ mod hits;
 mod holds;
 mod limits;
 mod program;
+mod quota_streams;
 mod quotas;
 mod replies;
 mod several;

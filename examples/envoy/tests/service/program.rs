@@ -16,6 +16,7 @@ use crate::support::{
     domain, entries,
     ports::free_port,
     program::{Program, configuration},
+    quotas::{Quotas, Told, arrival},
     redis_server::Directory,
     request,
 };
@@ -38,7 +39,9 @@ async fn a_signal_ends_the_program_cleanly_and_health_says_so_before() {
     let mut program = Program::start(&["--config", &path]);
     let url = format!("http://{}", program.address);
     let mut health = HealthClient::new(channel(&program.address).await);
-    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+    let services =
+        ["envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
+    for service in services.into_iter().chain([""]) {
         let request = HealthCheckRequest { service: service.to_owned() };
         assert_eq!(health.check(request).await.unwrap().get_ref().status, 1, "{service}");
     }
@@ -115,6 +118,34 @@ async fn metrics_have_no_value_of_a_client_unless_a_rule_asks_for_them() {
     has("tollgate_decisions_total{policy=\"k\",outcome=\"allowed\"} 1200");
     assert!(!text.contains("rule=\"k_"), "a value of a client");
     assert_eq!(fetch(metrics, "/healthz"), "ok\n");
+}
+
+#[tokio::test]
+async fn metrics_count_the_blocks_of_envoys() {
+    let rule = "{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1000, lease: 500 } }";
+    let (_folder, path) = configuration(&domain(&[rule]));
+    let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let program = Program::start(&["--config", &path, "--metrics", &metrics.to_string()]);
+    let mut envoy = Quotas::open(&program.address).await;
+    assert_eq!(envoy.tenant("secret", 0, 1).await, Told::Block(8));
+    assert_eq!(envoy.tenant("secret", 3, 0).await, Told::Block(30));
+    arrival().await;
+    envoy.send("test", &[(&[("tenant", "secret")], 3, 0), (&[("secret", "a")], 0, 1)]);
+    envoy.answer().await.unwrap();
+    let text = fetch(metrics, "/metrics");
+    for line in [
+        "tollgate_envoy_quota_streams 1",
+        "tollgate_envoy_quota_blocks_total 3",
+        "tollgate_envoy_quota_unused_units_total 2",
+        "tollgate_envoy_quota_refused_total{reason=\"no_rule\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(text.contains("tollgate_envoy_quota_units_total") && !text.contains("secret"));
+    drop(envoy);
+    while !fetch(metrics, "/metrics").contains("tollgate_envoy_quota_streams 0") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 fn fetch(address: SocketAddr, path: &str) -> String {
