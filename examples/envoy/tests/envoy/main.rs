@@ -8,6 +8,7 @@ mod faults;
 mod fields;
 mod flood;
 mod proxy;
+mod quotas;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokens;

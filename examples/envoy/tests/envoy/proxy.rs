@@ -71,11 +71,47 @@ pub(crate) const TOKENS: &str = "
     hits_addend: { format: '%RESP(x-spent)%' }
     apply_on_stream_done: true";
 
+/// The filter of the quota service: a bucket for each tenant.
+const QUOTAS: &str = r#"          - name: envoy.filters.http.rate_limit_quota
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig
+              domain: test
+              rlqs_server: { envoy_grpc: { cluster_name: limits } }
+              bucket_matchers:
+                on_no_match:
+                  action:
+                    name: bucket
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings
+                      bucket_id_builder:
+                        bucket_id_builder:
+                          tenant:
+                            custom_value:
+                              name: header
+                              typed_config:
+                                "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput
+                                header_name: x-tenant
+                      reporting_interval: 5s
+                      no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }
+                      expired_assignment_behavior:
+                        expired_assignment_behavior_timeout: 60s
+                        fallback_rate_limit: { blanket_rule: DENY_ALL }
+                      deny_response_settings: { http_status: { code: 429 } }
+"#;
+
 impl Envoy {
     /// Starts an Envoy between clients and `backend` that asks `service`. `None` where there is none.
     pub(crate) fn start(service: &str, backend: SocketAddr, calls: Calls<'_>) -> Option<Self> {
         let port = free_port();
         Self::run(port, &configuration(port, service, backend, calls))
+    }
+
+    /// Starts an Envoy that spends blocks of `service`.
+    pub(crate) fn start_with_quotas(service: &str, backend: SocketAddr) -> Option<Self> {
+        let port = free_port();
+        let yaml = configuration(port, service, backend, Calls { rate_limits: " []", ..Calls::default() });
+        let filter = yaml.find("          - name: envoy.filters.http.ratelimit\n").unwrap();
+        Self::run(port, &format!("{}{QUOTAS}{}", &yaml[..filter], &yaml[filter..]))
     }
 
     /// Starts an Envoy with this configuration, which listens on `port`.
