@@ -12,6 +12,7 @@ mod limits;
 mod program;
 mod quota_streams;
 mod quotas;
+mod reference;
 mod replies;
 mod several;
 #[path = "../support/mod.rs"]
