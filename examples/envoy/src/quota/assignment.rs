@@ -22,6 +22,8 @@ use tokio::time::Instant;
 
 /// How long an assignment is in force. Envoy usually reports every five seconds, so a report may be lost.
 pub(super) const TTL: Duration = Duration::from_secs(12);
+/// How long the one unit of an idle Envoy is in force. It is sent once, so it costs no calls.
+pub(super) const IDLE_TTL: Duration = Duration::from_secs(40);
 /// How much longer a block counts than an Envoy may spend it, from before it is sent.
 pub(super) const MARGIN: Duration = Duration::from_secs(4);
 
@@ -30,9 +32,10 @@ pub(super) const MARGIN: Duration = Duration::from_secs(4);
 pub(super) enum Assignment {
     DenyAll,
     AllowAll,
-    /// So many requests, which the store holds since then.
+    /// So many requests within this time, which the store holds since then.
     Block {
         units: u64,
+        ttl: Duration,
         made: Instant,
     },
     /// To forget the bucket until its next request.
@@ -60,17 +63,19 @@ impl Action {
         let id = BucketId { bucket: self.entries.into_iter().collect() };
         let deny = Strategy::BlanketRule(BlanketRule::DenyAll.into());
         match self.assignment {
-            Assignment::DenyAll => actions.push(assign(id, deny)),
-            Assignment::AllowAll => actions.push(assign(id, Strategy::BlanketRule(BlanketRule::AllowAll.into()))),
-            Assignment::Block { units, .. } => {
+            Assignment::DenyAll => actions.push(assign(id, deny, TTL)),
+            Assignment::AllowAll => {
+                actions.push(assign(id, Strategy::BlanketRule(BlanketRule::AllowAll.into()), TTL));
+            }
+            Assignment::Block { units, ttl, .. } => {
                 let block = TokenBucket {
                     max_tokens: u32::try_from(units).unwrap_or(u32::MAX),
                     // One more in an hour, which no assignment lives to see.
                     tokens_per_fill: Some(UInt32Value { value: 1 }),
                     fill_interval: Some(protobuf::Duration { seconds: 3_600, nanos: 0 }),
                 };
-                actions.push(assign(id.clone(), deny));
-                actions.push(assign(id, Strategy::TokenBucket(block)));
+                actions.push(assign(id.clone(), deny, ttl));
+                actions.push(assign(id, Strategy::TokenBucket(block), ttl));
             }
             Assignment::Abandon => {
                 let kind = Kind::AbandonAction(AbandonAction {});
@@ -80,8 +85,8 @@ impl Action {
     }
 }
 
-fn assign(id: BucketId, strategy: Strategy) -> BucketAction {
-    let ttl = protobuf::Duration { seconds: TTL.as_secs().cast_signed(), nanos: 0 };
+fn assign(id: BucketId, strategy: Strategy, ttl: Duration) -> BucketAction {
+    let ttl = protobuf::Duration { seconds: ttl.as_secs().cast_signed(), nanos: 0 };
     let assignment = QuotaAssignmentAction {
         assignment_time_to_live: Some(ttl),
         rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),

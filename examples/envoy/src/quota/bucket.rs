@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tollgate::limiter::SettleFuture;
 
 use super::{
-    assignment::{Assignment, TTL},
+    assignment::{Assignment, IDLE_TTL},
     grant::{Block, Grant},
 };
 
@@ -158,6 +158,7 @@ impl Bucket {
             }
         };
         match (self.wanted, &self.last) {
+            (1, Told::Block(block)) if block.ttl == IDLE_TTL && block.used < block.units => Next::Nothing,
             (0, Told::Nothing) => Next::Tell(Assignment::Abandon),
             // What it spends before it receives this is in its next report.
             (0, _) => Next::Tell(self.tell(Told::Nothing)),
@@ -200,8 +201,7 @@ impl Bucket {
             self.retry_at = Some(Instant::now() + wait.clamp(self.pause, PAUSES.1));
             self.pause = (self.pause * 2).min(PAUSES.1);
         }
-        let has_units =
-            |block: &Block| block.used < block.units && self.sent.elapsed() < TTL / 2 && block.made.elapsed() < TTL;
+        let has_units = |block: &Block| block.used < block.units && self.sent.elapsed() < block.ttl / 2;
         match &self.last {
             Told::Block(block) if has_units(block) => None,
             // It refuses already.
@@ -214,7 +214,7 @@ impl Bucket {
         let assignment = match &told {
             Told::Nothing => Assignment::DenyAll,
             Told::AllowAll => Assignment::AllowAll,
-            Told::Block(block) => Assignment::Block { units: block.units, made: block.made },
+            Told::Block(block) => Assignment::Block { units: block.units, ttl: block.ttl, made: block.made },
         };
         self.before = mem::replace(&mut self.last, told);
         self.sent = Instant::now();
@@ -248,7 +248,7 @@ mod tests {
     use tokio::time::advance;
     use tollgate::{Limiter, MemoryStore, Policy, policy::HoldSettings};
 
-    use super::*;
+    use super::{super::assignment::TTL, *};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -260,10 +260,15 @@ mod tests {
             Self(Limiter::new(MemoryStore::new()), policy)
         }
 
+        async fn left(&self) -> u64 {
+            self.0.peek("key", &self.1).await.unwrap().available().unwrap()
+        }
+
         async fn give(&self, bucket: &mut Bucket, next: Next) -> Option<Assignment> {
             let Next::Ask(units) = next else { panic!("{next:?}") };
             let hold = self.0.hold("key", &self.1, units).await.unwrap().into_result().unwrap();
-            bucket.on_grant(Grant::Held(Box::new(Block { hold, units, used: 0, made: Instant::now() })))
+            let ttl = if units > 1 { TTL } else { IDLE_TTL };
+            bucket.on_grant(Grant::Held(Box::new(Block { hold, units, used: 0, ttl, made: Instant::now() })))
         }
     }
 
@@ -279,21 +284,29 @@ mod tests {
         let next = report(&mut bucket, 0, 1);
         store.give(&mut bucket, next).await;
         let mut told = Vec::new();
-        loop {
+        let mut asked = 0;
+        while told.last() != Some(&Assignment::Abandon) {
             advance(INTERVAL).await;
-            match report(&mut bucket, 0, 0) {
-                Next::Tell(assignment) => told.push(assignment),
-                next => drop(store.give(&mut bucket, next).await),
+            if let Some(ended) = bucket.report(0, 0) {
+                ended.settled.await.unwrap();
             }
-            if told.last() == Some(&Assignment::Abandon) {
-                break;
+            match bucket.next(PATIENCE) {
+                Next::Tell(assignment) => told.push(assignment),
+                Next::Nothing => {
+                    assert_eq!(store.left().await, 999, "an idle Envoy holds one unit");
+                }
+                next => {
+                    asked += 1;
+                    store.give(&mut bucket, next).await;
+                }
             }
         }
+        assert_eq!(asked, 1);
         // What the Envoy has spent before it refuses everything is in a report of its own.
         assert_eq!(told, [Assignment::DenyAll, Assignment::Abandon]);
         assert_eq!(start.elapsed(), PATIENCE + INTERVAL);
         assert_eq!(bucket.into_blocks().count(), 0);
-        assert_eq!(store.0.peek("key", &store.1).await.unwrap().available(), Some(1_000));
+        assert_eq!(store.left().await, 1_000);
     }
 
     #[tokio::test(start_paused = true)]
@@ -312,7 +325,7 @@ mod tests {
         let ended = bucket.report(0, 0).unwrap();
         assert_eq!(ended.unused, 2);
         ended.settled.await.unwrap();
-        assert_eq!(store.0.peek("key", &store.1).await.unwrap().available(), Some(994));
+        assert_eq!(store.left().await, 994);
     }
 
     #[tokio::test(start_paused = true)]
@@ -353,7 +366,7 @@ mod tests {
         assert!(bucket.report(700, 0).is_none());
         // The first block, and all of the second.
         bucket.into_blocks().for_each(|block| drop(block.hold.settle(block.used)));
-        while store.0.peek("key", &store.1).await.unwrap().available() != Some(892) {
+        while store.left().await != 892 {
             tokio::task::yield_now().await;
         }
     }

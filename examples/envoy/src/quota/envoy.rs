@@ -8,14 +8,14 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 };
 use tokio::{
     runtime::Handle,
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::{Instant, sleep_until},
 };
 use tollgate::Policy;
 use tonic::Status;
 
 use super::{
-    assignment::{Action, Assignment, Entries, MARGIN, TTL},
+    assignment::{Action, Assignment, Entries, TTL},
     bucket::{Bucket, Ended, Next},
     grant::{Account, Block, Grant},
     meters::{QuotaMeters, Reason},
@@ -74,8 +74,11 @@ impl Envoy {
         self.buckets.retain(|_, bucket| bucket.reported().elapsed() < 3 * TTL);
         let config = self.shared.config.load_full();
         let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;
-        let (mut actions, mut asks) = (Vec::new(), Vec::new());
-        for usage in report.bucket_quota_usages {
+        let (mut actions, mut asks, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, usage) in report.bucket_quota_usages.into_iter().enumerate() {
+            if number % MOST_ASKED == MOST_ASKED - 1 {
+                yield_now().await;
+            }
             let Some(entries) = entries(&usage) else { continue };
             match Treatment::of(&config, &self.domain, &entries) {
                 Treatment::Blocks(account) => {
@@ -87,11 +90,21 @@ impl Envoy {
                     if let Some(bucket) = self.buckets.remove(&entries) {
                         keep(bucket.into_blocks().collect());
                     }
-                    let assignment = self.without_blocks(&usage, &entries, treatment, is_crowded);
+                    let assignment = self.without_blocks(&usage, &entries, &treatment, is_crowded);
                     actions.push(Action { entries, assignment });
+                    if let (Treatment::Pass(Some(account)), 1..) = (treatment, usage.num_requests_allowed) {
+                        counts.push((account, usage.num_requests_allowed));
+                    }
                 }
             }
         }
+        let judge = Arc::clone(&self.shared.judge);
+        // A trial, so a count that is lost refuses nothing.
+        tokio::spawn(async move {
+            for (Account { key, limit, .. }, units) in counts {
+                drop(judge.limiter.record(key, &limit.policy, units.min(Policy::MAX_LIMIT)).await);
+            }
+        });
         actions.append(&mut self.ask(asks).await);
         Ok(actions)
     }
@@ -178,18 +191,11 @@ impl Envoy {
         &self,
         usage: &BucketQuotaUsage,
         entries: &Entries,
-        treatment: Treatment,
+        treatment: &Treatment,
         is_crowded: bool,
     ) -> Assignment {
-        let account = match treatment {
-            Treatment::Pass(account) => account,
-            Treatment::Refuse(reason) => return self.refuse(usage, entries, reason),
-            Treatment::Blocks(_) => None,
-        };
-        if let (Some(Account { key, limit, .. }), 1..) = (account, usage.num_requests_allowed) {
-            let (judge, units) = (Arc::clone(&self.shared.judge), usage.num_requests_allowed.min(Policy::MAX_LIMIT));
-            // A trial, so a count that is lost refuses nothing.
-            tokio::spawn(async move { drop(judge.limiter.record(key, &limit.policy, units).await) });
+        if let Treatment::Refuse(reason) = treatment {
+            return self.refuse(usage, entries, *reason);
         }
         // Reports with all values that clients have ever sent would become too long.
         if is_crowded && is_idle(usage) { Assignment::Abandon } else { Assignment::AllowAll }
@@ -250,13 +256,13 @@ fn keep(mut blocks: Vec<Block>) {
     if blocks.is_empty() {
         return;
     }
-    blocks.sort_by_key(|block| block.made);
+    blocks.sort_by_key(Block::end);
     // Without a runtime, the store ends them at their time-to-live.
     let Ok(runtime) = Handle::try_current() else { return };
     runtime.spawn(async move {
-        for Block { hold, made, .. } in blocks {
-            sleep_until(made + TTL + MARGIN).await;
-            drop(hold);
+        for block in blocks {
+            sleep_until(block.end()).await;
+            drop(block.hold);
         }
     });
 }

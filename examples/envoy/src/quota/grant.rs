@@ -9,7 +9,7 @@ use tollgate::{
     policy::HoldSettings,
 };
 
-use super::assignment::{MARGIN, TTL};
+use super::assignment::{IDLE_TTL, MARGIN, TTL};
 use crate::{call::Judge, config::rule::Limit};
 
 /// The units that an Envoy may spend.
@@ -19,8 +19,17 @@ pub(super) struct Block {
     pub(super) units: u64,
     /// What the Envoy has reported.
     pub(super) used: u64,
+    /// How long the Envoy may spend it, from when it receives it.
+    pub(super) ttl: Duration,
     /// From before the hold was made.
     pub(super) made: Instant,
+}
+
+impl Block {
+    /// When no Envoy spends it any more.
+    pub(super) fn end(&self) -> Instant {
+        self.made + self.ttl + MARGIN
+    }
 }
 
 /// Who is charged for a block, and how large it may be.
@@ -56,15 +65,16 @@ impl Grant {
 }
 
 impl Account {
-    /// Holds a block of at most `wanted` units.
+    /// Holds a block of at most `wanted` units; one unit is for an idle Envoy.
     pub(super) async fn grant(&self, judge: &Judge, wanted: u64) -> Grant {
         let on_failure = self.limit.settings.on_store_failure;
         self.hold(judge, wanted).await.unwrap_or_else(|error| Grant::without_verdict(&error, on_failure))
     }
 
     async fn hold(&self, judge: &Judge, wanted: u64) -> Result<Grant, Error> {
-        // A block is settled two reports after it was made.
-        let holds = HoldSettings::new().with_ttl(2 * TTL + MARGIN);
+        let ttl = if wanted > 1 { TTL } else { IDLE_TTL };
+        // A block is settled with a report after the one that has replaced it.
+        let holds = HoldSettings::new().with_ttl(ttl + TTL + MARGIN);
         let policy = self.limit.policy.clone().with_holds(holds);
         let is_local = judge.has_fallback && self.limit.settings.on_store_failure == FailurePolicy::Local;
         let mut units = wanted.min(self.lease).max(1);
@@ -80,7 +90,7 @@ impl Account {
         let made = Instant::now();
         let hold = judge.limiter.hold(self.key.clone(), &policy, units);
         Ok(match if is_local { hold.fail_local() } else { hold }.await? {
-            HoldAnswer::Open(hold) => Grant::Held(Box::new(Block { hold, units, used: 0, made })),
+            HoldAnswer::Open(hold) => Grant::Held(Box::new(Block { hold, units, used: 0, ttl, made })),
             HoldAnswer::Denied(decision) => Self::denied(&decision),
         })
     }
