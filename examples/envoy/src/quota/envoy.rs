@@ -70,8 +70,9 @@ impl Envoy {
     /// What a report is answered with.
     pub(super) async fn on_report(&mut self, report: RateLimitQuotaUsageReports) -> Result<Vec<Action>, Status> {
         self.enter(report.domain)?;
-        // An Envoy that has stopped to report a bucket has no assignment of it any more.
-        self.buckets.retain(|_, bucket| bucket.reported().elapsed() < 3 * TTL);
+        // A stream that goes on without a bucket may be of an Envoy that has another configuration now.
+        let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > 3 * TTL);
+        keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect());
         let config = self.shared.config.load_full();
         let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;
         let (mut actions, mut asks, mut counts) = (Vec::new(), Vec::new(), Vec::new());
@@ -112,7 +113,7 @@ impl Envoy {
     /// Gives units to the buckets whose time has come.
     pub(super) async fn on_retry(&mut self) -> Vec<Action> {
         let (config, now) = (self.shared.config.load_full(), Instant::now());
-        let mut asks = Vec::new();
+        let (mut actions, mut asks) = (Vec::new(), Vec::new());
         for (entries, bucket) in &mut self.buckets {
             if bucket.retry_at().is_some_and(|due| due <= now)
                 && let Next::Ask(units) = bucket.retry()
@@ -121,12 +122,16 @@ impl Envoy {
                     Treatment::Blocks(account) => {
                         asks.push(Ask { entries: entries.clone(), account, units, ended: None });
                     }
-                    // The next report finds out.
-                    _ => drop(bucket.on_grant(Grant::Refused)),
+                    // The next report finds out why.
+                    _ => {
+                        let told = bucket.on_grant(Grant::Refused);
+                        actions.extend(told.map(|assignment| Action { entries: entries.clone(), assignment }));
+                    }
                 }
             }
         }
-        self.ask(asks).await
+        actions.append(&mut self.ask(asks).await);
+        actions
     }
 
     /// Notes that these actions have left the process.
@@ -201,7 +206,7 @@ impl Envoy {
         if is_crowded && is_idle(usage) { Assignment::Abandon } else { Assignment::AllowAll }
     }
 
-    /// Refuses a bucket without an entry in the map. The Envoy forgets it when nobody uses it.
+    /// Refuses a bucket without an entry in the map. An Envoy without requests of it forgets it.
     fn refuse(&self, usage: &BucketQuotaUsage, entries: &Entries, reason: Option<Reason>) -> Assignment {
         if let Some(reason) = reason {
             self.shared.meters.refuse(reason);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use crate::support::{
     Descriptor, Service, domain, entries, print_line,
@@ -102,6 +105,45 @@ async fn several_envoys_of_two_instances_spend_one_limit_and_never_more() {
     for service in &services {
         assert!(u64::from(left(service, "a").await) <= 200 - spent);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_window_contains_more_than_the_limit() {
+    const WINDOW: Duration = Duration::from_secs(3);
+    let redis = RedisServer::start();
+    let rule = domain(&["{ key: tenant, rate_limit: { window: 3s, requests_per_unit: 60, lease: 30 } }"]);
+    let start = async || Service::start_with(&rule, |options| options.redis = Some(redis.url())).await;
+    let services = [start().await, start().await];
+    let mut running = JoinSet::new();
+    for number in 0..4 {
+        let mut envoy = Quotas::open(services[number % 2].address).await;
+        running.spawn(async move {
+            let (mut spent, mut left, mut reported) = (Vec::new(), 0, 0);
+            for round in 0..12 {
+                envoy.send("test", &[(&[("tenant", "a")], reported, 5)]);
+                reported = 0;
+                for step in 0..22 {
+                    left = envoy.newest("tenant=a").await.map_or(left, units);
+                    // At once, one by one, or all when the block is about to be replaced.
+                    let part = match (number + round) % 3 {
+                        0 => left,
+                        1 => left.min(1),
+                        _ if step > 18 => left,
+                        _ => 0,
+                    };
+                    (0..part).for_each(|_| spent.push(Instant::now()));
+                    (left, reported) = (left - part, reported + part);
+                }
+            }
+            spent
+        });
+    }
+    let mut spent = running.join_all().await.concat();
+    spent.sort();
+    let window = |first: usize| spent[first..].iter().take_while(|at| **at - spent[first] < WINDOW).count();
+    let most = (0..spent.len()).map(window).max().unwrap_or_default();
+    print_line(&format!("quotas: {} requests of 4 Envoys, at most {most} of 60 in a window of 3 s", spent.len()));
+    assert!((30..=60).contains(&most) && spent.len() > 100);
 }
 
 #[tokio::test]
