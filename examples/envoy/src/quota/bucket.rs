@@ -94,9 +94,9 @@ impl Bucket {
         }
     }
 
-    /// Notes what an Envoy has spent since its last report. Returns the end of the block before the last one, if the
-    /// Envoy spends it no longer.
-    pub(super) fn report(&mut self, allowed: u64, denied: u64) -> Option<Ended> {
+    /// Notes what an Envoy has spent since its last report, which has come after `arrived`. Returns the end of the
+    /// block before the last one, if the Envoy spends it no longer.
+    pub(super) fn report(&mut self, allowed: u64, denied: u64, arrived: Instant) -> Option<Ended> {
         let now = Instant::now();
         let requests = allowed.saturating_add(denied);
         self.reported = now;
@@ -105,7 +105,7 @@ impl Bucket {
         }
         self.requests = self.requests.saturating_add(requests);
         self.charge(allowed);
-        if now < self.sent + ARRIVAL {
+        if arrived < self.sent + ARRIVAL {
             return None;
         }
         match mem::take(&mut self.before) {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn report(bucket: &mut Bucket, allowed: u64, denied: u64) -> Next {
-        bucket.report(allowed, denied);
+        bucket.report(allowed, denied, Instant::now());
         bucket.next(PATIENCE)
     }
 
@@ -288,7 +288,7 @@ mod tests {
         while told.last() != Some(&Assignment::Abandon) {
             assert!(start.elapsed() < 4 * PATIENCE);
             advance(INTERVAL).await;
-            if let Some(ended) = bucket.report(0, 0) {
+            if let Some(ended) = bucket.report(0, 0, Instant::now()) {
                 ended.settled.await.unwrap();
             }
             match bucket.next(PATIENCE) {
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(report(&mut bucket, 3, 0), Next::Ask(SMALLEST));
         assert_eq!(bucket.on_grant(Grant::Denied(None)), Some(Assignment::DenyAll));
         advance(INTERVAL).await;
-        let ended = bucket.report(0, 0).unwrap();
+        let ended = bucket.report(0, 0, Instant::now()).unwrap();
         assert_eq!(ended.unused, 2);
         ended.settled.await.unwrap();
         assert_eq!(store.left().await, 994);
@@ -358,13 +358,13 @@ mod tests {
         assert_eq!(report(&mut bucket, 3, 0), Next::Ask(SMALLEST));
         assert_eq!(bucket.on_grant(Grant::Open), Some(Assignment::AllowAll));
         advance(INTERVAL).await;
-        let ended = bucket.report(700, 0).unwrap();
+        let ended = bucket.report(700, 0, Instant::now()).unwrap();
         ended.settled.await.unwrap();
         let Next::Ask(units) = bucket.next(PATIENCE) else { panic!("nothing is asked for") };
         assert_eq!(units, 1_400);
         store.give(&mut bucket, Next::Ask(100)).await;
         advance(INTERVAL).await;
-        assert!(bucket.report(700, 0).is_none());
+        assert!(bucket.report(700, 0, Instant::now()).is_none());
         // The first block, and all of the second.
         for block in bucket.into_blocks() {
             block.hold.settle(block.used).await.unwrap();

@@ -67,8 +67,12 @@ impl Envoy {
         self.buckets.values().filter_map(Bucket::retry_at).min()
     }
 
-    /// What a report is answered with.
-    pub(super) async fn on_report(&mut self, report: RateLimitQuotaUsageReports) -> Result<Vec<Action>, Status> {
+    /// What a report is answered with. It has come after `arrived`.
+    pub(super) async fn on_report(
+        &mut self,
+        report: RateLimitQuotaUsageReports,
+        arrived: Instant,
+    ) -> Result<Vec<Action>, Status> {
         self.enter(report.domain)?;
         // A stream that goes on without a bucket may be of an Envoy that has another configuration now.
         let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > 3 * TTL);
@@ -83,7 +87,7 @@ impl Envoy {
             let Some(entries) = entries(&usage) else { continue };
             match Treatment::of(&config, &self.domain, &entries) {
                 Treatment::Blocks(account) => {
-                    if let Some(assignment) = self.on_usage(&usage, &entries, account, &mut asks) {
+                    if let Some(assignment) = self.on_usage((&usage, arrived), &entries, account, &mut asks) {
                         actions.push(Action { entries, assignment });
                     }
                 }
@@ -163,7 +167,7 @@ impl Envoy {
     /// The answer for a bucket with blocks, or nothing if the store is asked first or the last answer stays in force.
     fn on_usage(
         &mut self,
-        usage: &BucketQuotaUsage,
+        (usage, arrived): (&BucketQuotaUsage, Instant),
         entries: &Entries,
         account: Account,
         asks: &mut Vec<Ask>,
@@ -173,7 +177,7 @@ impl Envoy {
             return Some(self.refuse(usage, entries, Some(Reason::Full)));
         }
         let bucket = self.buckets.entry(entries.clone()).or_insert_with(Bucket::new);
-        let ended = bucket.report(usage.num_requests_allowed, usage.num_requests_denied);
+        let ended = bucket.report(usage.num_requests_allowed, usage.num_requests_denied, arrived);
         if let Some(ended) = &ended {
             self.shared.meters.unused.increment(ended.unused);
         }

@@ -1,6 +1,6 @@
 //! The streams of Envoys.
 
-use std::sync::Arc;
+use std::{future::poll_fn, pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
@@ -8,9 +8,9 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 };
 use tokio::{
     sync::{Semaphore, watch},
-    time::sleep_until,
+    time::{Instant, sleep_until},
 };
-use tokio_stream::StreamExt;
+use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::{
@@ -70,6 +70,8 @@ impl RateLimitQuotaService for QuotaService {
 /// Answers reports until the Envoy ends the stream, or does what it must not.
 async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Result<(), Status> {
     let mut sent = Vec::new();
+    // The last report has come after this time. One that was here before an answer says nothing about it.
+    let mut arrived = Instant::now();
     loop {
         // What a report says depends on what its Envoy was told.
         if answers.taken().await?.is_err() {
@@ -83,9 +85,18 @@ async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Res
                 None => std::future::pending().await,
             }
         };
+        let mut has_waited = false;
+        let next = poll_fn(|cx| {
+            let report = Pin::new(&mut reports).poll_next(cx);
+            has_waited |= report.is_pending();
+            if has_waited {
+                arrived = Instant::now();
+            }
+            report
+        });
         let actions: Vec<Action> = tokio::select! {
-            report = reports.next() => match report {
-                Some(report) => envoy.on_report(report.map_err(refusal)?).await?,
+            report = next => match report {
+                Some(report) => envoy.on_report(report.map_err(refusal)?, arrived).await?,
                 None => return Ok(()),
             },
             () = retry => envoy.on_retry().await,

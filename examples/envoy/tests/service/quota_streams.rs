@@ -145,6 +145,24 @@ async fn a_block_that_would_be_sent_too_late_is_not_sent() {
 }
 
 #[tokio::test]
+async fn a_report_that_has_waited_for_the_service_is_no_later_than_its_last_answer() {
+    let redis = RedisServer::start();
+    let service = Service::start_with(&domain(&[HOUR]), |options| options.redis = Some(redis.url())).await;
+    let mut envoy = Quotas::open(service.address).await;
+    assert_eq!(envoy.tenant("a", 0, 1).await, Told::Block(8));
+    let Told::Block(second) = envoy.tenant("a", 0, 5).await else { panic!("no block") };
+    redis.signal("STOP");
+    envoy.send("test", &[(&[("tenant", "b")], 0, 1)]);
+    // Before the Envoy has received the second block, so it may still spend the first one.
+    envoy.send("test", &[(&[("tenant", "a")], 0, 0)]);
+    sleep(Duration::from_millis(1_500)).await;
+    redis.signal("CONT");
+    assert_eq!(envoy.answer().await.unwrap()["tenant=b"], Told::Block(8));
+    assert_eq!(envoy.newest("tenant=a").await, None);
+    assert_eq!(service.left(entries([("tenant", "a")])).await, 1_000 - 8 - second);
+}
+
+#[tokio::test]
 async fn the_failure_policy_decides_without_redis() {
     let rule = |policy: &str| {
         format!(
