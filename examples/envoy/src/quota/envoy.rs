@@ -26,8 +26,8 @@ use crate::{call::Judge, config::Config};
 
 /// The most buckets of one stream.
 const MOST_BUCKETS: usize = 1_024;
-/// The most blocks that one stream asks for at once.
-const MOST_ASKED: usize = 256;
+/// The most blocks that one stream asks for at once: few enough for the deadline of a call.
+const MOST_ASKED: usize = 64;
 /// How long a bucket may be without requests, and how long if more than a half of the places are taken.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
@@ -103,13 +103,9 @@ impl Envoy {
                 }
             }
         }
-        let judge = Arc::clone(&self.shared.judge);
-        // A trial, so a count that is lost refuses nothing.
-        tokio::spawn(async move {
-            for (Account { key, limit, .. }, units) in counts {
-                drop(judge.limiter.record(key, &limit.policy, units.min(Policy::MAX_LIMIT)).await);
-            }
-        });
+        if !counts.is_empty() {
+            tokio::spawn(count(Arc::clone(&self.shared.judge), counts));
+        }
         actions.append(&mut self.ask(asks).await);
         Ok(actions)
     }
@@ -257,6 +253,13 @@ impl Drop for Envoy {
     fn drop(&mut self) {
         self.shared.meters.streams.decrement(1);
         keep(self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect());
+    }
+}
+
+/// Counts what has passed in a trial. A count that is lost refuses nothing.
+async fn count(judge: Arc<Judge>, counts: Vec<(Account, u64)>) {
+    for (Account { key, limit, .. }, units) in counts {
+        drop(judge.limiter.record(key, &limit.policy, units.min(Policy::MAX_LIMIT)).await);
     }
 }
 
