@@ -107,7 +107,7 @@ async fn two_instances_share_one_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_call_stays_refused_while_its_hits_cannot_be_recorded() {
     let redis = RedisServer::start();
-    let service = start(&redis, Duration::from_secs(2)).await;
+    let service = start(&redis, Duration::from_secs(5)).await;
     assert_eq!(result(&service, &["taped"]).await, Ok(true));
     redis.signal("STOP");
     let mut calls = tokio::task::JoinSet::new();
