@@ -20,6 +20,7 @@ use axum::{
     Router,
     middleware::from_fn,
     routing::{get, post},
+    serve::ListenerExt,
 };
 use tokio::{net::TcpListener, signal};
 use tollgate::{Limiter, MemoryStore, RedisStore};
@@ -59,6 +60,8 @@ async fn run() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind(&options.listen).await?;
     println!("Listening on http://{}", listener.local_addr()?);
+    // Otherwise, a piece of a stream may wait 40 ms for the acknowledgement of the one before.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let stop = async { drop(signal::ctrl_c().await) };
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
     // What the last requests have held is settled before the process ends.
