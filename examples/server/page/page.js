@@ -1,0 +1,169 @@
+// The page: receives events, and writes the tables. `charts.js` draws, `model.js` counts, `requests.js` sends.
+import { draw } from "/page/charts.js";
+import { begin } from "/page/requests.js";
+import { LANES, after, connect, counted, current, now, available, model } from "/page/model.js";
+
+const by = (id) => document.getElementById(id);
+const WORDS = { log: "Sliding window log", counter: "Sliding window counter", fixed: "Fixed window",
+  "token-bucket": "Token bucket" };
+const MOST_ROWS = 12;
+
+/** Time of day to the millisecond. */
+const clock = (t) => {
+  const date = new Date(t);
+  return `${date.toLocaleTimeString("en-GB")}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+};
+const seconds = (s) => `${s.toFixed(1)} s`;
+const span = (s) => (s % 3600 === 0 ? `${s / 3600} h` : s % 60 === 0 ? `${s / 60} min` : `${s} s`);
+
+/** Writes rows, each a list of cells; a cell is a text, or a text and a class. The first is the head of its row. */
+function rows(id, list, empty) {
+  const body = by(id);
+  const width = body.parentElement.tHead.rows[0].cells.length;
+  const wanted = list.length ? list : [[[empty, "empty"]]];
+  while (body.rows.length > wanted.length) body.deleteRow(-1);
+  wanted.forEach((cells, index) => {
+    const row = body.rows[index] ?? body.insertRow();
+    while (row.cells.length > cells.length) row.deleteCell(-1);
+    cells.forEach((cell, column) => {
+      const [text, name] = Array.isArray(cell) ? cell : [cell, ""];
+      const td = row.cells[column] ?? row.insertCell();
+      if (td.textContent !== String(text)) td.textContent = text;
+      if (td.className !== name) td.className = name;
+      td.colSpan = list.length ? 1 : width;
+    });
+  });
+}
+
+function choose(select, values, names) {
+  const options = [...select.options].map((option) => option.value);
+  if (options.join() === values.join()) return;
+  const chosen = select.value;
+  select.replaceChildren(...values.map((value) => new Option(names(value), value)));
+  if (values.includes(chosen)) select.value = chosen;
+}
+
+/** What the store's breaker and the last decision say. */
+function writeState() {
+  const show = (id, text, name) => {
+    by(id).textContent = text;
+    by(id).className = name;
+  };
+  show("connection", model.connection, model.connection === "live" ? "good" : "warn");
+  show("store", model.store, "");
+  show("breaker", model.breaker, { closed: "good", open: "bad" }[model.breaker] ?? "warn");
+  const last = model.decisions.at(-1);
+  show("source", last?.source ?? "none yet", !last || last.isJudged ? "good" : "bad");
+}
+
+function writeLanes() {
+  rows("lanes", LANES().map((lane) => {
+    const c = counted(lane);
+    return [
+      [`${WORDS[lane]}${lane === current().algorithm ? ", enforced" : ""}`, lane], c.units,
+      [c.most, c.most > current().limit ? "bad" : ""], current().limit, available(lane), c.admitted,
+      [c.refused, c.refused ? "bad" : ""], after(lane) > 0 ? seconds(after(lane)) : "–",
+    ];
+  }), "The policy has no window");
+}
+
+function writeSources() {
+  const recent = model.decisions.filter((decision) => decision.t > now() - horizon());
+  const names = [...new Set(recent.map((decision) => decision.source))].sort();
+  rows("sources", names.map((name) => {
+    const times = recent.filter((decision) => decision.source === name).map((decision) => decision.ms);
+    times.sort((a, b) => a - b);
+    const ms = (time) => `${time.toFixed(time < 1 ? 3 : 1)} ms`;
+    return [name, times.length, ms(times[times.length >> 1]), ms(times.at(-1))];
+  }), "No decision yet");
+}
+
+const horizon = () => (current().window ?? 60) * 1000;
+
+function reason(denial) {
+  const policy = denial.policy ? `${denial.policy.name}: ` : "";
+  const words = {
+    denied: `${policy}the limit of ${denial.policy?.limit} is spent`,
+    blocked: `${policy}is blocked`,
+    closed: "the store is away, and the route fails closed",
+    local: `${policy}this instance's share is spent`,
+    overloaded: "too many checks wait for the store",
+  };
+  return denial.policy?.ban ? `${policy}banned` : (words[denial.outcome] ?? denial.outcome);
+}
+
+function writeDenials() {
+  const list = model.denials.slice(-MOST_ROWS).reverse();
+  rows("denials", list.map((denial) => {
+    const left = (denial.ends - now()) / 1000;
+    const isOver = left <= 0;
+    return [
+      clock(denial.t), (denial.count > 1 ? `${denial.count} × ` : "") + denial.request,
+      [reason(denial), isOver ? "ended" : "bad"],
+      denial.ends ? clock(denial.ends) : "unknown", denial.ends ? (isOver ? ["ended", "ended"] : seconds(left)) : "–",
+    ];
+  }), "None so far");
+}
+
+function writeHolds() {
+  const slots = [...model.standings.values()].filter((standing) => standing.policy.holds && !standing.policy.window);
+  const list = slots.map(({ key, policy, available }) =>
+    [policy.name, key.slice(0, 8), [`${policy.limit - available} of ${policy.limit} slots`, ""], "–"]);
+  for (const hold of model.holds.slice(-MOST_ROWS)) {
+    list.push([hold.policy, hold.key.slice(0, 8), `${hold.units} held`, seconds((now() - hold.t) / 1000)]);
+  }
+  rows("holds", list, "None so far");
+}
+
+function writeClients() {
+  const list = [...model.standings.values()].sort((a, b) => b.spent() - a.spent()).slice(0, MOST_ROWS);
+  rows("clients", list.map((standing) => {
+    const { key, policy } = standing;
+    const left = Math.max(0, (standing.t - now()) / 1000 + standing.reset);
+    const per = policy.window ? `${policy.limit} per ${span(policy.window)}` : `${policy.limit} at once`;
+    return [key === model.visitor ? "you" : key.slice(0, 8), policy.name, per, standing.availableNow(),
+      left ? seconds(left) : "now", standing.count(true), standing.count(false)];
+  }), "None so far");
+}
+
+function writeChoices() {
+  const clients = [...new Set([model.visitor, ...model.busiest()])].filter(Boolean).slice(0, 6);
+  choose(by("client"), clients, (key) => (key === model.visitor ? `you (${key.slice(0, 8)})` : key.slice(0, 8)));
+  const comparable = [...model.policies.values()].filter((policy) => policy.window && !policy.holds);
+  choose(by("policy"), comparable.map((policy) => policy.name), (name) => name);
+  model.client = by("client").value;
+  model.policy = by("policy").value;
+}
+
+function write() {
+  writeState();
+  writeChoices();
+  writeLanes();
+  writeSources();
+  writeDenials();
+  writeHolds();
+  writeClients();
+  by("notes").replaceChildren(...model.notes.map((note) => {
+    const item = document.createElement("li");
+    item.textContent = `${clock(note.t)} ${note.text}`;
+    return item;
+  }));
+}
+
+let isPaused = false;
+by("pause").addEventListener("click", () => {
+  isPaused = !isPaused;
+  by("pause").setAttribute("aria-pressed", isPaused);
+});
+
+const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const frame = () => {
+  if (isPaused || document.hidden) return;
+  model.forget();
+  write();
+  draw();
+};
+
+connect();
+begin();
+setInterval(frame, isCalm ? 1000 : 100);
