@@ -5,6 +5,7 @@ mod holds;
 mod limits;
 mod observability;
 mod options;
+mod page;
 mod prometheus;
 
 use std::{fs, net::SocketAddr, process::ExitCode};
@@ -23,6 +24,7 @@ use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore, observe::
 use crate::{
     limits::{Limits, Quota},
     options::Options,
+    page::Feed,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -56,6 +58,8 @@ async fn run() -> Result<(), Failure> {
         None => Limiter::new(MemoryStore::new()),
     };
     let (limiter, for_operators) = observability::observe(limiter, &options)?;
+    let feed = Feed::default();
+    let limiter = if options.page { limiter.with_observer(feed.clone()) } else { limiter };
     let limits = match &options.config {
         Some(file) => Limits::watch(file, limiter.clone())?,
         None => Limits::of(&options, limiter.clone())?,
@@ -67,6 +71,12 @@ async fn run() -> Result<(), Failure> {
         eprintln!("limits are not enforced yet: {}", error.trim_end_matches('.'));
     }
     let at_the_end = limiter.clone();
+    let page = if options.page {
+        let store = if options.redis.is_some() { "Redis" } else { "memory" };
+        page::routes(limiter.clone(), limits.quota.clone(), feed.clone(), store)
+    } else {
+        Router::new()
+    };
     let app = Router::new()
         .route("/watch", get(|| async { "watching\n" }))
         .route("/search", get(|| async { "found\n" }))
@@ -76,14 +86,19 @@ async fn run() -> Result<(), Failure> {
         .with_state((limiter, limits.quota))
         .merge(for_operators)
         .layer(limits.layer)
-        .merge(holds);
+        .merge(holds)
+        .merge(page);
 
     let listener = TcpListener::bind(&options.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     options.print_commands_to_try(listener.local_addr()?);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(shutdown_signal()).await?;
+    let shutdown = async move {
+        shutdown_signal().await;
+        feed.close();
+    };
+    axum::serve(listener, service).with_graceful_shutdown(shutdown).await?;
     // What the last requests have held is given back before the process ends.
     at_the_end.close().await;
     Ok(())

@@ -21,6 +21,7 @@ Usage: server [OPTIONS]
   --deadline TIME    longest time that a check waits for Redis [50ms]
   --secret-file FILE the secret of the keys in Redis and of the fingerprints in logs, at least 16 bytes, without its
                      last line break
+  --no-page          leave out the page at /, which shows the limits and the store at work
   --log              write the events of the limits to standard output, also those of level debug, such as denials
 ";
 
@@ -36,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) hold_ttl: Duration,
     pub(crate) deadline: Duration,
     pub(crate) secret_file: Option<String>,
+    /// Whether there is a page at `/`.
+    pub(crate) page: bool,
     /// Whether denials are logged.
     pub(crate) log: bool,
 }
@@ -54,6 +57,7 @@ impl Options {
             hold_ttl: Duration::from_secs(60),
             deadline: Duration::from_millis(50),
             secret_file: None,
+            page: true,
             log: false,
         };
         let mut limits = Vec::new();
@@ -61,8 +65,9 @@ impl Options {
             if matches!(flag.as_str(), "-h" | "--help") {
                 return Ok(None);
             }
-            if flag == "--log" {
-                options.log = true;
+            if matches!(flag.as_str(), "--log" | "--no-page") {
+                options.log |= flag == "--log";
+                options.page &= flag != "--no-page";
                 continue;
             }
             let (flag, value) = match flag.split_once('=') {
@@ -107,9 +112,10 @@ With --config examples/server/limits.toml, the limits are in a file, which may c
                 self.limit, self.window, self.algorithm,
             ),
         };
+        let page = if self.page { "Open it in a browser: the page shows each request in its window.\n" } else { "" };
         println!(
             "Listening on http://{address}
-{limits}
+{page}{limits}
 
   curl -i http://{address}/watch            costs 1 unit; allowed while the store is down
   curl -i http://{address}/search           costs 10 units; refused while the store is down
