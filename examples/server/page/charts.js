@@ -6,7 +6,10 @@ const POINTS = 400;
 const SHOWN = 1.3;
 const charts = {};
 
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** The colors of the page's style, read once for each drawing. */
+let palette = {};
+const color = (name) => (palette[name] ??=
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
 const laneColor = (lane) => color(lane === "token-bucket" ? "bucket" : lane);
 const range = () => {
   const length = SHOWN * (current().window ?? 60);
@@ -16,7 +19,7 @@ const range = () => {
 function axes(y) {
   const common = { stroke: () => color("dim"), grid: { stroke: () => color("line"), width: 1 },
     ticks: { stroke: () => color("line"), width: 1 }, font: "12px system-ui, sans-serif" };
-  return [{ ...common, space: 70, size: 30 }, { ...common, size: 52, ...y }];
+  return [{ ...common, space: 70, size: 30 }, { ...common, size: 66, ...y }];
 }
 
 /** Leaves the canvas as it was, because uPlot remembers its settings. */
@@ -80,7 +83,7 @@ function drawMarks(u) {
     (model.chosen()?.marks ?? []).forEach((mark, place) => {
       const x = u.valToPos(mark.t / 1000, "x", true);
       const isAllowed = passed(mark, lane);
-      if (x < bbox.left || isAllowed === undefined) return;
+      if (x < bbox.left || mark.t > now() || isAllowed === undefined) return;
       // Requests of the same instant stand below one another.
       const y = middle + spread * (((place * 7) % 11) / 5 - 1);
       const size = (2.5 + Math.min(3, Math.sqrt(mark.cost) - 1)) * scale;
@@ -112,9 +115,11 @@ function drawMarks(u) {
 }
 
 function drawRequests() {
+  // As wide as the axes of the other charts, so that all times stand below one another.
+  const blank = { values: (u, values) => values.map(() => ""), grid: { show: false }, ticks: { show: false } };
   const u = chart("marks", 250, {
-    series: [{}, { show: false }], axes: [axes({})[0], { show: false }],
-    scales: { x: { range }, y: { range: [0, 1] } }, hooks: { drawClear: [apart(drawWindows)], draw: [apart(drawMarks)] },
+    series: [{}, { show: false }], axes: axes(blank), scales: { x: { range }, y: { range: [0, 1] } },
+    hooks: { drawClear: [apart(drawWindows)], draw: [apart(drawMarks)] },
   });
   u.setData([[now() / 1000], [null]]);
 }
@@ -152,7 +157,7 @@ function drawBreaker(u) {
 function drawSources(u) {
   for (const { t, source, isJudged } of model.decisions) {
     const x = u.valToPos(t / 1000, "x", true);
-    if (x < u.bbox.left) continue;
+    if (x < u.bbox.left || t > now()) continue;
     u.ctx.fillStyle = color(source === "store" ? "good" : isJudged ? "log" : "bad");
     const [top, height] = [u.bbox.top + u.bbox.height * 0.93, u.bbox.height * 0.07];
     u.ctx.fillRect(x - devicePixelRatio, top, 2 * devicePixelRatio, height);
@@ -165,7 +170,7 @@ function drawLatency() {
   const ms = (u, values) => values.map((value) => (value === null ? "" : `${value} ms`));
   const u = chart("latency", 200, {
     series: [{}, { stroke: blue, paths: () => null, points: { show: true, size: 5, fill: blue } }],
-    axes: axes({ size: 66, values: ms }),
+    axes: axes({ values: ms }),
     scales: { x: { range }, y: { distr: 3, range: times } },
     hooks: { drawClear: [apart(drawBreaker)], draw: [apart(drawSources)] },
   });
@@ -175,6 +180,7 @@ function drawLatency() {
 }
 
 export function draw() {
+  palette = {};
   if (!current().window) return;
   drawRequests();
   drawUnits();

@@ -36,7 +36,7 @@ class Standing {
 
 export const model = {
   connection: "connecting", store: "…", breaker: "…", visitor: "", client: "", policy: "",
-  offset: 0, started: false, sequence: 0,
+  offset: 0, paused: null, sequence: 0,
   policies: new Map(), standings: new Map(), decisions: [], breakers: [], denials: [], holds: [], notes: [], ends: {},
 
   standing(key, policy) {
@@ -72,8 +72,8 @@ export const model = {
   },
 };
 
-/** The time by the server's clock, in milliseconds. */
-export const now = () => Date.now() + model.offset;
+/** The time by the server's clock, in milliseconds; the time of the pause while the page is paused. */
+export const now = () => model.paused ?? Date.now() + model.offset;
 
 /** The chosen policy. */
 export const current = () => model.policies.get(model.policy) ?? { name: "", limit: 0, window: null, algorithm: "log" };

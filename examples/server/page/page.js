@@ -92,6 +92,9 @@ function reason(denial) {
   return denial.policy?.ban ? `${policy}banned` : (words[denial.outcome] ?? denial.outcome);
 }
 
+/** When a denial ends that has no instant. */
+const ENDS = { closed: "the store's return", blocked: "never" };
+
 function writeDenials() {
   const list = model.denials.slice(-MOST_ROWS).reverse();
   rows("denials", list.map((denial) => {
@@ -100,7 +103,8 @@ function writeDenials() {
     return [
       clock(denial.t), (denial.count > 1 ? `${denial.count} × ` : "") + denial.request,
       [reason(denial), isOver ? "ended" : "bad"],
-      denial.ends ? clock(denial.ends) : "unknown", denial.ends ? (isOver ? ["ended", "ended"] : seconds(left)) : "–",
+      denial.ends ? clock(denial.ends) : ENDS[denial.outcome] ?? "unknown",
+      !denial.ends ? "–" : isOver ? ["ended", "ended"] : seconds(left),
     ];
   }), "None so far");
 }
@@ -150,17 +154,19 @@ function write() {
   }));
 }
 
-let isPaused = false;
 by("pause").addEventListener("click", () => {
-  isPaused = !isPaused;
-  by("pause").setAttribute("aria-pressed", isPaused);
+  model.paused = model.paused ? null : now();
+  by("pause").setAttribute("aria-pressed", model.paused !== null);
 });
 
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const frame = () => {
-  if (isPaused || document.hidden) return;
-  model.forget();
-  write();
+  if (document.hidden) return;
+  if (model.paused === null) {
+    model.forget();
+    write();
+  }
+  // While the page is paused too, because its width and colors may change.
   draw();
 };
 

@@ -14,6 +14,7 @@ mod inspect_files;
 mod inspect_holds;
 mod metrics;
 mod model_gateway;
+mod page;
 #[path = "../clients/program.rs"]
 mod program;
 mod refusals;

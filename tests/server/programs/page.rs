@@ -1,0 +1,133 @@
+//! The page of `examples/server`, without a browser: what it costs and who may watch. `tests/browser/` looks at it.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use tokio::net::TcpSocket;
+
+use crate::{running::Server, support::until};
+
+/// As many as the server allows.
+const MOST_VIEWERS: usize = 16;
+
+/// A stream of events.
+struct Viewer {
+    status: u16,
+    lines: BufReader<TcpStream>,
+}
+
+impl Viewer {
+    fn connect(server: &Server) -> Self {
+        Self::over(TcpStream::connect(&server.address).unwrap())
+    }
+
+    /// A viewer that reads no more than its first line, and whose system keeps little for it.
+    async fn that_does_not_read(server: &Server) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let stream = socket.connect(server.address.parse().unwrap()).await.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        Self::over(stream)
+    }
+
+    fn over(mut stream: TcpStream) -> Self {
+        write!(stream, "GET /page/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut lines = BufReader::with_capacity(256, stream);
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        Self { status: first.split(' ').nth(1).unwrap().parse().unwrap(), lines }
+    }
+
+    /// The next frame of events.
+    fn frame(&mut self) -> String {
+        let mut line = String::new();
+        while !line.starts_with("data: ") {
+            line.clear();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the stream has ended");
+        }
+        line
+    }
+}
+
+#[test]
+fn the_page_spends_nothing_loads_nothing_from_elsewhere_and_can_be_left_out() {
+    let server = Server::start(&[]);
+    let page = server.fetch("GET", "/");
+    assert_eq!(page.status, 200);
+    let policy = &page.fields["content-security-policy"];
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"), "{policy}");
+    let mut files = 0;
+    for link in page.body.split('"').filter(|text| text.starts_with("/page/")) {
+        assert_eq!(server.fetch("GET", link).status, 200, "{link}");
+        files += 1;
+    }
+    assert_eq!(files, 4, "scripts and styles of the page");
+    assert!(!page.body.contains("//"), "no address of another host");
+    assert!(server.fetch("GET", "/quota").body.contains("\"used\":0"));
+
+    let without = Server::start(&["--no-page"]);
+    assert_eq!(without.fetch("GET", "/").status, 404);
+    assert_eq!(without.fetch("GET", "/page/events").status, 404);
+}
+
+#[test]
+fn a_viewer_sees_the_requests_from_then_on_because_nothing_is_recorded_before() {
+    let server = Server::start(&[]);
+    for _ in 0..5 {
+        server.fetch("GET", "/watch");
+    }
+    let mut viewer = Viewer::connect(&server);
+    assert!(viewer.frame().contains("\"visitor\""));
+    assert!(viewer.frame().contains("\"events\":[]"), "a second without requests");
+    server.fetch("POST", "/login");
+    let frame = viewer.frame();
+    assert_eq!(frame.matches("\"kind\":\"decision\"").count(), 1, "{frame}");
+    assert!(frame.contains("\"route\":\"/login\""), "{frame}");
+    drop(viewer);
+    // The server notices a viewer that has gone away with the next frame.
+    thread::sleep(Duration::from_millis(1_500));
+    server.fetch("GET", "/watch");
+    let mut next = Viewer::connect(&server);
+    assert!(next.frame().contains("\"visitor\""));
+    assert!(next.frame().contains("\"events\":[]"), "nothing is kept from the time between");
+}
+
+#[tokio::test]
+async fn viewers_are_bounded_and_those_that_do_not_read_give_their_places_to_others() {
+    let server = Server::start(&[]);
+    let mut viewers = Vec::new();
+    for _ in 0..MOST_VIEWERS {
+        viewers.push(Viewer::that_does_not_read(&server).await);
+    }
+    assert!(viewers.iter().all(|viewer| viewer.status == 200));
+    let refused = server.fetch("GET", "/page/events");
+    assert_eq!((refused.status, refused.fields["retry-after"].as_str()), (503, "5"));
+    assert_eq!(server.fetch("GET", "/watch").status, 200, "requests go on");
+
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    server.fetch("GET", "/watch");
+                }
+            });
+        }
+        until("a viewer that does not read has lost its place", || Viewer::connect(&server).status == 200);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_server_ends_although_somebody_watches() {
+    let mut server = Server::start(&[]);
+    let mut viewer = Viewer::connect(&server);
+    viewer.frame();
+    server.terminate();
+    assert!(server.wait().success());
+}
