@@ -173,9 +173,7 @@ impl Metrics {
             self.count_refusal(method, decided.route, outcome);
         }
         for charge in decided.charges() {
-            if self.seen.is_news(charge.policy) {
-                self.show_limit(charge.policy);
-            }
+            self.seen.on_news(charge.policy, || self.show_limit(charge.policy));
             if matches!(outcome, "denied" | "blocked") && !charge.violated && !charge.would_deny {
                 continue;
             }

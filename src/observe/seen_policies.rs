@@ -7,7 +7,7 @@ use std::{
 
 use crate::policy::Policy;
 
-/// The most policies that are remembered. Further ones are written to their gauges with each check.
+/// The most policies whose limits are written.
 const MOST: usize = 1_024;
 
 /// Limit and window of policies, by name.
@@ -15,16 +15,18 @@ const MOST: usize = 1_024;
 pub(super) struct SeenPolicies(RwLock<HashMap<Box<str>, (u64, u64)>>);
 
 impl SeenPolicies {
-    /// Whether a policy is new, or has another limit or window than when it was seen last. Remembers it.
-    pub(super) fn is_news(&self, policy: &Policy) -> bool {
+    /// Calls `write` if a policy is new, or has another limit or window than when it was seen last.
+    pub(super) fn on_news(&self, policy: &Policy, write: impl FnOnce()) {
         let now = (policy.limit(), policy.window_us());
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).get(policy.name()) == Some(&now) {
-            return false;
+        let seen = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.get(policy.name());
+        if known == Some(&now) || known.is_none() && seen.len() >= MOST {
+            return;
         }
+        drop(seen);
         let mut seen = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() < MOST || seen.contains_key(policy.name()) {
-            seen.insert(policy.name().into(), now);
-        }
-        true
+        seen.insert(policy.name().into(), now);
+        // Under the lock, so that no earlier limit is written after a later one.
+        write();
     }
 }

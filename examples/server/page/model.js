@@ -69,6 +69,8 @@ export const model = {
     this.denials = this.denials.filter((denial) => (denial.ends ?? denial.t) > now() - 60_000).slice(-200);
     this.holds = this.holds.slice(-200);
     this.notes = this.notes.slice(-8);
+    this.breakers = this.breakers.slice(-200);
+    if (Object.keys(this.ends).length > 1000) this.ends = {};
   },
 };
 

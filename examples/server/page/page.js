@@ -161,11 +161,10 @@ by("pause").addEventListener("click", () => {
 
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const frame = () => {
+  // Events come also while nobody sees the page.
+  if (model.paused === null) model.forget();
   if (document.hidden) return;
-  if (model.paused === null) {
-    model.forget();
-    write();
-  }
+  if (model.paused === null) write();
   // While the page is paused too, because its width and colors may change.
   draw();
 };

@@ -129,5 +129,6 @@ fn a_server_ends_although_somebody_watches() {
     let mut viewer = Viewer::connect(&server);
     viewer.frame();
     server.terminate();
+    until("the server has ended", || server.has_ended());
     assert!(server.wait().success());
 }

@@ -75,6 +75,11 @@ impl Server {
         self.process.wait().unwrap()
     }
 
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
     /// What the server has printed on standard output so far, without its first line.
     pub(crate) fn stdout(&self) -> String {
         self.stdout.lock().unwrap().clone()

@@ -14,6 +14,8 @@ use super::{
     grant::{Block, Grant},
 };
 
+/// The most buckets of one stream.
+pub(super) const MOST_BUCKETS: usize = 1_024;
 /// How long after an answer was sent a report shows that it has arrived.
 const ARRIVAL: Duration = Duration::from_secs(1);
 /// How often an Envoy usually reports, and the smallest demand of one that has any.

@@ -8,28 +8,32 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 };
 use tokio::{
     runtime::Handle,
+    sync::OwnedSemaphorePermit,
     task::{JoinSet, yield_now},
     time::{Instant, sleep_until},
 };
-use tollgate::Policy;
 use tonic::Status;
 
 use super::{
     assignment::{Action, Assignment, Entries, TTL},
-    bucket::{Bucket, Ended, Next},
+    bucket::{Bucket, Ended, MOST_BUCKETS, Next},
     grant::{Account, Block, Grant},
     meters::{QuotaMeters, Reason},
     treatment::Treatment,
+    trials::Trials,
     warnings::Warnings,
 };
 use crate::{call::Judge, config::Config};
 
-/// The most buckets of one stream.
-const MOST_BUCKETS: usize = 1_024;
 /// The most blocks that one stream asks for at once: few enough for the deadline of a call.
 const MOST_ASKED: usize = 64;
 /// How long a bucket may be without requests, and how long if more than a half of the places are taken.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// How long the first report may take, and a later one: several times what Envoys take. A stream without buckets has
+/// nothing to report.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3 * TTL.as_secs()));
+const SILENCE_WITHOUT_BUCKETS: Duration = Duration::from_secs(300);
 
 /// What all streams share.
 #[derive(Debug)]
@@ -46,6 +50,11 @@ pub(super) struct Envoy {
     domain: String,
     /// The buckets that hold blocks, by their entries.
     buckets: HashMap<Entries, Bucket>,
+    /// When the stream has begun, or has reported last.
+    heard: Instant,
+    trials: Arc<Trials>,
+    /// Taken until all blocks have ended, so that streams which begin anew do not pile up.
+    place: Arc<OwnedSemaphorePermit>,
 }
 
 /// A block to ask for, after the end of another one.
@@ -57,9 +66,26 @@ struct Ask {
 }
 
 impl Envoy {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, place: OwnedSemaphorePermit) -> Self {
         shared.meters.streams.increment(1);
-        Self { shared, domain: String::new(), buckets: HashMap::new() }
+        Self {
+            shared,
+            domain: String::new(),
+            buckets: HashMap::new(),
+            heard: Instant::now(),
+            trials: Arc::default(),
+            place: Arc::new(place),
+        }
+    }
+
+    /// By when the next report has to come.
+    pub(super) fn silent_at(&self) -> Instant {
+        let longest = match (self.domain.is_empty(), self.buckets.is_empty()) {
+            (true, _) => SILENCE.0,
+            (false, true) => SILENCE_WITHOUT_BUCKETS,
+            (false, false) => SILENCE.1,
+        };
+        self.heard + longest
     }
 
     /// When a bucket is to get units without a report.
@@ -74,12 +100,13 @@ impl Envoy {
         arrived: Instant,
     ) -> Result<Vec<Action>, Status> {
         self.enter(report.domain)?;
+        self.heard = Instant::now();
         // A stream that goes on without a bucket may be of an Envoy that has another configuration now.
         let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > 3 * TTL);
-        keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect());
+        keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.place);
         let config = self.shared.config.load_full();
         let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;
-        let (mut actions, mut asks, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut actions, mut asks) = (Vec::new(), Vec::new());
         for (number, usage) in report.bucket_quota_usages.into_iter().enumerate() {
             if number % MOST_ASKED == MOST_ASKED - 1 {
                 yield_now().await;
@@ -93,19 +120,17 @@ impl Envoy {
                 }
                 treatment => {
                     if let Some(bucket) = self.buckets.remove(&entries) {
-                        keep(bucket.into_blocks().collect());
+                        keep(bucket.into_blocks().collect(), &self.place);
                     }
                     let assignment = self.without_blocks(&usage, &entries, &treatment, is_crowded);
-                    actions.push(Action { entries, assignment });
                     if let (Treatment::Pass(Some(account)), 1..) = (treatment, usage.num_requests_allowed) {
-                        counts.push((account, usage.num_requests_allowed));
+                        self.trials.add(&entries, account, usage.num_requests_allowed);
                     }
+                    actions.push(Action { entries, assignment });
                 }
             }
         }
-        if !counts.is_empty() {
-            tokio::spawn(count(Arc::clone(&self.shared.judge), counts));
-        }
+        self.trials.count(&self.shared.judge, &self.place);
         actions.append(&mut self.ask(asks).await);
         Ok(actions)
     }
@@ -252,30 +277,25 @@ impl Envoy {
 impl Drop for Envoy {
     fn drop(&mut self) {
         self.shared.meters.streams.decrement(1);
-        keep(self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect());
-    }
-}
-
-/// Counts what has passed in a trial. A count that is lost refuses nothing.
-async fn count(judge: Arc<Judge>, counts: Vec<(Account, u64)>) {
-    for (Account { key, limit, .. }, units) in counts {
-        drop(judge.limiter.record(key, &limit.policy, units.min(Policy::MAX_LIMIT)).await);
+        keep(self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.place);
     }
 }
 
 /// Keeps blocks until no Envoy spends them, and charges them in full.
-fn keep(mut blocks: Vec<Block>) {
+fn keep(mut blocks: Vec<Block>, place: &Arc<OwnedSemaphorePermit>) {
     if blocks.is_empty() {
         return;
     }
     blocks.sort_by_key(Block::end);
     // Without a runtime, the store ends them at their time-to-live.
     let Ok(runtime) = Handle::try_current() else { return };
+    let place = Arc::clone(place);
     runtime.spawn(async move {
         for block in blocks {
             sleep_until(block.end()).await;
             drop(block.hold);
         }
+        drop(place);
     });
 }
 

@@ -11,6 +11,7 @@ mod grant;
 mod meters;
 mod service;
 mod treatment;
+mod trials;
 mod warnings;
 
 pub(crate) use self::service::QuotaService;

@@ -51,7 +51,7 @@ impl RateLimitQuotaService for QuotaService {
             return Err(Status::resource_exhausted("too many streams"));
         };
         let (sender, answers) = answers::channel(self.shared.meters.late.clone());
-        let mut envoy = Envoy::new(Arc::clone(&self.shared));
+        let mut envoy = Envoy::new(Arc::clone(&self.shared), place);
         let mut stopped = self.stopped.clone();
         tokio::spawn(async move {
             let end = tokio::select! {
@@ -61,7 +61,6 @@ impl RateLimitQuotaService for QuotaService {
             if let Err(status) = end {
                 sender.end(status);
             }
-            drop((envoy, place));
         });
         Ok(Response::new(answers))
     }
@@ -100,6 +99,9 @@ async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Res
                 None => return Ok(()),
             },
             () = retry => envoy.on_retry().await,
+            () = sleep_until(envoy.silent_at()) => {
+                return Err(Status::deadline_exceeded("no report for long; open another stream"));
+            }
         };
         sent = actions.iter().map(|action| action.entries.clone()).collect();
         if answers.send(actions).await?.is_err() {

@@ -8,7 +8,7 @@ use crate::config::Config;
 /// The most entries of a bucket: all orders of them are tried.
 const MOST_ENTRIES: usize = 8;
 /// The most bytes of a bucket's entries, which the map of a stream keeps.
-const LONGEST: usize = 4_096;
+const LONGEST: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) enum Treatment {

@@ -43,6 +43,16 @@ async fn a_bucket_with_too_many_values_takes_no_other_one_out_of_service() {
     assert_eq!(other.tenant("v1999", 0, 1).await, Told::Block(8));
 }
 
+/// The time is that of the service, which is ten seconds.
+#[tokio::test]
+async fn a_stream_without_a_report_ends_and_leaves_its_place_to_others() {
+    let service = Service::start(&domain(&[HOUR])).await;
+    let start = Instant::now();
+    let status = Quotas::open(service.address).await.end().await;
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(start.elapsed() >= Duration::from_secs(10));
+}
+
 #[tokio::test]
 async fn buckets_that_do_not_fit_the_configuration_are_refused_and_said_once() {
     let plain = "{ key: plain, rate_limit: { unit: hour, requests_per_unit: 10 } }";
