@@ -2,6 +2,12 @@
 
 use super::*;
 
+// `rateLimit({ .. })`, `app.use(limiter)`
+fn whole_router(routes: Router, policy: Policy) -> Router {
+    let limit = RateLimitLayer::new(Limiter::new(MemoryStore::new()), policy, PeerIp::new());
+    routes.layer(limit)
+}
+
 // `windowMs: 900_000`, `limit: 100`
 fn window() -> Made<Policy> {
     Policy::new("api", 100, Duration::from_secs(900))
@@ -18,6 +24,12 @@ fn under_a_path(routes: Router, limit: RateLimitLayer<PeerIp>) -> Router {
     Router::new().nest("/api", routes.layer(limit))
 }
 
+// `app.post('/reset_password', limiter, ..)`
+fn one_route(limit: RateLimitLayer<PeerIp>) -> Router {
+    let handler = async || "sent";
+    Router::new().route("/reset_password", post(handler).layer(limit))
+}
+
 // `keyGenerator`
 fn keys() -> Made<(PeerIp, ClientIp, ExtensionKey<u64>, impl KeyExtractor)> {
     let tenant = key::from_fn(|parts| match parts.headers.get("x-tenant") {
@@ -30,12 +42,12 @@ fn keys() -> Made<(PeerIp, ClientIp, ExtensionKey<u64>, impl KeyExtractor)> {
 // `skip`
 fn skip(layer: RateLimitLayer<PeerIp>) -> (RateLimitLayer<PeerIp>, ClientIp, impl KeyExtractor) {
     let users = key::from_fn(|parts| if parts.method == "OPTIONS" { None } else { Some(Key::from("all")) });
-    (layer.route("/healthz", Route::exempt()), ClientIp::exempt(ClientIp::peer(), ["192.168.0.56"]), users)
+    (layer.route("/healthz", Route::exempt()), ClientIp::peer().exempt(["192.168.0.56"]), users)
 }
 
 // `skipSuccessfulRequests`, `skipFailedRequests`, `requestWasSuccessful`
 fn failures_only(limiter: Limiter, policy: Policy) -> RateLimitLayer<PeerIp> {
-    let policy = Policy::with_holds(policy, HoldSettings::new());
+    let policy = policy.with_holds(HoldSettings::new());
     RateLimitLayer::new(limiter, policy, PeerIp::new()).with_settlement(|response| match response.status.is_success() {
         true => Settlement::Nothing,
         false => Settlement::Held,
@@ -93,9 +105,19 @@ fn nothing_passes() -> Made<Policy> {
     Policy::blocked("suspended")
 }
 
-// `req.rateLimit`
+// `req.rateLimit`, `requestPropertyName`
 async fn handler(decision: Decision) -> String {
     format!("{:?} left", decision.available())
+}
+
+// `identifier`
+fn named(limit: u64, window: Duration) -> Made<Policy> {
+    Policy::new("api", limit, window)
+}
+
+// `validate`
+fn valid(layer: RateLimitLayer<PeerIp>) -> Made<RateLimitLayer<PeerIp>> {
+    layer.validated()
 }
 
 // `resetKey(key)`, `getKey(key)`

@@ -2,10 +2,25 @@
 
 use super::*;
 
+// `new RateLimiterRedis({ storeClient, .. })`, `new RateLimiterMemory(..)`
+fn limiters(url: &str) -> Made<[Limiter; 2]> {
+    Ok([Limiter::new(RedisStore::open(url)?), Limiter::new(MemoryStore::new())])
+}
+
+// a middleware around `consume(req.ip)`
+fn middleware(limiter: Limiter, policy: Policy) -> RateLimitLayer<PeerIp> {
+    RateLimitLayer::new(limiter, policy, PeerIp::new())
+}
+
 // `points`, `duration`, `keyPrefix`
 fn points() -> Made<(Policy, RedisStoreBuilder)> {
     let store = RedisStoreBuilder::prefix(RedisStore::builder(), "shop:");
     Ok((Policy::new("api", 5, Duration::from_secs(1))?, store))
+}
+
+// `duration: 0`
+fn nearly_for_ever() -> Made<Policy> {
+    Policy::new("trial", 5, Policy::MAX_WINDOW)
 }
 
 // `consume(key, 2)`
@@ -18,6 +33,11 @@ async fn consume(limiter: Limiter, policy: Policy, key: Key) -> Answered<bool> {
 fn points_of(decision: &Decision) -> (u64, u64, Duration, Option<Duration>) {
     let PolicyDecision { available, reset, policy, .. } = &decision.policies()[0];
     (*available, Policy::capacity(policy) - available, *reset, Decision::retry_after(decision))
+}
+
+// `X-RateLimit-Limit` and others, set by hand
+fn fields(layer: RateLimitLayer<PeerIp>) -> RateLimitLayer<PeerIp> {
+    layer.with_headers(HeaderStyle::XRateLimitEpoch)
 }
 
 // `blockDuration: 600`
@@ -44,6 +64,12 @@ async fn penalty_and_reward(limiter: Limiter, policy: Policy, key: Key) -> Answe
     Limiter::credit(&limiter, &key, &policy, 3).await
 }
 
+// `set(key, 3, 600)`
+async fn set(limiter: Limiter, policy: Policy, key: Key) -> Answered<()> {
+    Limiter::reset(&limiter, &key, &policy).await?;
+    Limiter::record(&limiter, key, &policy, 3).await.map(drop)
+}
+
 // `insuranceLimiter`
 async fn insurance(limiter: Limiter, policy: Policy, memory: MemoryStore, key: Key) -> Answered<bool> {
     let limiter = Limiter::with_local_fallback(limiter, memory, 8);
@@ -51,7 +77,7 @@ async fn insurance(limiter: Limiter, policy: Policy, memory: MemoryStore, key: K
     Ok(Limiter::check(&limiter, key, &policy, 1).fail_local().await?.is_allowed())
 }
 
-// `inMemoryBlockOnConsumed`
+// `inMemoryBlockOnConsumed`, `inMemoryBlockDuration`
 fn denials_from_memory() -> RedisStoreBuilder {
     RedisStoreBuilder::deny_cache(RedisStore::builder(), true)
 }
@@ -66,9 +92,20 @@ fn bursty(rate: Policy, burst: Policy) -> FirstOf {
     FirstOf::new([rate, burst])
 }
 
-// `RateLimiterQueue`
+// `RateLimiterQueue`, `removeTokens(1)`
 async fn queue(limiter: Limiter, policy: Policy, key: Key, wait: Duration) -> Answered<Decision> {
     Limiter::acquire(&limiter, key, &policy, 1).within(wait).await
+}
+
+// `maxQueueSize: 100`, `getTokensRemaining()`
+async fn bounded_queue(limiter: Limiter, policy: Policy, key: Key) -> Answered<Option<u64>> {
+    let limiter = Limiter::with_max_waiters(limiter, 100, 10_000);
+    Ok(Limiter::peek(&limiter, key, &policy).await?.available())
+}
+
+// `RLWrapperTimeouts`, `rejectIfRedisNotReady`
+fn answers_in_time(longest: Duration) -> RedisStoreBuilder {
+    RedisStoreBuilder::deadline(RedisStore::builder(), longest)
 }
 
 // `execEvenly: true`

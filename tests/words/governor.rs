@@ -17,6 +17,22 @@ fn for_all_quotas() -> Limiter {
     Limiter::new(MemoryStore::new())
 }
 
+// `check()`, `check_key(&key)`
+async fn check(limiter: Limiter, policy: Policy, key: Key) -> Answered<[bool; 2]> {
+    let at_once = Limiter::try_check(&limiter, &key, &policy, 1)?;
+    Ok([at_once.is_allowed(), Limiter::check(&limiter, key, &policy, 1).await?.is_allowed()])
+}
+
+// `Arc<DefaultKeyedRateLimiter<K>>`
+fn shared(limiter: &Limiter) -> Limiter {
+    limiter.clone()
+}
+
+// `FakeRelativeClock`
+fn by_hand(clock: ManualClock) -> MemoryStore {
+    MemoryStore::with_clock(MemoryStore::new(), clock) // with feature `test-util`
+}
+
 // `NotUntil::wait_time_from(now)`
 fn not_until(decision: &Decision) -> Option<Duration> {
     Decision::retry_after(decision)
@@ -24,7 +40,8 @@ fn not_until(decision: &Decision) -> Option<Duration> {
 
 // `GovernorError` in `.error_handler(..)`; `UnableToExtractKey`
 fn errors(denial: &Denial) -> (Reason, KeyError) {
-    (Denial::reason(denial), KeyError::missing_credential(COOKIE, HeaderValue::from_static("Session")))
+    let (header, challenge) = (COOKIE, HeaderValue::from_static("Session"));
+    (Denial::reason(denial), KeyError::missing_credential(header, challenge))
 }
 
 // `.finish()`
@@ -45,6 +62,16 @@ fn quota() -> Made<Policy> {
 // `until_ready()`, `until_key_ready(&key)`
 async fn until_ready(limiter: Limiter, policy: Policy, key: Key, wait: Duration) -> Answered<Decision> {
     Limiter::acquire(&limiter, key, &policy, 1).within(wait).await
+}
+
+// `stream.ratelimit_stream(&limiter)`
+async fn each_item(limiter: Limiter, policy: Policy, key: Key, wait: Duration, items: Vec<u8>) -> Answered<usize> {
+    for (sent, _item) in items.iter().enumerate() {
+        if !Limiter::acquire(&limiter, &key, &policy, 1).within(wait).await?.is_allowed() {
+            return Ok(sent);
+        }
+    }
+    Ok(items.len())
 }
 
 // `check_key_n(&key, n)`, `InsufficientCapacity`

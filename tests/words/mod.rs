@@ -11,7 +11,8 @@ use axum::{
 use http::{HeaderValue, Response, StatusCode, header::COOKIE, request::Parts};
 use tollgate::{
     Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Decision, Error, ExtensionKey, HeaderStyle, Key,
-    KeyExtractor, Limiter, LiveLimits, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer, RedisStore, Route,
+    KeyExtractor, Limiter, LiveLimits, ManualClock, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer,
+    RedisStore, Route,
     decision::PolicyDecision,
     key::{self, KeyError},
     middleware::Settlement,
