@@ -1,5 +1,5 @@
 //! The code of the rows in `docs/other-limiters.md`: what users of other limiters write here. It is compiled, and not
-//! run. Each snippet begins with a comment: the first cell of its row.
+//! run, except the whole examples in `ports`. Each snippet begins with a comment: the first cell of its row.
 #![allow(dead_code)]
 
 use std::{net::IpAddr, time::Duration};
@@ -33,6 +33,7 @@ mod kong;
 mod limitador;
 mod limits;
 mod nginx;
+mod ports;
 mod rack_attack;
 mod table;
 mod upstash;
