@@ -25,10 +25,10 @@ const MOST_FRAMES: usize = 32;
 /// Events of a frame. Further ones are counted.
 const MOST_EVENTS: usize = 500;
 const FRAME: Duration = Duration::from_millis(100);
-/// A frame is sent after so many times [`FRAME`] without an event, so that viewers who have gone away are noticed.
+/// The longest time without a frame, in multiples of [`FRAME`]: a frame shows which viewers have gone away.
 const LONGEST_SILENCE: u32 = 10;
 
-/// An observer that records events while somebody watches. Clones share the viewers.
+/// An observer that records events while there are viewers. Clones share the viewers.
 #[derive(Clone, Default)]
 pub(crate) struct Feed(Arc<Shared>);
 

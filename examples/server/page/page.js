@@ -161,7 +161,7 @@ by("pause").addEventListener("click", () => {
 
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const frame = () => {
-  // Events come also while nobody sees the page.
+  // Events also come while the page is hidden.
   if (model.paused === null) model.forget();
   if (document.hidden) return;
   if (model.paused === null) write();

@@ -20,15 +20,16 @@ fn drift(wait: u64) -> u64 {
 pub(super) fn available_means_it(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let standing = report.probes.standings.get(&mode)?;
     let Standing { begun, spent, full, held, asked, answered, available, next, .. } = *standing;
-    // A check tries two shards of three.
+    let at_first = || Some(format!("{available} units were available at {asked} to {answered}, {spent} were spent"));
+    // A check tries two shards of three, so it may be denied what is available in the third one.
     if mode == Mode::Shards {
-        return None;
+        return at_first().filter(|_| available > full);
     }
     let least = LIMIT.saturating_sub(spent + held);
     // A log gives nothing back before its window is over.
     let is_sure = mode == Mode::Log && answered + drift(WINDOW) < begun + WINDOW;
     if available < least || available > full || is_sure && available != least {
-        return Some(format!("{available} units were available at {asked} to {answered}, {spent} were spent"));
+        return at_first();
     }
     let is_wrong = |look: &&Look| {
         let is_early = look.answered + drift(next) < asked + next;

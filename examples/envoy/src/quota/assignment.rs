@@ -1,4 +1,4 @@
-//! What an Envoy is told about a bucket.
+//! Assignments: what an Envoy may do with the requests of a bucket, as the service sends it.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) const MARGIN: Duration = Duration::from_secs(4);
 pub(super) enum Assignment {
     DenyAll,
     AllowAll,
-    /// So many requests within this time, which the store holds since then.
+    /// `units` requests within `ttl`. The store has held them since `made`.
     Block {
         units: u64,
         ttl: Duration,

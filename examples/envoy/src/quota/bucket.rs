@@ -67,7 +67,7 @@ pub(super) struct Bucket {
 pub(super) enum Next {
     /// The last answer stays in force.
     Nothing,
-    /// To ask for a block of so many units.
+    /// To ask the store for a block of this number of units.
     Ask(u64),
     Tell(Assignment),
 }

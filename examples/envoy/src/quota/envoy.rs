@@ -1,4 +1,4 @@
-//! One stream: the buckets of an Envoy, and what it is told about them.
+//! One stream: the buckets of an Envoy, and the answers to its reports.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -102,7 +102,7 @@ impl Envoy {
         self.enter(report.domain)?;
         self.heard = Instant::now();
         // A stream that goes on without a bucket may be of an Envoy that has another configuration now.
-        let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > 3 * TTL);
+        let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > SILENCE.1);
         keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.place);
         let config = self.shared.config.load_full();
         let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;

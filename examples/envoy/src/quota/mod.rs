@@ -1,7 +1,8 @@
 //! The rate limit quota service: each Envoy holds blocks of units, and spends them by itself.
 //!
-//! `service` has the streams, `envoy` what one stream is told, `treatment` what the configuration says about a bucket,
-//! `bucket` the blocks of one bucket of one Envoy, `grant` how the store gives one, and `answers` what is sent.
+//! `service` has the streams, `envoy` the buckets of one stream, `treatment` what the configuration says about a
+//! bucket, `bucket` the blocks of one bucket of one Envoy, `grant` how the store gives one, `trials` the counts of
+//! rules in shadow mode, and `answers` what is sent.
 
 mod answers;
 mod assignment;

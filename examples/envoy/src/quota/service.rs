@@ -1,6 +1,6 @@
 //! The streams of Envoys.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
 };
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -99,7 +99,7 @@ async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Res
                 None => return Ok(()),
             },
             () = retry => envoy.on_retry().await,
-            () = sleep_until(envoy.silent_at()) => {
+            () = silence(envoy.silent_at()) => {
                 return Err(Status::deadline_exceeded("no report for long; open another stream"));
             }
         };
@@ -108,6 +108,13 @@ async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Res
             return Ok(());
         }
     }
+}
+
+/// Waits until the Envoy has been silent for too long. After a pause of this process, reports may wait to be read, and
+/// so the last second begins when the process goes on.
+async fn silence(until: Instant) {
+    sleep_until(until).await;
+    sleep(Duration::from_secs(1)).await;
 }
 
 /// What a report that cannot be read is refused with.

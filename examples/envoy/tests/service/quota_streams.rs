@@ -37,13 +37,13 @@ async fn a_bucket_with_too_many_values_takes_no_other_one_out_of_service() {
     arrival().await;
     // A report of an hour of requests, as far as the stream is concerned.
     assert!(matches!(envoy.tenant("honest", 8, 9).await, Told::Block(9..)));
-    // The Envoy forgets what has no place, when nobody uses it.
+    // The Envoy forgets a bucket without a place that has no requests.
     assert_eq!(envoy.tenant("v1999", 0, 0).await, Told::Abandon);
     let mut other = Quotas::open(service.address).await;
     assert_eq!(other.tenant("v1999", 0, 1).await, Told::Block(8));
 }
 
-/// The time is that of the service, which is ten seconds.
+/// It waits for the service, which gives a stream ten seconds.
 #[tokio::test]
 async fn a_stream_without_a_report_ends_and_leaves_its_place_to_others() {
     let service = Service::start(&domain(&[HOUR])).await;

@@ -1,4 +1,4 @@
-//! The quota service: what Envoys are told, and what is charged.
+//! The quota service: its answers, and what is charged.
 
 use std::time::Duration;
 

@@ -23,12 +23,12 @@ use tonic::{
 /// After this time, the service takes it that its last answer has arrived.
 pub const ARRIVAL: Duration = Duration::from_millis(1_100);
 
-/// What an Envoy is told about a bucket.
+/// The answer about a bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Told {
     DenyAll,
     AllowAll,
-    /// So many requests, after a refusal of everything.
+    /// A number of requests, after a refusal of everything.
     Block(u32),
     Abandon,
 }
@@ -73,7 +73,7 @@ impl Quotas {
         Ok(told(answer.ok_or_else(|| Status::ok("the stream has ended"))?))
     }
 
-    /// Reports requests of a tenant, and returns what the Envoy is told.
+    /// Reports requests of a tenant, and returns the answer.
     pub async fn tenant(&mut self, tenant: &str, allowed: u64, denied: u64) -> Told {
         self.send("test", &[(&[("tenant", tenant)], allowed, denied)]);
         self.answer().await.unwrap()[&format!("tenant={tenant}")]
