@@ -4,10 +4,9 @@ use http::HeaderValue;
 
 use super::{
     RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
-    duration::number,
     fields::HeaderFields,
     quota::{QuotaReport, Snapshot},
-    structured::{List, Text, bytes, parameter, string, window},
+    structured::{List, Text, bytes, integer, parameter, string, window},
 };
 
 /// `RateLimit-Policy` of revision 11, section 3: a List with one member per policy.
@@ -85,9 +84,9 @@ pub(super) fn draft_07(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
 /// Adds the fields of revision 06: one field each for the limit, the units left and the reset, and all policies.
 pub(super) fn draft_06(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
     if let Some((selected, reset)) = selected(snapshot) {
-        fields.push(RATELIMIT_LIMIT, number(selected.capacity));
-        fields.push(RATELIMIT_REMAINING, number(selected.remaining));
-        fields.push(RATELIMIT_RESET, number(reset));
+        fields.push(RATELIMIT_LIMIT, integer(selected.capacity));
+        fields.push(RATELIMIT_REMAINING, integer(selected.remaining));
+        fields.push(RATELIMIT_RESET, integer(reset));
         quota_policies(List::default(), snapshot, selected).push_to(fields, RATELIMIT_POLICY);
     }
 }
@@ -98,8 +97,8 @@ pub(super) fn draft_03(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {
         let mut limit = List::default();
         limit.member(|out| parameter(out, "", selected.capacity));
         quota_policies(limit, snapshot, selected).push_to(fields, RATELIMIT_LIMIT);
-        fields.push(RATELIMIT_REMAINING, number(selected.remaining));
-        fields.push(RATELIMIT_RESET, number(reset));
+        fields.push(RATELIMIT_REMAINING, integer(selected.remaining));
+        fields.push(RATELIMIT_RESET, integer(reset));
     }
 }
 

@@ -6,7 +6,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{duration::seconds_up, fields::HeaderFields};
+use super::{
+    duration::{number, seconds_up},
+    fields::HeaderFields,
+};
 
 /// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;
@@ -62,6 +65,11 @@ pub(super) fn string(out: &mut Text, text: &str) {
 pub(super) fn parameter(out: &mut Text, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value.min(MAX_INTEGER)).as_bytes());
+}
+
+/// The value of a field that is an Integer of at most [`MAX_INTEGER`].
+pub(super) fn integer(value: u64) -> HeaderValue {
+    number(value.min(MAX_INTEGER))
 }
 
 /// Writes the parameter `w` in whole seconds, at least 1. Writes nothing for a quota without a window.

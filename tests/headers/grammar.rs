@@ -142,6 +142,16 @@ proptest! {
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "r"), Some(999_999_999_999_999));
         prop_assert_eq!(integer(&members(&headers, "ratelimit")[0], "t"), Some(2_147_483_647));
         prop_assert_eq!(&headers["retry-after"], "2147483647");
+        // The policies of the older drafts are Lists, and their other fields Items.
+        for style in [HeaderStyle::Draft07, HeaderStyle::Draft06, HeaderStyle::Draft03] {
+            let mut headers = HeaderMap::new();
+            HeaderWriter::new(style).write_quotas(&[huge], false, now).apply(&mut headers);
+            for name in ["ratelimit-limit", "ratelimit-remaining"] {
+                let Some(text) = headers.get(name) else { continue };
+                let list: Result<List, _> = Parser::new(text).parse();
+                prop_assert!(list.is_ok(), "{style:?}, {name}: {text:?} is no Integer");
+            }
+        }
     }
 
     /// Draft 07 is a Dictionary. Its policies and those of draft 03 are a List of Integers.
