@@ -20,6 +20,7 @@
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
 //! | [`other_limiters`] | the words of other limiters, and what differs |
+//! | [`without_tower`] | actix-web, Lambda and pingora |
 //! | [`guarantees`] | each guarantee and its tests |
 //! | [`stability`] | what a release may change, and what may run side by side during an update |
 //!
@@ -64,6 +65,13 @@ pub mod comparison {}
 #[doc = ""]
 #[doc = include_str!("../docs/other-limiters.md")]
 pub mod other_limiters {}
+
+// Its programs need other frameworks: `tests/frameworks/` compiles them.
+#[cfg(not(doctest))]
+#[doc = "[proxy]: behind_a_proxy"]
+#[doc = ""]
+#[doc = include_str!("../docs/without-tower.md")]
+pub mod without_tower {}
 
 #[doc = "[sentinels]: when_redis_fails#sentinels"]
 #[doc = ""]
