@@ -20,6 +20,7 @@
 //! | [`performance`] | figures, and when they were measured |
 //! | [`comparison`] | other rate limiters for tower |
 //! | [`other_limiters`] | the words of other limiters, and what differs |
+//! | [`migrating`] | from tower_governor, from a script of your own, and from Express: the changes of a program |
 //! | [`without_tower`] | actix-web, Lambda and pingora |
 //! | [`guarantees`] | each guarantee and its tests |
 //! | [`stability`] | what a release may change, and what may run side by side during an update |
@@ -61,10 +62,21 @@ pub mod comparison {}
 #[doc = "[plans]: plans"]
 #[doc = "[proxy]: behind_a_proxy"]
 #[doc = "[rollout]: rollout"]
-#[doc = "[tower]: crate::recipes#migration-from-tower_governor"]
+#[doc = "[tower]: migrating#from-tower_governor"]
 #[doc = ""]
 #[doc = include_str!("../docs/other-limiters.md")]
 pub mod other_limiters {}
+
+#[doc = "[algorithms]: algorithms"]
+#[doc = "[express]: other_limiters#express-rate-limit-express-slow-down"]
+#[doc = "[failures]: when_redis_fails"]
+#[doc = "[flexible]: other_limiters#rate-limiter-flexible"]
+#[doc = "[others]: other_limiters"]
+#[doc = "[performance]: performance"]
+#[doc = "[rollout]: rollout"]
+#[doc = ""]
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
 
 // Its programs need other frameworks: `tests/frameworks/` compiles them.
 #[cfg(not(doctest))]

@@ -1,4 +1,4 @@
-//! Programs for common tasks: plans, logins, bans, tokens, tests, resets and migration.
+//! Programs for common tasks: plans, logins, bans, tokens, tests and resets.
 
 // The definitions before the page replace those at its end, as in `guide.rs`.
 
