@@ -32,12 +32,15 @@
 
 #[doc = "[boundary]: #plot"]
 #[doc = "[calendar]: calendar"]
+#[doc = "[fill]: #memory"]
 #[doc = "[holds]: holds"]
 #[doc = "[performance]: performance"]
 #[doc = ""]
 #[doc = include_str!("../docs/algorithms.md")]
 #[doc = "## Plot"]
 #[doc = include_str!("../docs/boundary.svg")]
+#[doc = "## Memory"]
+#[doc = include_str!("../docs/fill.svg")]
 pub mod algorithms {}
 
 #[doc = "[tests]: guarantees#behind-a-proxy"]
@@ -156,6 +159,7 @@ pub mod waiting {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[chart]: #chart"]
+#[doc = "[failures]: when_redis_fails#an-outage-over-time"]
 #[doc = "[hot]: leases#figures"]
 #[doc = "[sizing]: when_redis_fails#deadline-breaker-and-batches-by-round-trip"]
 #[doc = ""]
@@ -189,11 +193,17 @@ pub mod concurrency {}
 pub mod stability {}
 
 #[doc = "[by hand]: operations#counts-by-hand"]
+#[doc = "[latency]: #latency"]
 #[doc = "[operations]: operations#notices"]
+#[doc = "[outage]: #picture"]
 #[doc = "[proof]: guarantees#local-fallback"]
 #[doc = "[tests]: guarantees#when-redis-fails"]
 #[doc = ""]
 #[doc = include_str!("../docs/when-redis-fails.md")]
+#[doc = "## Picture"]
+#[doc = include_str!("../docs/outage.svg")]
+#[doc = "## Latency"]
+#[doc = include_str!("../docs/network.svg")]
 pub mod when_redis_fails {}
 
 #[doc = "[holds]: holds"]

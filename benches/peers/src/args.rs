@@ -3,16 +3,16 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|shards|hot|lua|memory|http|network [--seconds N] [--quick] [--redis-cell PATH]
+    "usage: peers redis|cluster|shards|hot|lua|memory|http|network|fill|outage [--seconds N] [--quick] [--redis-cell PATH]
              [--throttlecrab PATH] [--json FILE] [--svg FILE]
 
-  --seconds N        time to measure each figure, summed over all rounds
+  --seconds N        time to measure each figure, summed over all rounds; in mode outage, half of the outage
   --quick            only show that the mode runs: small states, and a moment for each figure
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
   --throttlecrab PATH
                      measure throttlecrab-server as well, the program at PATH (cargo install throttlecrab-server)
   --json FILE        write all figures as JSON
-  --svg FILE         draw decisions per second as a bar chart (only in mode redis)";
+  --svg FILE         draw the figures (only in the modes redis, network, fill and outage)";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
@@ -24,6 +24,8 @@ pub enum Mode {
     Memory,
     Http,
     Network,
+    Fill,
+    Outage,
 }
 
 impl Mode {
@@ -37,13 +39,26 @@ impl Mode {
             Self::Memory => "memory",
             Self::Http => "http",
             Self::Network => "network",
+            Self::Fill => "fill",
+            Self::Outage => "outage",
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Redis, Self::Cluster, Self::Shards, Self::Hot, Self::Lua, Self::Memory, Self::Http, Self::Network]
-            .into_iter()
-            .find(|mode| mode.name() == name)
+        [
+            Self::Redis,
+            Self::Cluster,
+            Self::Shards,
+            Self::Hot,
+            Self::Lua,
+            Self::Memory,
+            Self::Http,
+            Self::Network,
+            Self::Fill,
+            Self::Outage,
+        ]
+        .into_iter()
+        .find(|mode| mode.name() == name)
     }
 
     /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
@@ -51,7 +66,7 @@ impl Mode {
         match self {
             // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
-            Self::Redis | Self::Cluster | Self::Shards | Self::Hot | Self::Memory | Self::Http | Self::Network => 2.0,
+            _ => 2.0,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod args;
 mod cluster_bench;
 mod endpoint;
+mod fill_bench;
 mod hot_bench;
 mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
@@ -15,6 +16,7 @@ mod link;
 mod lua_bench;
 mod memory_bench;
 mod network_bench;
+mod outage_bench;
 mod poll;
 mod random;
 mod redis_bench;
@@ -81,6 +83,16 @@ fn run() -> Result<()> {
         Mode::Network => {
             let server = Server::redis(None)?;
             network_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Fill => {
+            let server = Server::redis(None)?;
+            fill_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Outage => {
+            let server = Server::redis(None)?;
+            outage_bench::run(&args, &server, &mut report)?;
             Some(server.version()?)
         }
     };

@@ -95,9 +95,18 @@ impl Server {
     }
 
     pub fn version(&self) -> Result<String> {
+        Ok(self.info("redis_version:")?.unwrap_or_else(|| "unknown".to_owned()))
+    }
+
+    /// The server's process, which a signal stops and continues.
+    pub fn process(&self) -> Result<Process> {
+        let id = self.info("process_id:")?.ok_or("the server does not tell its process")?;
+        Ok(Process(id.parse()?))
+    }
+
+    fn info(&self, name: &str) -> Result<Option<String>> {
         let info: String = redis::cmd("INFO").arg("server").query(&mut self.endpoint().blocking()?)?;
-        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
-        Ok(version.unwrap_or("unknown").to_owned())
+        Ok(info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned))
     }
 
     fn answers(&self) -> bool {
@@ -111,6 +120,17 @@ impl Server {
             std::io::Result::Ok(reply == PONG)
         };
         ping().unwrap_or(false)
+    }
+}
+
+/// The process of a server.
+pub struct Process(u32);
+
+impl Process {
+    /// Sends a signal: `STOP`, `CONT`.
+    pub fn signal(&self, signal: &str) -> Result<()> {
+        let status = Command::new("kill").args([&format!("-{signal}"), &self.0.to_string()]).status()?;
+        if status.success() { Ok(()) } else { Err(format!("kill -{signal} {} failed: {status}", self.0).into()) }
     }
 }
 

@@ -1,6 +1,8 @@
-//! A bar chart of decisions per second, as plain SVG.
+//! A bar chart of decisions per second.
 
 use std::fmt::Write;
+
+use super::{GREEN, GREY, INK, WIDTH, escape, open};
 
 /// One bar with its label.
 pub struct Bar {
@@ -9,7 +11,6 @@ pub struct Bar {
     pub highlighted: bool,
 }
 
-const WIDTH: f64 = 760.0;
 const LEFT: f64 = 310.0;
 const RIGHT: f64 = 90.0;
 const ROW: f64 = 30.0;
@@ -19,28 +20,20 @@ const TOP: f64 = 64.0;
 pub fn bar_chart(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     let largest = bars.iter().map(|bar| bar.value).fold(1.0, f64::max);
     let height = TOP + ROW * bars.len() as f64 + 16.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#ffffff\"/>\n\
-         <text x=\"16\" y=\"28\" font-size=\"16\" font-weight=\"600\" fill=\"#1f2328\">{}</text>\n\
-         <text x=\"16\" y=\"48\" fill=\"#59636e\">{}</text>\n",
-        escape(title),
-        escape(subtitle),
-    );
+    let mut svg = open(title, subtitle, height);
     for (index, bar) in bars.iter().enumerate() {
         let y = TOP + ROW * index as f64;
         let length = (WIDTH - LEFT - RIGHT) * bar.value / largest;
-        let (fill, weight) = if bar.highlighted { ("#1a7f5a", "600") } else { ("#afb8c1", "400") };
+        let (fill, weight) = if bar.highlighted { (GREEN, "600") } else { (GREY, "400") };
         let (baseline, label, value) = (y + 17.0, escape(&bar.label), thousands(bar.value));
         let (end, value_at) = (LEFT - 10.0, LEFT + length + 8.0);
         // Writing to a String never fails.
         let _ = writeln!(
             svg,
-            "<text x=\"{end}\" y=\"{baseline}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"#1f2328\">\
+            "<text x=\"{end}\" y=\"{baseline}\" text-anchor=\"end\" font-weight=\"{weight}\" fill=\"{INK}\">\
              {label}</text>\
              <rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" fill=\"{fill}\"/>\
-             <text x=\"{value_at:.1}\" y=\"{baseline}\" fill=\"#1f2328\">{value}</text>",
+             <text x=\"{value_at:.1}\" y=\"{baseline}\" fill=\"{INK}\">{value}</text>",
             y + 2.0,
         );
     }
@@ -49,8 +42,4 @@ pub fn bar_chart(title: &str, subtitle: &str, bars: &[Bar]) -> String {
 
 fn thousands(value: f64) -> String {
     format!("{:.0} k", value / 1_000.0)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
