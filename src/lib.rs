@@ -1,5 +1,5 @@
-//! Rate limiting as [tower] middleware: shared by all instances of a service, exact, weighted, and safe when its store
-//! fails.
+//! Rate limiting middleware for [tower], axum and gRPC: one limit for all instances of a service through Redis, or for
+//! one process in memory; exact in every window, weighted by what each request costs, and safe when its store fails.
 //!
 //! * **Shared.** If every instance counts for itself, a service of ten instances admits ten times its limit. With
 //!   [`RedisStore`], all instances count in one Redis.
@@ -10,11 +10,10 @@
 //! * **Safe.** A service that waits for the store of its limits stops when that store stops. Here each check has a
 //!   deadline, and a failure policy applies when the store cannot answer.
 //!
-//! A [`Policy`] sets what a client may spend, a [`KeyExtractor`] finds the client in the request, a
-//! [store] counts, and [`RateLimitLayer`] applies them. [`MemoryStore`] counts in the process and makes the same
-//! decisions as [`RedisStore`].
-//!
 //! # Quick start
+//!
+//! A [`Policy`] sets what a client may spend, a [`KeyExtractor`] finds the client in the request, a [store] counts, and
+//! [`RateLimitLayer`] applies them:
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -48,51 +47,57 @@
 //! retry-after: 60
 //! ```
 //!
-//! The same limit in a test, which opens no port:
+//! Next: [behind a proxy](guide::behind_a_proxy), where [`PeerIp`] sees the proxy alone; [when Redis
+//! fails](guide::when_redis_fails), to choose between open, closed and local; [tests of your own
+//! handlers](recipes#tests-of-your-own-handlers), which move the time; and the layer's type [in a
+//! signature](RateLimitLayer#naming-the-type).
 //!
-//! ```
-//! use std::net::SocketAddr;
+//! # Which of these do I need?
 //!
-//! use axum::{
-//!     Router, body::Body, extract::connect_info::MockConnectInfo, routing::get,
-//! };
-//! use http::{Request, StatusCode};
-//! use tollgate::{MemoryStore, PeerIp, Policy, RateLimitLayer};
-//! use tower::ServiceExt;
+//! | you want to | use |
+//! | --- | --- |
+//! | refuse requests above a rate | [`RateLimitLayer`], as above |
+//! | let some requests cost more than others | [`RateLimitLayer::with_cost`], [`RateLimitLayer::route`] |
+//! | choose limits by the request, or by the plan of a customer | [`PolicySource`](policy::PolicySource), [plans](guide::plans) |
+//! | let requests wait for their turn instead of refusing them | [`RateLimitLayer::wait_up_to`] |
+//! | stay within the quota of an API that you call | [`ThrottleLayer`], [`Limiter::acquire`] |
+//! | charge what is known only afterwards, such as tokens | [`RateLimitLayer::with_settlement`], [`Limiter::hold`] |
+//! | limit how many requests run at the same time | [`Policy::concurrent`] |
+//! | bill by the day, month or year | [`Policy::calendar`] |
+//! | check one key a hundred thousand times a second | [`Policy::with_lease`] |
+//! | change limits while the service runs | [`limits`] |
+//! | see what a limit would refuse before it does | [`Policy::with_shadow`] |
+//! | limit jobs, or a service of actix-web, Lambda or pingora | [`Limiter::check`], [without tower](guide::without_tower) |
+//! | answer refused requests in your own words | [`RateLimitLayer::with_rejection`], [`Denial`](rejection::Denial) |
+//! | leave another limiter | [migrating](guide::migrating) |
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let policy = Policy::per_minute("per-client", 1)?;
-//! let limit = RateLimitLayer::new(MemoryStore::new(), policy, PeerIp::new());
-//! let client = SocketAddr::from(([203, 0, 113, 7], 4711));
-//! let app = Router::new()
-//!     .route("/watch", get(|| async { "watching" }))
-//!     .layer(limit)
-//!     .layer(MockConnectInfo(client));
+//! * **Before it goes live:** [roll a limit out](guide::rollout) as a shadow,
+//!   [choose what clients see](guide::what_clients_see), [set up Redis and metrics](guide::operations), and keep
+//!   [on call](guide::on_call) at hand.
+//! * **To decide:** [algorithms](guide::algorithms), [guarantees and their tests](guide::guarantees),
+//!   [figures and their dates](guide::performance), [other crates](guide::comparison).
+//! * **To copy:** whole programs, in [`recipes`]. The [`guide`] lists all pages.
 //!
-//! let watch = || {
-//!     app.clone().oneshot(Request::get("/watch").body(Body::empty()).unwrap())
-//! };
-//! let first = watch().await?;
-//! assert_eq!(first.status(), StatusCode::OK);
-//! assert_eq!(first.headers()["ratelimit"], r#""per-client";r=0;t=60"#);
+//! # Feature flags
 //!
-//! let second = watch().await?;
-//! assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
-//! assert_eq!(second.headers()["retry-after"], "60");
-//! # Ok(())
-//! # }
-//! ```
+//! All features are additive. The last column counts what a feature costs (November 2026, Linux): for a default feature
+//! the packages beside the 22 of a build without features, for another one those beside the 77 of a default build.
 //!
-//! Costs per route: [`RateLimitLayer`] and [`RateLimitLayer::route`]. The layer's type in a signature: [Naming the
-//! type](RateLimitLayer#naming-the-type). Policies that depend on the request: [`PolicySource`](policy::PolicySource).
-//! Limits in a file, and limits that change while the service runs: [`limits`]. Keys that have to be looked up:
-//! [a middleware](guide::plans#keys-that-have-to-be-looked-up) before the limit. Why a request was
-//! refused: [`Denial`](rejection::Denial). Jobs call a [`Limiter`] directly. Costs that are known only afterwards:
-//! [`Limiter::hold`] and [`RateLimitLayer::with_settlement`]. At most N requests at once: [`Policy::concurrent`].
-//! [`ThrottleLayer`] makes the calls of outbound clients wait for their turn. Programs for common tasks, such as plans,
-//! logins, several budgets for one request and tests, are in [`recipes`]; pages about operation, proxies and guarantees
-//! are in [`guide`].
+//! | feature | what it adds | packages |
+//! | --- | --- | --- |
+//! | `axum` (default) | route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without it, routes are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension. | 24 |
+//! | `redis` (default) | [`RedisStore`] on one server, behind sentinels or on a cluster, with its own pool or with your bb8-redis pool. `redis` and `bb8_redis` are re-exported. | 38 |
+//! | `tracing` (default) | the reports of a limiter become `tracing` events where a subscriber listens, and [`observe::Tracing`] adds denials, recoveries and breaker changes | 2 |
+//! | `grpc` | [`GrpcStatus`], rejections that gRPC clients understand | 0 |
+//! | `metrics` | [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade | 3 |
+//! | `plans` | `plans::Plans`, policies that an asynchronous look-up finds, behind a cache | 2 |
+//! | `reqwest` | [`ThrottleLayer`] around a client of reqwest | 10, mostly reqwest's own |
+//! | `serde` | [`limits`] from a file in any format of serde, and limits that are replaced while the service runs; `Serialize` for [`Decision`] | 3 |
+//! | `watch` | `LiveLimits::watch`, limits that follow a file; includes `serde` | 11 |
+//! | `tls` | `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See [`RedisStore`] for logins, databases and unix sockets in URLs. | 12, one of them compiles C |
+//! | `test-util` | [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping, and [`store::FailingStore`], for tests of a store that gives no verdict. The package `tollgate-testing` has the suite for stores of your own. | 0 |
+//! | `uuid` | a [`Key`] from a `Uuid` | 1 |
+//! | `zones` | the zones of a [`Calendar`] by name, such as `Europe/Berlin` | 3 |
 //!
 //! # The path of a request
 //!
@@ -189,31 +194,6 @@
 //! If the response future is dropped while it waits for the store, for example because the client has disconnected or
 //! an outer timeout has passed, the check may have been charged without a response. The check is never charged twice,
 //! and the inner service is not called. If the response future is dropped later, the charge stays.
-//!
-//! # Feature flags
-//!
-//! All features are additive.
-//!
-//! * `axum` (default): route settings and keys by `MatchedPath`, peer addresses from `ConnectInfo`. Without `axum`,
-//!   routes are compared with the plain path, and addresses come from a `SocketAddr` or `IpAddr` extension.
-//! * `redis` (default): [`RedisStore`] on one server, behind sentinels or on a Redis Cluster, with its own pool or with
-//!   your bb8-redis pool. `redis` and `bb8_redis` are re-exported.
-//! * `grpc`: [`GrpcStatus`], rejections that gRPC clients understand.
-//! * `metrics`: [`observe::Metrics`], counters, histograms and a gauge through the `metrics` facade.
-//! * `plans`: `plans::Plans`, policies that an asynchronous look-up finds, behind a cache.
-//! * `reqwest`: [`ThrottleLayer`] around a client of reqwest.
-//! * `tracing` (default): the reports of a limiter become `tracing` events where a subscriber listens, and
-//!   [`observe::Tracing`] adds denials, recoveries and breaker changes.
-//! * `serde`: [`limits`] from a file in any format of serde, and limits that are replaced while the service runs;
-//!   `Serialize` for [`Decision`].
-//! * `watch`: `LiveLimits::watch`, limits that follow a file.
-//! * `tls`: `rediss://` by rustls, with a cryptography provider; your own roots and client certificates. See
-//!   [`RedisStore`] for logins, databases and unix sockets in URLs.
-//! * `test-util`: [`ManualClock`] and [`clock::TokioClock`], for tests that set the time instead of sleeping,
-//!   and [`store::FailingStore`], for tests of a store that gives no verdict. The package `tollgate-testing` has the
-//!   suite for stores of your own.
-//! * `uuid`: a [`Key`] from a `Uuid`.
-//! * `zones`: the zones of a [`Calendar`] by name, such as `Europe/Berlin`.
 //!
 //! [tower]: https://docs.rs/tower
 // A link to an item of a disabled feature leads to the section on features.
