@@ -33,14 +33,42 @@ while charge <= #keys do
       end
     end
   end
-  local together, BESIDE_HOLDS = check_together, 8
-  if size == 2 then
-    if algorithm >= BESIDE_HOLDS then together = checks_beside_holds(position + 3, width, together) end
-    if receipts then together = receipts.of_one_charge(position + 3, width, together) end
+  -- Checks of one charge beside holds, which neither make nor change a hold. A shadow charge that is alone commits
+  -- exactly if it fits, as any other.
+  local BESIDE_HOLDS, only_looks = 8, false
+  if size == 2 and algorithm >= BESIDE_HOLDS then
+    local COMMIT, CHECK, SHADOW, NO_HOLD = 0, 0, 16, '\0\0\0\0\0\0\0\0'
+    local change, _, _, id = struct.unpack('<Bddc8', runs, position + 4 + width)
+    only_looks = usage % SHADOW == COMMIT and change == CHECK and id == NO_HOLD
+    if only_looks then
+      local count = algorithm - BESIDE_HOLDS
+      run = count == SLIDING_WINDOW_LOG and sliding_window_log
+        or count == SLIDING_WINDOW_COUNTER and sliding_window_counter
+        or count == FIXED_WINDOW and fixed_window or token_bucket
+    end
   end
+  -- The last charge of checks of which some have open holds.
+  local of_several, mixed = nil, 0
 
   while charge <= last do
     local succeeded, failure
+    -- The last charge of the next checks beside which nothing is held.
+    local free = charge - 1
+    if only_looks then
+      -- A key of another type ends the search, and is an error of its own check.
+      local look, names, to = redis.pcall, {}, math.min(last, charge + 127)
+      if mixed > charge then
+        to = mixed
+      elseif to > charge + 1 then
+        for number = charge + 1, to, 2 do names[#names + 1] = keys[number] end
+        if look('EXISTS', unpack(names)) == 0 then free = to else mixed = to end
+      end
+      while free < to do
+        counted, members = free + 1, look('ZCARD', keys[free + 2])
+        if members ~= 0 then break end
+        free = free + 2
+      end
+    end
     if size == 1 then
       -- Checks with a single charge evaluate and commit in one pass, the whole run in one call.
       succeeded, failure = pcall(run, now, times, charge, last, cost, mode, limit, window, parameter, extra)
@@ -49,9 +77,20 @@ while charge <= #keys do
       else
         while type(keys[charge]) == 'number' do charge = charge + 1 end
       end
+    elseif free > charge then
+      -- So do checks that have only looked at holds.
+      succeeded, failure = pcall(run, now, times, charge, free - 1, cost, nil, limit, window, parameter, false, 2)
+      while charge < free and type(keys[charge]) == 'number' do
+        keys[charge + 1], times[charge + 1] = keys[charge] % 2, 0
+        charge = charge + 2
+      end
     else
+      if not of_several then
+        of_several = check_together or together()
+        if receipts and size == 2 then of_several = receipts.of_one_charge(position + 3, width, of_several) end
+      end
       local count = #times
-      succeeded, failure = pcall(together, charge, size, position + 3, width)
+      succeeded, failure = pcall(of_several, charge, size, position + 3, width)
       if succeeded then
         charge = charge + size
       else
@@ -63,6 +102,7 @@ while charge <= #keys do
       local message = type(failure) == 'table' and failure.err or tostring(failure)
       local BANNED, AGAIN, FAILED = 'BANNED', 'AGAIN', -1
       if message == BANNED then
+        if size > 1 and not check_together then together() end
         -- `runs` has the fields of a charge, `first` and `names` are its number and the keys of its check.
         local first, last_of_check, count, names, HOLDS = charge, charge + size - 1, #times, {}, 8
         for number = first, last_of_check do names[number] = keys[number] end
@@ -167,5 +207,6 @@ end
 
 local pack = struct.pack
 if #times == 1 then return pack('<ddd', now, keys[1], times[1]) .. errors end
+if #times == 2 and #keys == 2 then return pack('<ddddd', now, keys[1], keys[2], times[1], times[2]) .. errors end
 local rep = string.rep
 return pack('<d' .. rep('d', #keys), now, unpack(keys)) .. pack('<' .. rep('d', #times), unpack(times)) .. errors

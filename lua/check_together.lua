@@ -4,7 +4,10 @@
 
 local check_together, charge_at
 
-if used >= 32 then
+-- Creates both functions, and returns the first. Most checks beside holds need neither.
+local together
+
+if used >= 32 then together = function()
   local unpack, runs, keys = struct.unpack, ARGV[1], KEYS
   local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
 
@@ -131,4 +134,5 @@ if used >= 32 then
       end
     end
   end
-end
+  return check_together
+end end

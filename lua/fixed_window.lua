@@ -11,14 +11,14 @@
 local fixed_window
 
 if used % 8 >= 4 then
-  fixed_window = function(now, times, from, to, cost, mode, limit, window, calendar_start, count_rejected)
+  fixed_window = function(now, times, from, to, cost, mode, limit, window, calendar_start, count_rejected, step)
     if calendar_start > 0 then
       -- Few calls have calendar windows, so the first one creates their function.
       local functions = rare()
       functions.calendar_window = functions.calendar_window
         or function(now, times, from, to, cost, mode, limit, window, start, count_rejected)
         local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
-        for number = from, to do
+        for number = from, to, step or 1 do
           local key, allowed = keys[number], mode
           local kept, count, last, offset, time, stepped = 0, 0, 0, 0, now, false
           local value = call('GETRANGE', key, '0', '32')
@@ -65,7 +65,7 @@ if used % 8 >= 4 then
       return functions.calendar_window(now, times, from, to, cost, mode, limit, window, calendar_start, count_rejected)
     end
     local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
-    for number = from, to do
+    for number = from, to, step or 1 do
       local key, allowed = keys[number], mode
       local kept, count, last, offset, time, stepped = 0, 0, 0, 0, now, false
       local value = call('GETRANGE', key, '0', '32')

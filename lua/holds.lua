@@ -26,7 +26,8 @@
 -- The TTL is set for a 64th of the time-to-live more, so that few holds set it.
 --
 -- Commands, beside those of the count:
---   evaluate         1 (ZCARD), and 1 (ZRANGE) while holds are open
+--   evaluate         1 (ZCARD), and 1 (ZRANGE) while holds are open; 1 (EXISTS) for up to 64 checks beside which
+--                    nothing is held, and 1 more otherwise
 --   make a hold      1 (ZADD)
 --   settle           4 (ZSCORE twice, ZREM, ZADD); the last hold 3 (ZSCORE twice, UNLINK)
 --   renew            2 (ZSCORE, ZADD)
@@ -39,17 +40,16 @@
 -- back: once 2 more (ZREM, ZADD). A settlement that may be a denial: 1 more (GETRANGE) if it charges more than was
 -- held, and those of the count of denials. Holds that are asked alone: the same, without the commands of the count.
 
-local charge_with_holds, checks_beside_holds
+local charge_with_holds
+-- The number of the charge whose holds were counted last, and of the members that they have, or an error.
+local counted, members
 
 if used >= 128 then
-  local spread = unpack
-  local call, pack, unpack, runs, keys = redis.call, struct.pack, struct.unpack, ARGV[1], KEYS
-  local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
-  -- By number of a charge: the number of members of its holds, if it has been read already.
-  local cards = {}
-
-  -- Returns `charge_with_holds`, for open holds. Few calls need these functions.
-  local function with_open_holds()
+  -- Replaces itself at the first call. Few calls need these functions.
+  charge_with_holds = function(...)
+    local spread = unpack
+    local call, pack, unpack, runs, keys = redis.call, struct.pack, struct.unpack, ARGV[1], KEYS
+    local algorithms = {sliding_window_log, sliding_window_counter, fixed_window, token_bucket}
     local NO_HOLD = string.rep('\0', 8)
     -- The usages of a record of holds.
     local CHECK, SETTLE, ALONE, COUNT_DENIAL = 0, 1, 4, 8
@@ -242,7 +242,8 @@ if used >= 128 then
         local key, holds = keys[number], keys[number + 1]
         if mode == 'evaluate' then
           local expires = false
-          card, held, time, offset, head, covered = cards[number] or call('ZCARD', holds), 0, now, 0, nil, 0
+          card = counted == number and tonumber(members) or call('ZCARD', holds)
+          held, time, offset, head, covered = 0, now, 0, nil, 0
           if card > 0 then held, expires, time, offset, head, at_head, covered = look_at(holds) end
           if expires or usage ~= CHECK then
             -- A value that is not a count is an error before anything has changed.
@@ -338,7 +339,7 @@ if used >= 128 then
     local made = {}
 
     -- Does the same as `charge_at` in `lua/check_together.lua`, for charges beside holds and for the holds themselves.
-    return function(algorithm, usage, limit, window, parameter, cost, record)
+    charge_with_holds = function(algorithm, usage, limit, window, parameter, cost, record)
       local HOLDS, EVALUATE, REFUND, SHADOW, HAS_ALTERNATIVE = 8, 2, 4, 16, 64
       if algorithm == HOLDS then return nothing, 0, 0, 0, 0, false, false, false, false end
       local is_shadow, has_alternative, UP_TO = usage >= SHADOW, usage >= HAS_ALTERNATIVE, 38
@@ -356,30 +357,6 @@ if used >= 128 then
       made[record] = run
       return run, cost, limit, window, parameter, false, commits, false, is_shadow, has_alternative
     end
-  end
-
-  charge_with_holds = function(...)
-    charge_with_holds = with_open_holds()
     return charge_with_holds(...)
-  end
-
-  -- Returns the function that handles checks of one charge beside holds, packed from `position` on: `check_together`,
-  -- or a function that does the same for plain charges. While nothing is held, it evaluates and commits in one pass. A
-  -- shadow charge that is alone commits exactly if it fits, as any other.
-  checks_beside_holds = function(position, width, check_together)
-    local HOLDS, COMMIT, CHECK, SHADOW, NO_HOLD = 8, 0, 0, 16, string.rep('\0', 8)
-    local algorithm, usage, limit, window, parameter, cost = unpack('<BBdddd', runs, position)
-    local change, _, _, id = unpack('<Bddc8', runs, position + width + 1)
-    if usage % SHADOW ~= COMMIT or change ~= CHECK or id ~= NO_HOLD then return check_together end
-    local run = algorithms[algorithm - HOLDS]
-    return function(first, size)
-      local card = call('ZCARD', keys[first + 1])
-      if card > 0 then
-        cards[first] = card
-        return check_together(first, size, position, width)
-      end
-      run(now, times, first, first, cost, nil, limit, window, parameter, false)
-      keys[first + 1], times[first + 1] = keys[first] % 2, 0
-    end
   end
 end

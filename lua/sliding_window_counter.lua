@@ -8,9 +8,9 @@
 local sliding_window_counter
 
 if used % 4 >= 2 then
-  sliding_window_counter = function(now, times, from, to, cost, mode, limit, window, _, count_rejected)
+  sliding_window_counter = function(now, times, from, to, cost, mode, limit, window, _, count_rejected, step)
     local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
-    for number = from, to do
+    for number = from, to, step or 1 do
       local key, allowed = keys[number], mode
       local kept, previous, current, last, offset, time, stepped = 0, 0, 0, 0, 0, now, false
       local value = call('GETRANGE', key, '0', '40')

@@ -41,10 +41,10 @@ if used % 2 >= 1 then
   --
   -- The loop handles what is usual: a new key, and a live log that has seen no step of the clock. A `break` out of
   -- `repeat` leaves any other key to `ring().judge`, which handles everything.
-  sliding_window_log = function(now, times, from, to, cost, mode, limit, window, resolution, count_rejected)
+  sliding_window_log = function(now, times, from, to, cost, mode, limit, window, resolution, count_rejected, step)
     if mode ~= nil or cost == 0 or cost > limit then
       local judge, fits = ring().judge, nil
-      for number = from, to do
+      for number = from, to, step or 1 do
         fits = judge(now, times, number, cost, mode, limit, window, resolution, count_rejected)
       end
       return fits
@@ -60,7 +60,7 @@ if used % 2 >= 1 then
     -- is the number of bytes before `packed`, and `length` that of its own.
     local skipped, start, length = 0, '0', 107
     if to - from >= 8 then skipped, start, length = 44, '44', 63 end
-    for number = from, to do
+    for number = from, to, step or 1 do
       local key = keys[number]
       local packed = call('GETRANGE', key, start, '106')
       local usual = false

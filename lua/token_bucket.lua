@@ -9,13 +9,13 @@
 local token_bucket
 
 if used % 16 >= 8 then
-  token_bucket = function(now, times, from, to, cost, mode, limit, window, burst, count_rejected)
+  token_bucket = function(now, times, from, to, cost, mode, limit, window, burst, count_rejected, step)
     local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     -- The time that the cost takes to refill; the furthest arrival time ahead of now at which it fits.
     local whole, part = muldiv(cost, window, limit)
     local ahead, rest = -1, 0
     if cost <= burst then ahead, rest = muldiv(burst - cost, window, limit) end
-    for number = from, to do
+    for number = from, to, step or 1 do
       local key, allowed = keys[number], mode
       local arrival, fraction, parts, expires, last, offset, time, stepped = 0, 0, limit, 0, 0, 0, now, false
       local value = call('GETRANGE', key, '0', '44')

@@ -117,9 +117,9 @@ use crate::{
 /// `+info` no process can warn of eviction, and each process that is not quiet leaves an entry in ACL LOG when it
 /// starts. Add `+zadd +zremrangebyscore +zcard` for [`with_local_fallback`](crate::Limiter::with_local_fallback),
 /// whose first refused count is a [warning](crate::observe::Warning);
-/// `+zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds), concurrency
-/// limits and leases; `+scan` for [`clear`](Self::clear); `+select` for a database other than 0, `+role` behind
-/// sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels needs
+/// `+exists +zadd +zcard +zscore +zmscore +zrange +zrem` for policies with [holds](crate::Policy::with_holds),
+/// concurrency limits and leases; `+scan` for [`clear`](Self::clear); `+select` for a database other than 0, `+role`
+/// behind sentinels, `+cluster|slots +asking` on a cluster. A user of the sentinels needs
 /// `-@all +sentinel|get-master-addr-by-name`.
 ///
 /// Passwords and certificates can be replaced while the process runs:

@@ -80,7 +80,7 @@ async fn the_documented_minimal_acl_permits_everything() {
 }
 
 /// The additional permissions in the documentation of `RedisStore` for policies with holds.
-const HOLDS_ACL: &str = "+zadd +zcard +zscore +zmscore +zrange +zrem";
+const HOLDS_ACL: &str = "+exists +zadd +zcard +zscore +zmscore +zrange +zrem";
 
 #[tokio::test]
 async fn the_documented_acl_for_holds_is_enough() {

@@ -95,6 +95,7 @@ impl Database {
                 Reply::Integer(self.entry(&arguments[0]).map_or(-2, left))
             }
             "UNLINK" | "DEL" => Reply::Integer(arguments.iter().map(|key| i64::from(self.remove(key))).sum()),
+            "EXISTS" => Reply::Integer(arguments.iter().map(|key| i64::from(self.entry(key).is_some())).sum()),
             "ZCARD" => Reply::Integer(self.set(&arguments[0])?.map_or(0, |set| set.count())),
             "ZMSCORE" => {
                 let set = self.set(&arguments[0])?;

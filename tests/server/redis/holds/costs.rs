@@ -12,7 +12,7 @@ use super::{change, check, hold, with_clock};
 use crate::support::redis_server::RedisServer;
 
 /// The calls of each command since the last call of this function.
-fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
+pub(super) fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
     let stats = server.command("INFO commandstats");
     server.command("CONFIG RESETSTAT");
     let calls = stats.lines().filter_map(|line| {

@@ -13,6 +13,7 @@ mod late;
 mod processes;
 mod shared_names;
 mod slots;
+mod together;
 mod unanswered;
 
 use std::time::Duration;
