@@ -5,7 +5,8 @@
 -- An algorithm is one function of charges with equal policies and costs, and a mode. Mode nil evaluates and commits in
 -- one step, each charge as a check of its own. The other modes take one charge of a larger check: 'evaluate' only
 -- returns whether the cost fits and writes nothing, true and false commit the verdict on the whole check. So a check of
--- several charges reads its values twice, within one script.
+-- several charges reads its values twice, within one script. Beside holds, the charges of checks are `step` = 2 keys
+-- apart, because the key of the holds is between.
 
 local runs, position, charge, errors = ARGV[1], 2, 1, ''
 local struct, pcall = struct, pcall
@@ -47,19 +48,22 @@ while charge <= #keys do
         or count == FIXED_WINDOW and fixed_window or token_bucket
     end
   end
-  -- The last charge of checks of which some have open holds.
+  -- What handles checks of several charges, once it is needed. The last charge of checks that one EXISTS has looked at,
+  -- and of which some have open holds.
   local of_several, mixed = nil, 0
 
   while charge <= last do
     local succeeded, failure
-    -- The last charge of the next checks beside which nothing is held.
+    -- The next checks, up to this charge, have nothing held beside them.
     local free = charge - 1
     if only_looks then
-      -- A key of another type ends the search, and is an error of its own check.
-      local look, names, to = redis.pcall, {}, math.min(last, charge + 127)
+      -- A key of another type ends the search, and is an error of its own check. A user without the permission for
+      -- EXISTS looks at each key by itself.
+      local look, to = redis.pcall, math.min(last, charge + 127)
       if mixed > charge then
         to = mixed
       elseif to > charge + 1 then
+        local names = {}
         for number = charge + 1, to, 2 do names[#names + 1] = keys[number] end
         if look('EXISTS', unpack(names)) == 0 then free = to else mixed = to end
       end

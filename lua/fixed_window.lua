@@ -16,7 +16,7 @@ if used % 8 >= 4 then
       -- Few calls have calendar windows, so the first one creates their function.
       local functions = rare()
       functions.calendar_window = functions.calendar_window
-        or function(now, times, from, to, cost, mode, limit, window, start, count_rejected)
+        or function(now, times, from, to, cost, mode, limit, window, start, count_rejected, step)
         local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
         for number = from, to, step or 1 do
           local key, allowed = keys[number], mode
@@ -62,7 +62,8 @@ if used % 8 >= 4 then
           keys[number], times[number] = count * 4 + (fits and 1 or 0), finish - time
         end
       end
-      return functions.calendar_window(now, times, from, to, cost, mode, limit, window, calendar_start, count_rejected)
+      return functions.calendar_window(now, times, from, to, cost, mode, limit, window, calendar_start, count_rejected,
+        step)
     end
     local call, pack, unpack, keys = redis.call, struct.pack, struct.unpack, KEYS
     for number = from, to, step or 1 do

@@ -41,7 +41,7 @@
 -- held, and those of the count of denials. Holds that are asked alone: the same, without the commands of the count.
 
 local charge_with_holds
--- The number of the charge whose holds were counted last, and of the members that they have, or an error.
+-- The charge whose holds were counted last, by its number, and how many members they have, or an error.
 local counted, members
 
 if used >= 128 then

@@ -37,7 +37,7 @@ end
 
 local muldiv
 
--- Only a log alone, and a window alone, need no such arithmetic.
+-- Only counters and buckets need such arithmetic.
 if used % 4 >= 2 or used % 16 >= 8 then
   -- Returns the exact quotient and remainder of a * b / c, for integers a, b >= 0 and c > 0. Doubles are exact up to
   -- 2^53. The product of a limit and a window in microseconds may exceed that; it is then divided digit by digit.

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tokio::task::JoinSet;
-use tollgate::{Algorithm, Check, Error, Limiter, ManualClock, Policy, policy::HoldSettings, store::HoldChange};
+use tollgate::{
+    Algorithm, Calendar, Check, Error, Limiter, ManualClock, Policy, limiter::HoldAnswer, policy::HoldSettings,
+    store::HoldChange,
+};
 
 use super::{builder, change, check, costs::commands, hold};
 use crate::support::redis_server::RedisServer;
@@ -53,37 +56,75 @@ fn seen(result: Result<tollgate::Decision, Error>) -> String {
     }
 }
 
-#[tokio::test]
-async fn checks_beside_holds_that_share_a_call_are_judged_as_if_each_were_alone() {
+/// All algorithms, and the windows of a calendar, which share a function with those of a clock.
+fn policies() -> Vec<Policy> {
     let algorithms =
         [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
-    for algorithm in algorithms {
-        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm).with_holds(HoldSettings::new());
+    let mut policies =
+        algorithms.map(|algorithm| Policy::per_minute("p", 10).unwrap().with_algorithm(algorithm)).to_vec();
+    policies.push(Policy::calendar("p", 10, Calendar::daily()).unwrap());
+    policies
+}
+
+/// One of the calls that share a call of the store.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Kind {
+    BesideHolds,
+    Plain,
+    Hold,
+}
+
+/// Makes a call, and returns what the caller sees of it.
+async fn make(limiter: &Limiter, policy: &Policy, kind: Kind, key: u64) -> String {
+    let cost = 1 + key % 3;
+    let with_holds = policy.clone().with_holds(HoldSettings::new());
+    match kind {
+        Kind::BesideHolds => seen(limiter.check(key.to_string(), &with_holds, cost).await),
+        // Of a count of its own.
+        Kind::Plain => seen(limiter.check(format!("plain {key}"), policy, cost).await),
+        Kind::Hold => match limiter.hold(format!("held {key}"), &with_holds, cost).await {
+            Ok(HoldAnswer::Open(hold)) => {
+                let decision = hold.decision().clone();
+                // It stays open.
+                std::mem::forget(hold);
+                seen(Ok(decision))
+            }
+            Ok(HoldAnswer::Denied(decision)) => seen(Ok(decision)),
+            Err(error) => seen(Err(error)),
+        },
+    }
+}
+
+#[tokio::test]
+async fn checks_beside_holds_that_share_a_call_are_judged_as_if_each_were_alone() {
+    for policy in policies() {
+        let with_holds = policy.clone().with_holds(HoldSettings::new());
         let clock = ManualClock::default();
-        let (_alone, one_by_one) = prepared(&policy, &clock).await;
-        let (server, together) = prepared(&policy, &clock).await;
+        let (_alone, one_by_one) = prepared(&with_holds, &clock).await;
+        let (server, together) = prepared(&with_holds, &clock).await;
         clock.advance(Duration::from_millis(5));
         commands(&server);
-        let mut checks = JoinSet::new();
-        for key in (0..KEYS).chain(0..KEYS) {
+        let kinds = [Kind::BesideHolds, Kind::Plain, Kind::Hold, Kind::BesideHolds];
+        let mut calls = JoinSet::new();
+        for (kind, key) in kinds.iter().flat_map(|kind| (0..KEYS).map(move |key| (*kind, key))) {
             let (limiter, policy) = (together.clone(), policy.clone());
-            checks.spawn(async move { (key, limiter.check(key.to_string(), &policy, 1 + key % 3).await) });
+            calls.spawn(async move { ((kind, key), make(&limiter, &policy, kind, key).await) });
         }
-        let results = checks.join_all().await;
-        assert!(commands(&server)["evalsha"] < 40, "checks share calls");
+        let results = calls.join_all().await;
+        assert!(commands(&server)["evalsha"] < 60, "they share calls");
         // Either of the two checks of a key may come first.
-        let mut in_calls = BTreeMap::<u64, Vec<String>>::new();
-        for (key, result) in results {
-            in_calls.entry(key).or_default().push(seen(result));
+        let mut in_calls = BTreeMap::<(Kind, u64), Vec<String>>::new();
+        for (call, seen) in results {
+            in_calls.entry(call).or_default().push(seen);
         }
-        for (key, mut in_calls) in in_calls {
+        for ((kind, key), mut in_calls) in in_calls {
             let mut alone = Vec::new();
-            for _ in 0..2 {
-                alone.push(seen(one_by_one.check(key.to_string(), &policy, 1 + key % 3).await));
+            for _ in 0..in_calls.len() {
+                alone.push(make(&one_by_one, &policy, kind, key).await);
             }
             in_calls.sort();
             alone.sort();
-            assert_eq!(in_calls, alone, "{algorithm:?} {key}");
+            assert_eq!(in_calls, alone, "{policy:?} {kind:?} {key}");
         }
     }
 }
@@ -104,4 +145,25 @@ async fn one_command_looks_at_the_holds_of_the_checks_of_a_call() {
     let commands = commands(&server);
     let looks: u64 = ["exists", "zcard"].iter().filter_map(|command| commands.get(*command)).sum();
     assert!(looks <= commands["evalsha"], "{commands:?}");
+}
+
+/// As on a server whose user was set up before checks looked at holds together.
+#[tokio::test]
+async fn without_the_permission_for_exists_checks_beside_holds_are_judged_all_the_same() {
+    let server = RedisServer::start();
+    let url = server.url().replace("//", "//gate:secret@");
+    server.command("ACL SETUSER gate on >secret ~tollgate:* -@all +@all -exists");
+    let limiter = Limiter::new(builder().open(&url).unwrap()).without_notices();
+    let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
+    let _ = limiter.check("warm", &policy, 1).await.unwrap();
+    let mut checks = JoinSet::new();
+    for number in 0..64_u64 {
+        let (limiter, policy) = (limiter.clone(), policy.clone());
+        checks.spawn(async move { limiter.check(number % 8, &policy, 1).await.unwrap().available().unwrap() });
+    }
+    let mut left = checks.join_all().await;
+    left.sort();
+    // Eight checks of each of eight keys.
+    assert_eq!(left, (2..10).flat_map(|left| [left; 8]).collect::<Vec<_>>());
+    assert!(server.command("ACL LOG").contains("exists"), "the user has no permission for EXISTS");
 }
