@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-// The programs have 80 columns, for the page.
+// The page shows the programs, which are 80 columns wide.
 #[rustfmt::skip]
 mod actix;
 #[rustfmt::skip]
@@ -58,6 +58,12 @@ async fn actix_web_refuses_the_sixth_request_of_an_address_with_its_fields() {
     assert_eq!(call_service(&app, request("203.0.113.8:4711")).await.status().as_u16(), 200, "another client");
 }
 
+/// The response is that of the handler, and tells how many requests are left.
+fn assert_passes<B>(response: &tollgate::http::Response<B>, left: u64) {
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["ratelimit"], format!(r#""per-client";r={left};t=60"#));
+}
+
 /// A request to an HTTP API of API Gateway, as the function receives it.
 fn event(address: &str) -> lambda_http::Request {
     let event = format!(
@@ -79,9 +85,7 @@ async fn a_function_on_lambda_refuses_the_sixth_request_of_an_address_with_its_f
     let send = async |address| lambda::handle(&limiter, &policy, event(address)).await.unwrap();
 
     for left in (0..5).rev() {
-        let response = send("203.0.113.7").await;
-        assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["ratelimit"], format!(r#""per-client";r={left};t=60"#));
+        assert_passes(&send("203.0.113.7").await, left);
     }
     let denied = send("203.0.113.7").await;
     assert_eq!(denied.status(), 429);
@@ -98,9 +102,7 @@ async fn a_router_of_axum_on_lambda_has_the_layer_and_a_key_from_the_event() {
     let send = async |address| app.clone().oneshot(event(address)).await.unwrap();
 
     for left in (0..5).rev() {
-        let response = send("203.0.113.7").await;
-        assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["ratelimit"], format!(r#""per-client";r={left};t=60"#));
+        assert_passes(&send("203.0.113.7").await, left);
     }
     let denied = send("203.0.113.7").await;
     assert_eq!(denied.status(), 429);

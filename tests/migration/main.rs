@@ -8,7 +8,7 @@ mod ports;
 #[allow(dead_code)]
 mod redis_server;
 
-// The programs have 80 columns, for the page.
+// The page shows the programs, which are 80 columns wide.
 #[rustfmt::skip]
 mod express;
 #[rustfmt::skip]

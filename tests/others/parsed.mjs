@@ -5,7 +5,7 @@ import { parseRateLimit } from 'ratelimit-header-parser'
 import * as sfv from 'structured-headers'
 import { version } from './packages.mjs'
 
-// The longest wait that is told from a time since the epoch by ratelimit-header-parser.
+// ratelimit-header-parser takes a longer wait for a time since the epoch.
 const LONGEST = 1e9
 
 function typed(value) {

@@ -25,7 +25,7 @@ pub(super) enum Style {
     Plain,
 }
 
-/// What happens to a worker in a history, after so many calls.
+/// What happens to a worker in a history, and after how many calls.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     after: u64,
