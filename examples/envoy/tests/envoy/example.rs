@@ -5,17 +5,31 @@ use crate::{
     support::{Service, ports::free_port},
 };
 
+/// Replaces ports, all at once: a new port may have the number of an old one.
+fn with_ports(yaml: &str, ports: &[(u16, u16)]) -> String {
+    const NAME: &str = "port_value: ";
+    let (first, rest) = yaml.split_once(NAME).unwrap();
+    rest.split(NAME).fold(first.to_owned(), |yaml, part| {
+        let (old, after) = part.split_at(part.find(|c: char| !c.is_ascii_digit()).unwrap());
+        let (_, new) = ports.iter().find(|(port, _)| port.to_string() == old).unwrap();
+        format!("{yaml}{NAME}{new}{after}")
+    })
+}
+
+#[test]
+fn a_new_port_with_the_number_of_an_old_one_stays() {
+    let yaml = "a: { port_value: 1 }\nb: { port_value: 2 }\n";
+    assert_eq!(with_ports(yaml, &[(1, 2), (2, 1)]), "a: { port_value: 2 }\nb: { port_value: 1 }\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_settles_each_hold_by_its_response() {
     let service = Service::start(include_str!("../../limits.yaml")).await;
     let port = free_port();
     let model = free_port();
     // Ports of this test, and more time than on a machine of one's own.
-    let yaml = include_str!("../../envoy.yaml")
-        .replace("port_value: 10000", &format!("port_value: {port}"))
-        .replace("port_value: 10001", &format!("port_value: {model}"))
-        .replace("port_value: 8081", &format!("port_value: {}", service.address.port()))
-        .replace("timeout: 0.02s", "timeout: 5s");
+    let ports = [(10_000, port), (10_001, model), (8_081, service.address.port())];
+    let yaml = with_ports(include_str!("../../envoy.yaml"), &ports).replace("timeout: 0.02s", "timeout: 5s");
     let Some(envoy) = Envoy::run(port, &yaml) else { return };
     let client = reqwest::Client::new();
     let fields = [("x-tenant", "a"), ("x-estimate", "400")];
