@@ -9,6 +9,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use tokio::time::Instant;
+
 use crate::{
     calls::{CheckCall, Purpose},
     check::Check,
@@ -176,8 +178,8 @@ impl Core {
 
     /// As [`ask`](Self::ask), but an error is not reported: the caller does so.
     pub(super) async fn ask_unreported(self: &Arc<Self>, mut check: Check) -> Result<Decision, Error> {
-        let route = self.route(&check);
-        let verdict = match self.send(route, &check, Purpose::CHECK, true) {
+        let mut route = self.route(&check);
+        let verdict = match self.send(&mut route, &check, Purpose::CHECK, true) {
             Answer::Ready(result) => result?,
             Answer::Pending(verdict) => {
                 let mut waiting = Waiting::new(self, route, verdict, None);
@@ -200,8 +202,8 @@ impl Future for CheckFuture {
         this.state = CheckState::Done;
         let Self { core, check, purpose, is_seen, state } = this;
         let span = if *is_seen { core.calls.start_span(check) } else { None };
-        let route = core.route(check);
-        match core.send(route, check, *purpose, true) {
+        let mut route = core.route(check);
+        match core.send(&mut route, check, *purpose, true) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Poll::Ready(Ok(core.on_verdict(check, verdict, *purpose, span))),
             Answer::Ready(Err(error)) => Poll::Ready(core.on_error(check, error, *purpose, span)),
@@ -227,6 +229,8 @@ pub(super) struct Waiting {
 
 enum Awaited {
     Store(CheckCall),
+    /// As `Store`, sent at this time, under a policy with a lease.
+    Cold(CheckCall, Instant),
     /// One or two calls of the store, each with its own permit, or a block of units.
     Detour(Pending<Verdict>),
 }
@@ -239,6 +243,7 @@ impl Waiting {
                 core.holds.look_after();
                 Awaited::Store(CheckCall::new(verdict))
             }
+            Route::Cold => Awaited::Cold(CheckCall::new(verdict), Instant::now()),
             Route::ByPolicy | Route::Shards | Route::Lease => Awaited::Detour(verdict),
         };
         Self { verdict, span }
@@ -258,13 +263,24 @@ impl Waiting {
         Poll::Ready(match &mut self.verdict {
             Awaited::Store(call) => ready!(call.poll(&core.calls, check, check, purpose, cx)),
             Awaited::Detour(verdict) => ready!(Pin::new(verdict).poll(cx)),
+            Awaited::Cold(call, sent) => {
+                let verdict = ready!(call.poll(&core.calls, check, check, purpose, cx))?;
+                match lease::on_plain_verdict(core, check, purpose, verdict, *sent) {
+                    Answer::Ready(result) => result,
+                    Answer::Pending(mut verdict) => {
+                        let polled = Pin::new(&mut verdict).poll(cx);
+                        self.verdict = Awaited::Detour(verdict);
+                        ready!(polled)
+                    }
+                }
+            }
         })
     }
 
     /// Gives the check up. Returns whether the store may have received it, or may still receive it.
     pub(super) fn abandon(&mut self) -> bool {
         match &mut self.verdict {
-            Awaited::Store(call) => call.abandon(),
+            Awaited::Store(call) | Awaited::Cold(call, _) => call.abandon(),
             Awaited::Detour(_) => true,
         }
     }
@@ -285,6 +301,8 @@ pub(super) enum Route {
     Shards,
     /// A policy has a lease, or this process holds blocks of its counts.
     Lease,
+    /// A policy has a lease, which the key does not need now: the check has gone to the store as it is.
+    Cold,
 }
 
 impl Core {
@@ -318,23 +336,30 @@ impl Core {
         }
     }
 
-    /// Asks for a check by its route. A pending answer of [`Route::Direct`] is the store's, and needs a permit and a
-    /// deadline; the others have them. Nothing is charged by an answer that is not polled. `may_wait`: whether the
-    /// caller can wait for a block.
+    /// Asks for a check by its route, which may turn from [`Route::Lease`] to [`Route::Cold`]. A pending answer of
+    /// [`Route::Direct`] and [`Route::Cold`] is the store's, and needs a permit and a deadline; the others have them.
+    /// Nothing is charged by an answer that is not polled. `may_wait`: whether the caller can wait for a block.
     #[inline(always)]
     pub(super) fn send(
         self: &Arc<Self>,
-        route: Route,
+        route: &mut Route,
         check: &Check,
         purpose: Purpose,
         may_wait: bool,
     ) -> Answer<Verdict> {
-        match route {
+        match *route {
             Route::Direct => self.calls.store.check(check),
             Route::ByPolicy => self.ask_beside_blocked(check, purpose),
             // Shards spend from no block, but a denial gives back what this process holds of their counts.
             Route::Shards => lease::judge(self, check, purpose),
-            Route::Lease => lease::ask(self, check, purpose, may_wait),
+            Route::Lease | Route::Cold => {
+                let mut is_plain = false;
+                let answer = lease::ask(self, check, purpose, may_wait, &mut is_plain);
+                if is_plain {
+                    *route = Route::Cold;
+                }
+                answer
+            }
         }
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn decide(
     failure: FailurePolicy,
     span: Option<Box<CheckSpan>>,
 ) -> Sent {
-    let route = core.route(check);
-    match core.send(route, check, failure.into(), true) {
+    let mut route = core.route(check);
+    match core.send(&mut route, check, failure.into(), true) {
         // By reference, because a verdict is large to move.
         Answer::Ready(Ok(ref verdict)) => Sent::Decided(core.on_verdict(check, verdict, failure.into(), span)),
         Answer::Ready(Err(error)) => Sent::Decided(core.apply_failure_policy(check, error, failure, span)),

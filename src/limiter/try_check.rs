@@ -77,8 +77,8 @@ impl Limiter {
         check.refuse_holds()?;
         let (core, purpose) = (&self.core, Purpose::CHECK);
         let span = core.calls.start_span(&check);
-        let route = core.route(&check);
-        match core.send(route, &check, purpose, false) {
+        let mut route = core.route(&check);
+        match core.send(&mut route, &check, purpose, false) {
             // By reference, because a verdict is large to move.
             Answer::Ready(Ok(ref verdict)) => Ok(core.on_verdict(&mut check, verdict, purpose, span)),
             Answer::Ready(Err(error)) => core.on_error(&check, error, purpose, span),

@@ -8,24 +8,26 @@ impl Policy {
     /// a second. The [guide](crate::guide::leases) has figures.
     ///
     /// Once a key is checked often, the limiter takes a block of units as a [hold](Self::with_holds), decides checks
-    /// from it in memory, and settles what was spent every few milliseconds, while it takes the next block. Units of a
-    /// block count as spent from the hold until a window after the settlement. So the limit is never passed, and
-    /// nothing is estimated. A key that is checked a few times is checked in the store as without a lease.
+    /// from it in memory, and settles what was spent when the block is used up, while it takes the next block. A block
+    /// lasts for 1/30 of the window, at most 2 s. Units of a block count as spent from the hold until a window after
+    /// the settlement. So the limit is never passed, and nothing is estimated. A key that is checked fewer than 24
+    /// times in the time of a block is checked in the store as without a lease.
     ///
     /// # What changes
     ///
     /// * **Denials come from the store.** While blocks are open, other processes are denied units that a process holds
     ///   and has not spent: at most `units` for each block, and each process has at most two blocks of a key. Blocks
-    ///   follow the demand of the last milliseconds and are at most a quarter of what is available, so they shrink as
-    ///   the limit nears, and the last units are charged one by one. A block without demand is given back after 100 ms.
-    ///   Before a process is denied, it gives back what it has not spent itself.
+    ///   follow the demand and are at most a quarter of what is available, so they shrink as the limit nears, and the
+    ///   last units are charged one by one. A block without demand is given back after half of the time of a block, but
+    ///   not before 100 ms. Before a process is denied, it gives back what it has not spent itself.
     /// * **Decisions** from a block have the source [`Lease`](crate::decision::Source::Lease).
     ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
-    ///   the block: what other processes have spent since, a few milliseconds, is not in it.
+    ///   the block: what other processes have spent since is not in it.
     /// * **Observers** see each decision, and the end of each block as that of a hold
     ///   ([event](crate::observe::Event#names) `hold_end`).
-    /// * **A process that is killed** loses its blocks: they are charged in full after two seconds, or when the
-    ///   time-to-live of the policy's [holds](Self::with_holds) has passed if that is shorter.
+    /// * **A process that is killed** loses its blocks: they are charged in full after four times the time of a
+    ///   block, at least 2 s, or when the time-to-live of the policy's [holds](Self::with_holds) has passed if that is
+    ///   shorter.
     ///   [`Limiter::close`](crate::Limiter::close) gives them back.
     /// * **While the store is away**, an open block is spent until its time-to-live has nearly passed. Then the failure
     ///   policy decides.
@@ -69,8 +71,7 @@ impl Policy {
     #[must_use]
     pub fn with_lease(self, units: u64) -> Self {
         if units == 0 {
-            return self
-                .mistaken("a lease of 0 units spends nothing; use 1 or more, what is spent in some milliseconds");
+            return self.mistaken("a lease of 0 units spends nothing; use 1 or more, the largest block");
         }
         self.change(|d| {
             d.lease = Some(units);

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 
 use tokio::time::Instant;
 
+use super::size::{HORIZONS_PER_TTL, usual_horizon};
 use crate::{check::open_hold::OpenHold, policy::Policy};
 
 /// Units that were spent from blocks.
@@ -129,9 +130,9 @@ pub(super) struct FinishedBlock {
     pub(super) is_uncertain: bool,
 }
 
-/// The longest time-to-live of a block: the longest time for which the units of a killed or stopped process stay held.
-/// A block is spent and settled within a tenth of a second, unless the process is away.
-const LONGEST_TTL: Duration = Duration::from_secs(2);
+/// The time-to-live of blocks that last for a short time. The units of a killed or stopped process stay held for as
+/// long as the time-to-live of its blocks.
+const USUAL_TTL: Duration = Duration::from_secs(2);
 /// The shortest time-to-live of holds with which blocks are taken.
 pub(super) const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// The part of the time-to-live that is left unused, as a divisor. Clocks of computers differ by less than a
@@ -184,10 +185,12 @@ impl Block {
     }
 }
 
-/// The policy under which blocks are held: that of the lease, with a time-to-live of their own.
+/// The policy under which blocks are held: that of the lease, with a time-to-live of their own. A block is spent and
+/// settled within half of it, unless the process is away.
 pub(super) fn policy_of_blocks(policy: &Policy) -> Policy {
-    let holds = policy.holds().filter(|holds| holds.ttl() > LONGEST_TTL);
-    holds.map_or_else(|| policy.clone(), |holds| policy.clone().with_holds(holds.with_ttl(LONGEST_TTL)))
+    let ttl = (usual_horizon(policy) * HORIZONS_PER_TTL).max(USUAL_TTL);
+    let holds = policy.holds().filter(|holds| holds.ttl() > ttl);
+    holds.map_or_else(|| policy.clone(), |holds| policy.clone().with_holds(holds.with_ttl(ttl)))
 }
 
 /// How long the units of a block may be spent. The time starts before its hold is requested.

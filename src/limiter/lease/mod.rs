@@ -6,6 +6,8 @@
 //! denial is the store's.
 
 mod blocks;
+mod demand;
+mod meter;
 mod size;
 mod state;
 mod store;
@@ -36,10 +38,17 @@ use crate::{
     verdict::Verdict,
 };
 
-pub(super) use self::store::{add_left, judge};
+pub(super) use self::store::{add_left, judge, on_plain_verdict};
 
-/// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block.
-pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: bool) -> Answer<Verdict> {
+/// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block. `is_plain` becomes
+/// true if the answer is pending and the store's alone: see [`on_plain_verdict`].
+pub(super) fn ask(
+    core: &Arc<Core>,
+    check: &Check,
+    purpose: Purpose,
+    may_wait: bool,
+    is_plain: &mut bool,
+) -> Answer<Verdict> {
     let [charge] = check.charges() else { return judge(core, check, purpose) };
     if charge.cost == 0 || charge.hold.is_some() {
         return judge(core, check, purpose);
@@ -54,10 +63,14 @@ pub(super) fn ask(core: &Arc<Core>, check: &Check, purpose: Purpose, may_wait: b
             let (core, check) = (Arc::clone(core), check.clone());
             Answer::Pending(Pending::new(wait(core, check, purpose, reserved, reply)))
         }
+        // The check takes its room again if the store is asked.
         Spent::Not => {
-            // The check takes its room again if the store is asked.
             drop(reserved);
             judge(core, check, purpose)
+        }
+        Spent::Cold => {
+            drop(reserved);
+            store::judge_cold(core, check, purpose, is_plain)
         }
     }
 }
@@ -148,8 +161,10 @@ fn note(calls: &Calls, (key, policy): &(Key, Policy), is_uncertain: bool, answer
 
 /// Settles the blocks of runtimes that stand still.
 fn sweep(core: &Arc<Core>) {
-    let remains = core.leases.sweep(Instant::now());
-    drop(settle(core, remains.into_ended()));
+    let ended = core.leases.sweep(Instant::now()).into_ended();
+    if !ended.is_empty() {
+        drop(settle(core, ended));
+    }
 }
 
 /// The longest time that a close waits for a store that does not answer, in its deadlines: a block that is on its way

@@ -1,13 +1,10 @@
-//! The demand on keys: which of them may need a lease, how large the next block is, and how long blocks last, in units
-//! a second.
+//! The demand on the key of a lease: whether the next block pays, how large it is, and how long blocks last.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::meter::{Demanded, Meter};
 use crate::policy::Policy;
 
 /// What the size of a block depends on.
@@ -17,7 +14,13 @@ pub(super) struct Sizes {
     /// The largest block.
     most: u64,
     /// How long blocks last on a fast network.
-    shortest_horizon: Duration,
+    usual_horizon: Duration,
+    /// How long they last near the limit.
+    short_horizon: Duration,
+    capacity: u64,
+    window: Duration,
+    /// Until when the limit is near.
+    near_until: Option<Instant>,
     /// The units of the last block.
     last_units: u64,
     round_trip: Duration,
@@ -29,18 +32,25 @@ pub(super) struct Sizes {
     not_before: Option<Instant>,
 }
 
-/// The time for which a block lasts, if the window is long enough.
-const LONGEST_HORIZON: Duration = Duration::from_millis(8);
+/// The longest time for which a block lasts. A block is settled after twice this time at the latest.
+const LONGEST_HORIZON: Duration = Duration::from_secs(2);
 pub(super) const SHORTEST_HORIZON: Duration = Duration::from_millis(1);
-/// The longest horizon on a slow network.
+/// The longest horizon on a slow network, if the window asks for none that is longer.
 const LONGEST_ON_SLOW_NETWORK: Duration = Duration::from_millis(50);
 /// A block lasts at most this part of the window, because what is spent counts from its settlement.
-const HORIZONS_PER_WINDOW: u32 = 250;
+const HORIZONS_PER_WINDOW: u32 = 30;
+/// As `HORIZONS_PER_WINDOW`, near the limit: there, a unit that counts for longer is one that somebody misses.
+const SHORT_HORIZONS_PER_WINDOW: u32 = 250;
+/// A block lasts at most this part of the time-to-live of its hold.
+pub(super) const HORIZONS_PER_TTL: u32 = 4;
 /// Blocks last for this number of round trips.
 const ROUND_TRIPS: u32 = 3;
+/// The checks that a block has to save. To hold and to settle it costs the store as much as 10 to 15 checks, and this
+/// process some more.
+const PAYS: u64 = 16;
 /// A smaller block saves no call of the store.
 const SMALLEST_BLOCK: u64 = 4;
-/// The largest first block, and by how much a block may be larger than the last one.
+/// The checks of the largest first block, and by how much a block may be larger than the last one.
 const FIRST_BLOCK: u64 = 32;
 const GROWTH: u64 = 4;
 /// The part of the available units that a block takes, as a divisor.
@@ -50,15 +60,22 @@ const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
 /// The time after which a round trip says nothing about the next one. On a network that is always slow, one block in
 /// this time is requested in vain.
 const MEMORY: Duration = Duration::from_secs(1);
+/// A lease is kept for this time at least without a check.
+const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 /// No block is requested for this time after a request has failed.
 const BACKOFF: Duration = Duration::from_millis(50);
 
 impl Sizes {
-    pub(super) fn new(policy: &Policy, deadline: Duration, now: Instant) -> Self {
+    /// `asked` is what the key was asked for in the last time of a block.
+    pub(super) fn new(policy: &Policy, asked: Demanded, deadline: Duration, now: Instant) -> Self {
         Self {
-            demand: Meter::new(now),
+            demand: Meter::new(usual_horizon(policy), asked, now),
             most: policy.lease().unwrap_or(0).min(policy.capacity()),
-            shortest_horizon: (policy.window_length() / HORIZONS_PER_WINDOW).clamp(SHORTEST_HORIZON, LONGEST_HORIZON),
+            usual_horizon: usual_horizon(policy),
+            short_horizon: (policy.window_length() / SHORT_HORIZONS_PER_WINDOW).max(SHORTEST_HORIZON),
+            capacity: policy.capacity(),
+            window: policy.window_length(),
+            near_until: None,
             last_units: 0,
             round_trip: Duration::ZERO,
             measured: None,
@@ -67,7 +84,7 @@ impl Sizes {
         }
     }
 
-    /// Counts units that are asked for.
+    /// Counts a check that asks for units.
     #[inline]
     pub(super) fn ask(&mut self, units: u64) {
         self.demand.add(units);
@@ -80,23 +97,40 @@ impl Sizes {
 
     /// How long a block is to last: long enough for the store to answer meanwhile.
     pub(super) fn horizon(&self, now: Instant) -> Duration {
-        self.shortest_horizon.max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+        let is_near = self.near_until.is_some_and(|until| now < until);
+        let usual = if is_near { self.short_horizon.min(self.usual_horizon) } else { self.usual_horizon };
+        usual.max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
     }
 
-    /// The units of the next block; 0 if no block is worth a request. `waiting` units are waited for, and `least` by
-    /// the first waiter. The store had `available` units left.
+    /// How long a lease is kept without a check: longer than checks are apart for which a block pays.
+    pub(super) fn idle(&self) -> Duration {
+        (self.usual_horizon / 2).max(SHORTEST_IDLE)
+    }
+
+    /// How long a lease is kept without a block: longer than a slow network or a failure keeps blocks away.
+    pub(super) fn longest_without_blocks(&self) -> Duration {
+        self.idle().max(MEMORY).saturating_mul(2)
+    }
+
+    /// The units of the next block; 0 if no block pays. `waiting` is what waits, and `least` are the units of the first
+    /// waiter. The store had `available` units left.
     ///
     /// Near the limit, blocks become smaller and smaller. Checks that more than one of them would have to serve ask the
     /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
-    pub(super) fn next(&mut self, waiting: u64, least: u64, available: u64, now: Instant) -> u64 {
+    pub(super) fn next(&mut self, waiting: Demanded, least: u64, available: u64, now: Instant) -> u64 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        if is_paused || waiting > available / SHARE || self.round_trip(now) > self.longest_round_trip {
+        if is_paused || waiting.units > available / SHARE || self.round_trip(now) > self.longest_round_trip {
             return 0;
         }
-        let demand = self.demand.expected(self.horizon(now), now).max(waiting.saturating_mul(2));
-        let growth = self.last_units.saturating_mul(GROWTH).max(FIRST_BLOCK);
-        let units = demand.min(growth).max(least).min(self.most).min(available / SHARE);
-        if units < SMALLEST_BLOCK { 0 } else { units }
+        let expected = self.demand.expected(self.horizon(now), now).max(waiting.twice());
+        if expected.checks < PAYS {
+            return 0;
+        }
+        let a_check = (expected.units / expected.checks).max(1);
+        let growth = self.last_units.saturating_mul(GROWTH).max(a_check.saturating_mul(FIRST_BLOCK));
+        let units = expected.units.min(growth).max(least).min(self.most).min(available / SHARE);
+        let enough = a_check.saturating_mul(PAYS).min(self.most).max(SMALLEST_BLOCK);
+        if units < enough { 0 } else { units }
     }
 
     /// Notes the answer to a request for a block.
@@ -115,110 +149,24 @@ impl Sizes {
         self.measured.filter(is_recent).map_or(Duration::ZERO, |_| self.round_trip)
     }
 
+    /// Notes what the store has said about a check or a block. The limit is near if it was denied, or if less than half
+    /// is available: until a window has passed.
+    pub(super) fn learned(&mut self, fits: bool, available: u64, now: Instant) {
+        if !fits || available < self.capacity / 2 {
+            self.near_until = now.checked_add(self.window);
+        }
+    }
+
     /// Notes that a request has failed.
     pub(super) fn failed(&mut self, now: Instant) {
         self.not_before = Some(now + BACKOFF);
     }
 }
 
-/// Measures the units that are asked for.
-#[derive(Debug)]
-struct Meter {
-    /// The units a second that were asked for until `since`.
-    rate: u64,
-    /// The units that were asked for after `since`.
-    units: u64,
-    since: Instant,
-}
-
-/// The shortest time over which a rate is measured.
-const SHORTEST_SPAN: Duration = Duration::from_millis(2);
-/// The time after which an earlier rate says nothing.
-const RATE_MEMORY: Duration = Duration::from_millis(20);
-
-impl Meter {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { rate: 0, units: 0, since: now }
-    }
-
-    pub(super) fn add(&mut self, units: u64) {
-        self.units = self.units.saturating_add(units);
-    }
-
-    /// The units to expect in `time`.
-    pub(super) fn expected(&mut self, time: Duration, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.since);
-        let fresh = per_second(self.units, elapsed.max(SHORTEST_SPAN));
-        let rate = if elapsed < RATE_MEMORY { u64::midpoint(self.rate, fresh).max(fresh) } else { fresh };
-        if elapsed >= SHORTEST_SPAN {
-            (self.rate, self.units, self.since) = (rate, 0, now);
-        }
-        let expected = u128::from(rate) * time.as_micros() / 1_000_000;
-        u64::try_from(expected).unwrap_or(u64::MAX)
-    }
-}
-
-fn per_second(units: u64, time: Duration) -> u64 {
-    let rate = u128::from(units) * 1_000_000 / time.as_micros().max(1);
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// The number of checks within [`SPAN`] after which a key is hot.
-const HOT: u64 = 4;
-const SPAN: Duration = Duration::from_millis(8);
-/// The number of places. A place takes eight bytes, so the sketch takes 32 KB, whatever the number of keys is.
-const PLACES: usize = 4_096;
-
-/// Counts the checks of keys without a lease.
-///
-/// Each key has one place, which it shares with others. A place remembers the last key that was counted there, so a key
-/// in a busy place may be found hot late or never. It is then checked in the store, as without a lease.
-#[derive(Debug)]
-pub(super) struct Demand {
-    places: Box<[AtomicU64]>,
-    start: Instant,
-}
-
-/// What a place remembers: 24 bits of a hash, 32 bits of a time in milliseconds, and a count of 8 bits.
-#[derive(Clone, Copy)]
-struct Record {
-    tag: u64,
-    since: u64,
-    count: u64,
-}
-
-impl Record {
-    fn unpack(bits: u64) -> Self {
-        Self { tag: bits >> 40, since: (bits >> 8) & u64::from(u32::MAX), count: bits & 0xff }
-    }
-
-    fn pack(self) -> u64 {
-        self.tag << 40 | self.since << 8 | self.count
-    }
-}
-
-impl Demand {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), start: now }
-    }
-
-    /// Counts a check of the key with this hash. Returns whether the key is hot.
-    pub(super) fn count(&self, hash: u64, now: Instant) -> bool {
-        let elapsed = now.saturating_duration_since(self.start).as_millis();
-        let now = u64::try_from(elapsed).unwrap_or(u64::MAX) & u64::from(u32::MAX);
-        let place = &self.places[usize::try_from(hash % PLACES as u64).unwrap_or(0)];
-        // Two checks at the same time may count as one, which delays a lease a little.
-        let record = Record::unpack(place.load(Ordering::Relaxed));
-        let tag = hash >> 40;
-        let is_recent = now.wrapping_sub(record.since) <= SPAN.as_millis() as u64;
-        let record = if record.count > 0 && record.tag == tag && is_recent {
-            Record { count: (record.count + 1).min(HOT), ..record }
-        } else {
-            Record { tag, since: now, count: 1 }
-        };
-        place.store(record.pack(), Ordering::Relaxed);
-        record.count >= HOT
-    }
+/// How long a block under this policy is to last on a fast network.
+pub(super) fn usual_horizon(policy: &Policy) -> Duration {
+    let of_ttl = policy.holds().map_or(Duration::MAX, |holds| holds.ttl() / HORIZONS_PER_TTL);
+    (policy.window_length() / HORIZONS_PER_WINDOW).min(of_ttl).clamp(SHORTEST_HORIZON, LONGEST_HORIZON)
 }
 
 #[cfg(test)]
@@ -227,29 +175,64 @@ mod tests {
 
     fn sizes(units: u64, deadline: Duration, now: Instant) -> Sizes {
         let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units);
-        Sizes::new(&policy, deadline, now)
+        Sizes::new(&policy, NOBODY, deadline, now)
     }
 
     const DEADLINE: Duration = Duration::from_millis(50);
+    const PLENTY: u64 = 1_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ask(sizes: &mut Sizes, checks: u64, units: u64) {
+        (0..checks).for_each(|_| sizes.ask(units));
+    }
+
+    fn waiting(checks: u64, units: u64) -> Demanded {
+        Demanded { units, checks }
+    }
+
+    const NOBODY: Demanded = Demanded { units: 0, checks: 0 };
 
     #[test]
     fn blocks_grow_with_the_demand_up_to_the_largest_and_shrink_near_the_limit() {
         let now = Instant::now();
         let mut sizes = sizes(1_000, DEADLINE, now);
-        assert_eq!(sizes.next(0, 0, 1_000_000, now), 0, "no demand");
-        sizes.ask(1_000_000);
+        assert_eq!(sizes.next(NOBODY, 0, PLENTY, now), 0, "no demand");
+        ask(&mut sizes, 100_000, 1);
         let mut grown = Vec::new();
         for _ in 0..4 {
-            let units = sizes.next(0, 0, 1_000_000, now);
+            let units = sizes.next(NOBODY, 0, PLENTY, now);
             sizes.answered(units, Duration::ZERO, now);
             grown.push(units);
         }
         assert_eq!(grown, [32, 128, 512, 1_000]);
-        assert_eq!(sizes.next(0, 0, 400, now), 100, "a quarter of what is available");
-        assert_eq!(sizes.next(0, 0, 16, now), 4);
-        assert_eq!(sizes.next(0, 0, 15, now), 0, "the last units are charged one by one");
-        assert_eq!(sizes.next(100, 1, 400, now), 100);
-        assert_eq!(sizes.next(101, 1, 400, now), 0, "a block would not serve all that wait");
+        assert_eq!(sizes.next(NOBODY, 0, 400, now), 100, "a quarter of what is available");
+        assert_eq!(sizes.next(NOBODY, 0, 64, now), 16);
+        assert_eq!(sizes.next(NOBODY, 0, 63, now), 0, "the last units are charged one by one");
+        assert_eq!(sizes.next(waiting(100, 100), 1, 400, now), 100);
+        assert_eq!(sizes.next(waiting(101, 101), 1, 400, now), 0, "a block would not serve all that wait");
+    }
+
+    #[test]
+    fn a_block_has_to_save_sixteen_checks_whatever_they_cost() {
+        let now = Instant::now();
+        for cost in [1, 50] {
+            let mut sizes = sizes(1_000, DEADLINE, now);
+            ask(&mut sizes, 7, cost);
+            assert_eq!(sizes.next(NOBODY, 0, PLENTY, now), 0, "14 checks within the time of a block");
+            ask(&mut sizes, 1, cost);
+            assert_eq!(sizes.next(NOBODY, 0, PLENTY, now), 16 * cost);
+            assert_eq!(sizes.next(NOBODY, 0, 64 * cost - 1, now), 0, "near the limit");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_permits_only_a_few_units_takes_blocks_of_these() {
+        let now = Instant::now();
+        for (most, taken) in [(5, 5), (3, 0)] {
+            let mut sizes = sizes(most, DEADLINE, now);
+            ask(&mut sizes, 100, 1);
+            assert_eq!(sizes.next(NOBODY, 0, PLENTY, now), taken);
+        }
     }
 
     #[test]
@@ -257,76 +240,42 @@ mod tests {
         let now = Instant::now();
         let mut sizes = sizes(1_000, DEADLINE, now);
         sizes.failed(now);
-        assert_eq!(sizes.next(10, 1, 1_000_000, now), 0);
-        assert_eq!(sizes.next(10, 1, 1_000_000, now + BACKOFF), 20);
+        let ten = waiting(10, 10);
+        assert_eq!(sizes.next(ten, 1, PLENTY, now), 0);
+        assert_eq!(sizes.next(ten, 1, PLENTY, now + BACKOFF), 20);
         for _ in 0..20 {
             sizes.answered(20, DEADLINE / 2, now);
         }
-        assert_eq!(sizes.next(10, 1, 1_000_000, now + MEMORY), 0);
+        assert_eq!(sizes.next(ten, 1, PLENTY, now + MEMORY), 0);
         let later = now + MEMORY + Duration::from_millis(1);
-        assert_eq!(sizes.next(10, 1, 1_000_000, later), 20);
+        assert_eq!(sizes.next(ten, 1, PLENTY, later), 20);
         sizes.answered(20, DEADLINE / 2, later);
-        assert_eq!(sizes.next(10, 1, 1_000_000, later), 0, "the network is still slow");
+        assert_eq!(sizes.next(ten, 1, PLENTY, later), 0, "the network is still slow");
     }
 
     #[test]
-    fn blocks_last_eight_milliseconds_or_less_in_a_short_window_and_longer_on_a_slow_network() {
+    fn blocks_last_a_part_of_the_window_and_of_their_time_to_live_and_longer_on_a_slow_network() {
+        let horizon =
+            |policy: Policy| Sizes::new(&policy.with_lease(100), NOBODY, DEADLINE, Instant::now()).usual_horizon;
+        let of_window = |seconds| horizon(Policy::new("p", 1_000, Duration::from_secs(seconds)).unwrap());
+        assert_eq!([1, 12, 60, 3_600].map(of_window).map(|horizon| horizon.as_millis()), [33, 400, 2_000, 2_000]);
+        let holds = crate::policy::HoldSettings::new().with_ttl(Duration::from_secs(1));
+        assert_eq!(horizon(Policy::per_hour("p", 1_000).unwrap().with_holds(holds)), Duration::from_millis(250));
+
         let now = Instant::now();
-        let mut long = sizes(1_000, DEADLINE, now);
-        assert_eq!(long.horizon(now), Duration::from_millis(8));
+        let mut near = sizes(1_000, DEADLINE, now);
+        near.learned(true, PLENTY / 2, now);
+        assert_eq!(near.horizon(now), Duration::from_secs(2), "half is left");
+        near.learned(true, PLENTY / 2 - 1, now);
+        assert_eq!(near.horizon(now), Duration::from_millis(240));
+        near.learned(false, PLENTY, now + SECOND);
+        assert_eq!(near.horizon(now + 60 * SECOND), Duration::from_millis(240));
+        assert_eq!(near.horizon(now + 61 * SECOND), Duration::from_secs(2));
+
+        let mut slow = Sizes::new(&Policy::per_second("p", 1_000).unwrap().with_lease(100), NOBODY, DEADLINE, now);
         for _ in 0..40 {
-            long.answered(20, Duration::from_millis(10), now);
+            slow.answered(20, Duration::from_millis(10), now);
         }
-        assert!(long.horizon(now) > Duration::from_millis(29), "{:?}", long.horizon(now));
-        let second = Policy::per_second("p", 1_000).unwrap().with_lease(100);
-        assert_eq!(Sizes::new(&second, DEADLINE, now).horizon(now), Duration::from_millis(4));
-    }
-
-    const HORIZON: Duration = Duration::from_millis(8);
-
-    #[test]
-    fn what_is_expected_follows_what_was_asked_for() {
-        let start = Instant::now();
-        let mut meter = Meter::new(start);
-        let mut now = start;
-        for _ in 0..10 {
-            meter.add(500);
-            now += Duration::from_millis(5);
-            meter.expected(HORIZON, now);
-        }
-        meter.add(500);
-        assert_eq!(meter.expected(HORIZON, now + Duration::from_millis(5)), 800, "100 000 a second");
-        assert_eq!(meter.expected(HORIZON, now + Duration::from_secs(1)), 0, "the demand has ended");
-    }
-
-    #[test]
-    fn a_burst_counts_over_the_shortest_span() {
-        let start = Instant::now();
-        let mut meter = Meter::new(start);
-        meter.add(10);
-        assert_eq!(meter.expected(HORIZON, start), 40);
-        meter.add(u64::MAX);
-        assert_eq!(meter.expected(HORIZON, start), u64::MAX / 125, "as many a second as there are numbers");
-    }
-
-    #[test]
-    fn a_key_is_hot_after_four_checks_within_milliseconds() {
-        let start = Instant::now();
-        let demand = Demand::new(start);
-        let at = |ms| start + Duration::from_millis(ms);
-        let hash = 0xfedc_ba98_7654_3210;
-        assert_eq!([0, 1, 2, 8].map(|ms| demand.count(hash, at(ms))), [false, false, false, true]);
-        assert_eq!([100, 105, 109, 114].map(|ms| demand.count(hash, at(ms))), [false; 4], "too slow");
-    }
-
-    #[test]
-    fn keys_in_one_place_do_not_add_up() {
-        let start = Instant::now();
-        let demand = Demand::new(start);
-        for _ in 0..100 {
-            for tag in [1_u64, 2] {
-                assert!(!demand.count(tag << 40, start));
-            }
-        }
+        assert!(slow.horizon(now) > Duration::from_millis(29), "{:?}", slow.horizon(now));
     }
 }

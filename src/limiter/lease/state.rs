@@ -9,6 +9,7 @@ use tokio::{
 
 use super::{
     blocks::{Block, Blocks, FinishedBlock},
+    meter::Demanded,
     size::{SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, LastOutcome, Reply, Waiters},
 };
@@ -31,8 +32,10 @@ pub(super) struct Lease {
     is_wanted: bool,
     /// The units left at which the next block is wanted.
     refill_below: u64,
-    /// When a check was made last.
+    /// When a check was made last. Without checks for a while, the blocks are given back.
     used: Instant,
+    /// When a check was last served from a block, or waited for one.
+    served: Instant,
     wake: Arc<Notify>,
 }
 
@@ -44,6 +47,8 @@ pub(super) enum Spent {
     Later(oneshot::Receiver<Reply>),
     /// The check goes to the store.
     Not,
+    /// The check goes to the store, whose verdict this process need not remember: its key has no lease and is not hot.
+    Cold,
 }
 
 /// What the keeper does next.
@@ -71,27 +76,26 @@ pub(super) struct Asked {
     pub(super) sent: Instant,
 }
 
-/// Blocks are given back when there was no check for this time.
-const IDLE: Duration = Duration::from_millis(100);
-
 impl Lease {
     pub(super) fn new(
         key: Key,
         policy: Policy,
         number: u64,
         standing: LastOutcome,
+        asked: Demanded,
         deadline: Duration,
         now: Instant,
     ) -> Self {
         Self {
             blocks: Blocks::default(),
             waiters: Waiters::default(),
-            sizes: Sizes::new(&policy, deadline, now),
+            sizes: Sizes::new(&policy, asked, deadline, now),
             standing,
             is_asking: false,
             is_wanted: false,
             refill_below: 0,
             used: now,
+            served: now,
             key,
             policy,
             number,
@@ -111,6 +115,7 @@ impl Lease {
         if self.waiters.is_empty()
             && let Some(verdict) = self.spend_now(cost, now)
         {
+            self.served = now;
             return Spent::Now(verdict);
         }
         if may_wait { self.spend_later(cost, now) } else { Spent::Not }
@@ -132,6 +137,7 @@ impl Lease {
         }
         match self.waiters.push(cost) {
             Some(receiver) => {
+                self.served = now;
                 self.want_block();
                 Spent::Later(receiver)
             }
@@ -141,6 +147,7 @@ impl Lease {
 
     /// Remembers what the store said about a check that it has judged.
     pub(super) fn record(&mut self, standing: LastOutcome) {
+        self.sizes.learned(standing.outcome.fits, standing.outcome.available, standing.at);
         self.standing = standing;
     }
 
@@ -151,7 +158,7 @@ impl Lease {
 
     /// Whether the keeper should have ended the lease a while ago.
     pub(super) fn is_left(&self, now: Instant) -> bool {
-        now >= self.used + 2 * IDLE
+        now >= self.used + 2 * self.sizes.idle()
     }
 
     /// Ends all blocks, to give back what they have left.
@@ -167,7 +174,7 @@ impl Lease {
 
     /// What the keeper does at `now`.
     pub(super) fn step(&mut self, now: Instant) -> Step {
-        if self.waiters.head().is_none() && now >= self.used + IDLE {
+        if self.waiters.head().is_none() && now >= self.over_at() {
             let ended = self.give_back(now);
             return Step::Actions(Actions { ended, is_over: true, ..Actions::default() });
         }
@@ -198,13 +205,18 @@ impl Lease {
             return Step::Actions(act);
         }
         let ends = [
-            Some(self.used + IDLE),
+            Some(self.over_at()),
             self.aged_at(horizon),
             self.blocks.ended_since().map(|since| since + horizon),
             self.blocks.front().map(Block::end_at),
         ];
         let soonest = ends.into_iter().flatten().min().unwrap_or(now);
         Step::Sleep(soonest.max(now + SHORTEST_HORIZON))
+    }
+
+    /// When the lease ends if nothing changes: without checks, or if no block has paid for a while.
+    fn over_at(&self) -> Instant {
+        (self.used + self.sizes.idle()).min(self.served + self.sizes.longest_without_blocks())
     }
 
     /// When the block that is spent has to be settled, although it is not used up.
@@ -220,7 +232,7 @@ impl Lease {
         match result {
             Ok(verdict) => {
                 let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
-                self.standing = LastOutcome::new(*outcome, verdict.time_us, now);
+                self.record(LastOutcome::new(*outcome, verdict.time_us, now));
                 if !(verdict.allowed && outcome.fits) {
                     self.refill_below = 0;
                     self.sizes.answered(units / 2, took, now);
@@ -284,6 +296,6 @@ impl Lease {
         if self.blocks.len() > 1 {
             return 0;
         }
-        self.sizes.next(self.waiters.units(), least, self.standing.available(), now)
+        self.sizes.next(self.waiters.demanded(), least, self.standing.available(), now)
     }
 }

@@ -31,7 +31,42 @@ use crate::{
 /// Asks the store, and a second time if this process can give back units that the check needs.
 pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Answer<Verdict> {
     let deadline = core.calls.store.deadline();
-    let first = match OneCall::start(core, check, purpose, deadline) {
+    judge_started(core, check, purpose, OneCall::start(core, check, purpose, deadline))
+}
+
+/// As [`judge`], for a key that has no lease and is not hot. `is_plain` becomes true if the answer is pending and the
+/// store's alone: its caller asks [`on_plain_verdict`] about the verdict.
+pub(super) fn judge_cold(core: &Arc<Core>, check: &Check, purpose: Purpose, is_plain: &mut bool) -> Answer<Verdict> {
+    match OneCall::start(core, check, purpose, core.calls.store.deadline()) {
+        OneCall::Store { beside: None, pending } => {
+            *is_plain = true;
+            core.holds.look_after();
+            sweep(core);
+            Answer::Pending(pending)
+        }
+        call => judge_started(core, check, purpose, call),
+    }
+}
+
+/// What becomes of the verdict on a check that was `sent` as any other: if it is denied and this process has got blocks
+/// of its counts meanwhile, they are given back and the store is asked once more.
+pub(in crate::limiter) fn on_plain_verdict(
+    core: &Arc<Core>,
+    check: &Check,
+    purpose: Purpose,
+    verdict: Verdict,
+    sent: Instant,
+) -> Answer<Verdict> {
+    let Some(given) = give_back_missing(core, check, &verdict) else { return Answer::Ready(Ok(verdict)) };
+    let (core, check) = (Arc::clone(core), check.clone());
+    let left = core.calls.store.deadline().saturating_sub(sent.elapsed());
+    Answer::Pending(Pending::new(async move { judge_again(&core, &check, purpose, verdict, given, left).await }))
+}
+
+/// Judges a check by a call that was started, and a second one if that helps.
+fn judge_started(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCall) -> Answer<Verdict> {
+    let deadline = core.calls.store.deadline();
+    let first = match call {
         OneCall::Judged(Ok(verdict)) => verdict,
         OneCall::Judged(Err(error)) => return Answer::Ready(Err(error)),
         call => return judge_later(core, check, purpose, call),
@@ -118,7 +153,6 @@ fn give_back_missing(core: &Arc<Core>, check: &Check, verdict: &Verdict) -> Opti
 
 /// The blocks of this process, if a denied check fits with what they have left.
 fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<FinishedBlock> {
-    let now = Instant::now();
     let denied: SmallVec<[&Charge; 1]> = check
         .charges()
         .iter()
@@ -130,6 +164,7 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<FinishedBl
     if denied.is_empty() || verdict.charged(check).next().is_some() {
         return Vec::new();
     }
+    let now = Instant::now();
     let helps = |(charge, outcome): (&Charge, &Outcome)| {
         let left = || core.leases.left(&charge.key, &charge.policy, now);
         let fits_with = |left: u64| left > 0 && outcome.available.saturating_add(left) >= charge.cost;

@@ -1,6 +1,7 @@
 //! All leases of a limiter.
 
 use std::{
+    collections::HashMap,
     hash::BuildHasher,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -14,7 +15,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     blocks::{FinishedBlock, policy_of_blocks},
-    size::Demand,
+    demand::{Demand, HOT},
+    meter::Demanded,
+    size::usual_horizon,
     state::{Asked, Lease, Spent, Step},
     waiter::{Delivery, LastOutcome},
 };
@@ -26,7 +29,7 @@ use crate::{
 /// The leases of a limiter. Clones of the limiter share them.
 #[derive(Debug)]
 pub(in crate::limiter) struct Leases {
-    shards: Box<[Mutex<Vec<Lease>>]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: FastState,
     /// Made at the first check under a policy with a lease.
     demand: OnceLock<Demand>,
@@ -34,13 +37,17 @@ pub(in crate::limiter) struct Leases {
     count: AtomicUsize,
     last_number: AtomicU64,
     is_closed: AtomicBool,
-    /// When leases of keepers that do not run were looked for.
-    swept: Mutex<Option<Instant>>,
+    start: Instant,
+    /// When leases of keepers that do not run were looked for, in milliseconds after `start`.
+    swept_ms: AtomicU64,
     /// The requests and settlements on their way.
     busy: AtomicUsize,
     /// Notified when nothing is on its way any more.
     quiet: Notify,
 }
+
+/// Leases by the hash of their key and the name of their policy. Policies of one name may each have a lease of a key.
+type Shard = HashMap<u64, SmallVec<[Box<Lease>; 1]>, FastState>;
 
 /// A lease, as its keeper knows it.
 #[derive(Debug)]
@@ -60,9 +67,9 @@ pub(super) struct Remains {
 }
 
 const SHARDS: usize = 64;
-/// The most leases. One takes less than 1 KB beside its waiters. Further keys are checked in the store.
-const MOST: usize = 1_024;
-const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// The most leases. One takes about 1 KB beside its waiters, so all take 16 MB. Further keys are checked in the store.
+const MOST: usize = 16_384;
+const SWEEP_INTERVAL_MS: u64 = 100;
 
 impl Default for Leases {
     fn default() -> Self {
@@ -73,7 +80,8 @@ impl Default for Leases {
             count: AtomicUsize::new(0),
             last_number: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            swept: Mutex::default(),
+            start: Instant::now(),
+            swept_ms: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
             quiet: Notify::new(),
         }
@@ -81,19 +89,23 @@ impl Default for Leases {
 }
 
 impl Leases {
-    /// Spends the units of a charge, if its key has a lease. `on_spent` is called if they are spent now, before another
-    /// check can find their block used up. Observers hear of what it does after the lock.
+    /// Spends the units of a charge, if its key has a lease. Otherwise counts the check. `on_spent` is called if units
+    /// are spent now, before another check can find their block used up. Observers hear of what it does after the lock.
     #[inline]
     pub(super) fn spend(&self, charge: &Charge, may_wait: bool, now: Instant, on_spent: impl FnOnce()) -> Spent {
         let hash = self.hash(&charge.key, &charge.policy);
-        with_reports_after(|| {
+        let spent = with_reports_after(|| {
             let mut shard = self.shard(hash);
-            let Some(lease) = find(&mut shard, &charge.key, &charge.policy) else { return Spent::Not };
+            let lease = find(&mut shard, hash, &charge.key, &charge.policy)?;
             let spent = lease.spend(charge.cost, may_wait, now);
             if matches!(spent, Spent::Now(_)) {
                 on_spent();
             }
-            spent
+            Some(spent)
+        });
+        spent.unwrap_or_else(|| {
+            let demand = self.demand.get_or_init(|| Demand::new(now));
+            if demand.count(hash, usual_horizon(&charge.policy), now) { Spent::Not } else { Spent::Cold }
         })
     }
 
@@ -109,20 +121,21 @@ impl Leases {
         let Charge { key, policy, .. } = charge;
         let hash = self.hash(key, policy);
         let mut shard = self.shard(hash);
-        if let Some(lease) = find(&mut shard, key, policy) {
+        if let Some(lease) = find(&mut shard, hash, key, policy) {
             lease.record(standing);
             return None;
         }
-        let is_hot = self.demand.get_or_init(|| Demand::new(now)).count(hash, now);
+        let is_hot = self.demand.get().is_some_and(|demand| demand.is_hot(hash, usual_horizon(policy), now));
         let deadline = may_start.filter(|_| is_hot && !self.is_closed.load(Ordering::Acquire))?;
         if self.count.fetch_add(1, Ordering::AcqRel) >= MOST {
             self.count.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
         let number = self.last_number.fetch_add(1, Ordering::Relaxed);
-        let lease = Lease::new(key.clone(), policy.clone(), number, standing, deadline, now);
+        let asked = Demanded { units: charge.cost.saturating_mul(HOT), checks: HOT };
+        let lease = Lease::new(key.clone(), policy.clone(), number, standing, asked, deadline, now);
         let wake = lease.wake();
-        shard.push(lease);
+        shard.entry(hash).or_default().push(Box::new(lease));
         let (key, policy, block_policy) = (key.clone(), policy.clone(), policy_of_blocks(policy));
         Some((LeaseId { key, policy, block_policy, number }, wake))
     }
@@ -144,11 +157,11 @@ impl Leases {
 
     /// What the keeper does next. `None` if the lease has ended.
     pub(super) fn step(&self, id: &LeaseId, now: Instant) -> Option<Step> {
-        let mut shard = self.shard(self.hash(&id.key, &id.policy));
-        let place = place_of(&shard, id)?;
-        let step = shard[place].step(now);
+        let hash = self.hash(&id.key, &id.policy);
+        let mut shard = self.shard(hash);
+        let step = lease_of(&mut shard, hash, id)?.step(now);
         if matches!(&step, Step::Actions(act) if act.is_over) {
-            self.remove(&mut shard, place);
+            self.remove(&mut shard, hash, id.number);
         }
         Some(step)
     }
@@ -161,9 +174,9 @@ impl Leases {
         result: Result<Verdict, Error>,
         now: Instant,
     ) -> Result<Vec<Delivery>, FinishedBlock> {
-        let mut shard = self.shard(self.hash(&id.key, &id.policy));
-        match place_of(&shard, id) {
-            Some(place) => Ok(shard[place].receive(asked, result, now)),
+        let hash = self.hash(&id.key, &id.policy);
+        match lease_of(&mut self.shard(hash), hash, id) {
+            Some(lease) => Ok(lease.receive(asked, result, now)),
             None => {
                 let is_uncertain = result.is_err_and(|error| error.may_have_charged());
                 Err(FinishedBlock { hold: asked.hold, units: asked.units, spent: 0, is_uncertain })
@@ -173,15 +186,14 @@ impl Leases {
 
     /// Notes that the lease gets no block, because the store may be behind. Returns what the waiters get.
     pub(super) fn decline(&self, id: &LeaseId, now: Instant) -> Vec<Delivery> {
-        let mut shard = self.shard(self.hash(&id.key, &id.policy));
-        place_of(&shard, id).map(|place| shard[place].decline(now)).unwrap_or_default()
+        let hash = self.hash(&id.key, &id.policy);
+        lease_of(&mut self.shard(hash), hash, id).map(|lease| lease.decline(now)).unwrap_or_default()
     }
 
     /// Ends a lease whose keeper has ended.
     pub(super) fn abandon(&self, id: &LeaseId, now: Instant) -> Remains {
-        let mut shard = self.shard(self.hash(&id.key, &id.policy));
-        let lease = place_of(&shard, id).map(|place| self.remove(&mut shard, place));
-        drop(shard);
+        let hash = self.hash(&id.key, &id.policy);
+        let lease = self.remove(&mut self.shard(hash), hash, id.number);
         let (ended, deliveries) = lease.map(|lease| lease.close(now)).unwrap_or_default();
         Remains { ended, deliveries }
     }
@@ -189,12 +201,13 @@ impl Leases {
     /// Ends the leases that their keepers should have ended: the runtimes of these keepers stand still. Looks for them
     /// now and then.
     pub(super) fn sweep(&self, now: Instant) -> Remains {
-        let mut last = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_some_and(|last| now < last + SWEEP_INTERVAL) {
+        let now_ms = u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX);
+        let swept_ms = self.swept_ms.load(Ordering::Relaxed);
+        let is_due = self.count.load(Ordering::Acquire) > 0 && now_ms >= swept_ms.saturating_add(SWEEP_INTERVAL_MS);
+        let exchanged = || self.swept_ms.compare_exchange(swept_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        if !is_due || exchanged().is_err() {
             return Remains::default();
         }
-        *last = Some(now);
-        drop(last);
         self.end_all(now, |lease| lease.is_left(now))
     }
 
@@ -216,8 +229,12 @@ impl Leases {
         }
         for shard in &self.shards {
             let mut shard = lock(shard);
-            while let Some(place) = shard.iter().position(&ends) {
-                let (ended, deliveries) = self.remove(&mut shard, place).close(now);
+            let leases = shard.iter().flat_map(|(hash, leases)| leases.iter().map(|lease| (*hash, lease)));
+            let ending: Vec<_> =
+                leases.filter(|(_, lease)| ends(lease)).map(|(hash, lease)| (hash, lease.number)).collect();
+            for (hash, number) in ending {
+                let Some(lease) = self.remove(&mut shard, hash, number) else { continue };
+                let (ended, deliveries) = lease.close(now);
                 remains.ended.extend(ended);
                 remains.deliveries.extend(deliveries);
             }
@@ -242,16 +259,29 @@ impl Leases {
         }
     }
 
-    fn remove(&self, shard: &mut Vec<Lease>, place: usize) -> Lease {
+    fn remove(&self, shard: &mut Shard, hash: u64, number: u64) -> Option<Box<Lease>> {
+        let leases = shard.get_mut(&hash)?;
+        let place = leases.iter().position(|lease| lease.number == number)?;
+        let lease = leases.swap_remove(place);
+        if leases.is_empty() {
+            shard.remove(&hash);
+        }
         self.count.fetch_sub(1, Ordering::AcqRel);
-        shard.swap_remove(place)
+        Some(lease)
     }
 
     /// Acts on the leases of a count: those of the key under policies that share the count.
-    fn map_count<T>(&self, key: &Key, policy: &Policy, act: impl FnMut(&mut Lease) -> T) -> impl Iterator<Item = T> {
-        let mut shard = self.shard(self.hash(key, policy));
-        let leases = shard.iter_mut().filter(|lease| lease.key == *key && lease.policy.counts_with(policy));
-        leases.map(act).collect::<SmallVec<[T; 1]>>().into_iter()
+    fn map_count<T>(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        mut act: impl FnMut(&mut Lease) -> T,
+    ) -> impl Iterator<Item = T> {
+        let hash = self.hash(key, policy);
+        let mut shard = self.shard(hash);
+        let leases = shard.get_mut(&hash).into_iter().flatten();
+        let of_count = leases.filter(|lease| lease.key == *key && lease.policy.counts_with(policy));
+        of_count.map(|lease| act(lease)).collect::<SmallVec<[T; 1]>>().into_iter()
     }
 
     fn hash(&self, key: &Key, policy: &Policy) -> u64 {
@@ -259,7 +289,7 @@ impl Leases {
         self.hasher.hash_one(key) ^ policy.name_hash().rotate_left(32)
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Vec<Lease>> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::try_from((hash >> 20) % SHARDS as u64).unwrap_or(0)])
     }
 }
@@ -284,16 +314,17 @@ impl Drop for Busy {
 }
 
 /// A lease belongs to a key and a whole policy: policies that share their counts may have different limits.
-fn find<'a>(shard: &'a mut [Lease], key: &Key, policy: &Policy) -> Option<&'a mut Lease> {
-    shard.iter_mut().find(|lease| lease.key == *key && lease.policy == *policy)
+fn find<'a>(shard: &'a mut Shard, hash: u64, key: &Key, policy: &Policy) -> Option<&'a mut Lease> {
+    let leases = shard.get_mut(&hash)?;
+    leases.iter_mut().find(|lease| lease.key == *key && lease.policy == *policy).map(|lease| &mut **lease)
 }
 
-fn place_of(shard: &[Lease], id: &LeaseId) -> Option<usize> {
-    shard.iter().position(|lease| lease.number == id.number)
+fn lease_of<'a>(shard: &'a mut Shard, hash: u64, id: &LeaseId) -> Option<&'a mut Lease> {
+    shard.get_mut(&hash)?.iter_mut().find(|lease| lease.number == id.number).map(|lease| &mut **lease)
 }
 
 /// Locks a shard. A panic under the lock cannot leave a block with more units than it has, so poisoning is ignored.
-fn lock(shard: &Mutex<Vec<Lease>>) -> MutexGuard<'_, Vec<Lease>> {
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -312,8 +343,10 @@ mod tests {
         let charge = Charge::new(Key::from("k"), policy.clone(), 1);
         let (leases, now) = (Leases::default(), Instant::now());
         let outcome = Outcome { fits: true, available: 50, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
-        let learn = || leases.record(&charge, LastOutcome::new(outcome, 1, now), Some(Duration::from_millis(50)), now);
-        let (id, _) = (0..100).find_map(|_| learn()).unwrap();
+        let is_hot = |_: &u64| matches!(leases.spend(&charge, false, now, || panic!("there is no block")), Spent::Not);
+        assert_eq!((1..).find(is_hot), Some(HOT));
+        let learned = LastOutcome::new(outcome, 1, now);
+        let (id, _) = leases.record(&charge, learned, Some(Duration::from_millis(50)), now).unwrap();
         let block = OpenHold::new(charge.key.clone(), id.block_policy.clone(), hold::random_id());
         let asked = Asked { hold: block, units: 1, sent: now };
         drop(leases.receive(&id, asked, Ok(Verdict::of_one(outcome, &policy, 1)), now));

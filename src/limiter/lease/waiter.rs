@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::blocks::Spending;
+use super::{blocks::Spending, meter::Demanded};
 use crate::{
     clock::micros,
     error::Error,
@@ -51,8 +51,9 @@ impl Waiters {
         self.queue.is_empty()
     }
 
-    pub(super) fn units(&self) -> u64 {
-        self.units
+    /// What all of them ask for.
+    pub(super) fn demanded(&self) -> Demanded {
+        Demanded { units: self.units, checks: self.queue.len() as u64 }
     }
 
     /// The cost of the first waiter whose caller is still there.
@@ -106,10 +107,10 @@ impl Delivery {
 /// The last outcome of a key under a policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastOutcome {
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     time_us: u64,
     /// When the verdict was received.
-    at: Instant,
+    pub(super) at: Instant,
 }
 
 impl LastOutcome {

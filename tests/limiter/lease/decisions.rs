@@ -50,6 +50,22 @@ async fn law_2_a_large_cost_gets_what_the_blocks_of_its_process_hold() {
     assert!(!limiter.check_all(several).await.unwrap().is_allowed());
 }
 
+/// As after a change of the limits, while the blocks of before are open.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_check_under_another_lease_of_the_same_count_gets_what_the_blocks_hold() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(10_000, 5_000);
+    let limiter = hot(&remote, &policy).await;
+    // Until the checks of before, which went to the store, say nothing any more.
+    for _ in 0..30 {
+        assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Lease);
+        sleep(100 * MS).await;
+    }
+    let decision = check(&limiter, &per_minute(10_000, 4_000), 9_770).await;
+    assert!(decision.is_allowed(), "{decision:?}");
+    assert_eq!(decision.available(), Some(0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn law_3_a_check_of_several_charges_gets_what_the_blocks_hold_or_charges_nothing() {
     let (remote, _) = Remote::new(MS);
@@ -141,7 +157,7 @@ async fn waiters_of_one_key_share_its_blocks() {
         from_blocks += u64::from(decision.source() == Source::Lease);
     }
     assert!(from_blocks > 0);
-    sleep(150 * MS).await;
+    sleep(IDLE).await;
     assert_eq!(remote.limiter().peek(KEY, &policy).await.unwrap().available(), Some(100_000 - 700));
 }
 
@@ -171,7 +187,7 @@ async fn a_shadow_policy_with_a_lease_refuses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn checks_that_are_dropped_while_they_wait_for_a_block_charge_nothing() {
     let (remote, _) = Remote::new(6 * MS);
-    let policy = per_minute(100_000, 1_000);
+    let policy = per_minute(100_000, 20);
     let limiter = remote.limiter();
     let mut admitted = load(&limiter, &policy, 10, 40).await.admitted;
     let mut random = Random(5);
@@ -189,7 +205,7 @@ async fn checks_that_are_dropped_while_they_wait_for_a_block_charge_nothing() {
         sleep(MS * random.below(3) as u32).await;
     }
     assert!(dropped > 10, "{dropped}");
-    sleep(150 * MS).await;
+    sleep(IDLE).await;
     let left = remote.limiter().peek(KEY, &policy).await.unwrap().available().unwrap();
     assert_eq!(left, 100_000 - admitted, "{dropped} were dropped");
 }

@@ -19,6 +19,8 @@ use self::remote::Remote;
 const KEY: &str = "tenant:3";
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
+/// Under a window of a minute, blocks are given back when there was no check for a second.
+const IDLE: Duration = Duration::from_millis(1_050);
 
 fn policy(limit: u64, units: u64) -> Policy {
     Policy::per_second("p", limit).unwrap().with_lease(units)

@@ -63,7 +63,7 @@ fn law_15_blocks_of_a_runtime_that_stands_still_are_given_back_by_another_one() 
         }
     }
     other.block_on(async {
-        sleep(250 * MS).await;
+        sleep(2 * IDLE).await;
         assert!(spent(&remote, &policy).await > admitted, "the block is open");
         let decision = limiter.check("another key", &policy, 1).await.unwrap();
         assert_eq!(decision.source(), Source::Store);
