@@ -53,7 +53,9 @@ impl Caller {
         }
         let (in_bursts, thinking) = (self.rng.chance(20), self.rng.one_of(&THINKING));
         while now() < self.until {
-            if in_bursts {
+            if self.mode.is_leased() && self.rng.chance(20) {
+                self.rush().await;
+            } else if in_bursts {
                 let mut burst = JoinSet::new();
                 for _ in 0..=self.rng.below(15) {
                     let mut one = self.clone();
@@ -66,6 +68,21 @@ impl Caller {
                 self.call().await;
                 tokio::time::sleep(ms(self.rng.below(thinking))).await;
             }
+        }
+    }
+
+    /// Checks one key so often that the process takes blocks of it.
+    async fn rush(&mut self) {
+        let key = self.rng.below(KEYS);
+        for _ in 0..2 + self.rng.below(6) {
+            let mut burst = JoinSet::new();
+            for _ in 0..10 + self.rng.below(30) {
+                let mut one = self.clone();
+                one.rng = Rng::new(self.rng.next());
+                burst.spawn(async move { one.check_key(key).await });
+            }
+            while burst.join_next().await.is_some() {}
+            tokio::time::sleep(ms(self.rng.below(20))).await;
         }
     }
 
@@ -93,7 +110,12 @@ impl Caller {
     }
 
     async fn check(&mut self) {
-        let (key, cost) = (self.rng.below(KEYS), self.draw_cost());
+        let key = self.rng.below(KEYS);
+        self.check_key(key).await;
+    }
+
+    async fn check_key(&mut self, key: u64) {
+        let cost = self.draw_cost();
         let patience = match self.mode {
             Mode::Acquire => Patience::within(MAX_WAIT, &mut self.rng),
             _ => Patience::draw(&mut self.rng),

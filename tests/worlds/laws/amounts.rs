@@ -84,15 +84,12 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::LocalHolds
         | Mode::WebLocal
         | Mode::Shards
-        | Mode::Lease
-        | Mode::LeaseBesideHolds
         | Mode::Acquire
         | Mode::Parts
         | Mode::CreditLog
         | Mode::FirstOf
         | Mode::Told
         | Mode::HandLog
-        | Mode::HandLease
         | Mode::HandHolds
         | Mode::HandMemory
         | Mode::Holds
@@ -108,9 +105,10 @@ fn most_of_a_store(plan: &Plan, mode: Mode) -> Option<u64> {
         | Mode::Memory => LIMIT,
         // The larger one of the limits that are replaced.
         Mode::WebLive => LIMIT,
-        Mode::LeaseOnOff if plan.processes == 1 => LIMIT,
+        Mode::Lease | Mode::LeaseBesideHolds | Mode::HandLease => mode.limit(),
+        Mode::LeaseOnOff if plan.processes == 1 => mode.limit(),
         // Each process may overlook two blocks of each other one, of at most half of the limit.
-        Mode::LeaseOnOff => instances * LIMIT,
+        Mode::LeaseOnOff => instances * mode.limit(),
         // A full bucket, and what comes back in a window.
         Mode::Bucket | Mode::PartsBucket | Mode::CreditBucket => 2 * LIMIT,
         // Both ends of a window may be in windows that are full.
@@ -234,7 +232,7 @@ fn windows<'a>(calls: impl Iterator<Item = &'a Call>, window: u64) -> impl Itera
 
 /// A call counts in a window if it was asked and answered in it.
 pub(super) fn never_over(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {
-    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * LIMIT;
+    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * mode.limit();
     let most_of_shares = if mode.is_local() { most_of_shares(plan, report) } else { 0 };
     let window = window(report);
     for key in keys(report, mode) {
@@ -255,7 +253,7 @@ pub(super) fn nobody_exceeds_its_part(plan: &Plan, report: &Report, mode: Mode) 
     if !mode.is_local() {
         return None;
     }
-    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * LIMIT;
+    let most_of_a_store = most_of_a_store(plan, mode)? + fresh_limits(report) * mode.limit();
     let window = window(report);
     for key in keys(report, mode) {
         for (start, units) in windows(of_key(report, mode, key).filter(|call| !call.by_share), window) {

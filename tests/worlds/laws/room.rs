@@ -2,10 +2,7 @@
 
 use crate::{
     changes::{Change, End, What},
-    plan::{
-        Plan,
-        mode::{LIMIT, Mode},
-    },
+    plan::{Plan, mode::Mode},
     world::Report,
 };
 
@@ -16,13 +13,18 @@ pub(super) fn given_back(report: &Report, mode: Mode, key: u64, from: u64, to: u
     of_key.filter(|credit| credit.asked <= to && from <= credit.made_by).map(Change::most).sum()
 }
 
+/// How long a block may be spent after the store has forgotten it, in milliseconds: its time-to-live.
+const BLOCK_TTL: u64 = 2_000;
+
 /// The most units that resets within a time may have made room for. Others go on with the blocks that they have.
 pub(super) fn room_of_resets(plan: &Plan, report: &Report, mode: Mode, key: u64, from: u64, to: u64) -> u64 {
     let of_key = |change: &&Change| (change.mode, change.key) == (mode, key);
-    let is_near = |change: &&Change| change.what == What::Reset && change.asked <= to && from <= change.made_by;
-    let resets = report.changes.iter().filter(of_key).filter(is_near).filter(|reset| may_be_made(reset)).count() as u64;
-    let blocks = if mode.is_leased() { plan.processes as u64 } else { 0 };
-    resets * LIMIT * (1 + blocks)
+    let resets = report.changes.iter().filter(of_key).filter(|change| change.what == What::Reset);
+    let resets: Vec<&Change> = resets.filter(|reset| reset.asked <= to && may_be_made(reset)).collect();
+    let made_after = |at: u64| resets.iter().filter(|reset| at <= reset.made_by).count() as u64;
+    let of_blocks =
+        if mode.is_leased() { made_after(from.saturating_sub(BLOCK_TTL)) * plan.processes as u64 } else { 0 };
+    (made_after(from) + of_blocks) * mode.limit()
 }
 
 /// Whether a change has not certainly failed.

@@ -7,6 +7,8 @@ use crate::time::ms;
 
 /// Units of most policies.
 pub(crate) const LIMIT: u64 = 20;
+/// The limit beside leases: a block pays only for a key that is checked often.
+const LEASED: u64 = 20 * LIMIT;
 /// The window of most policies, in milliseconds.
 pub(crate) const WINDOW: u64 = 1_000;
 /// The limit of concurrency limits.
@@ -234,7 +236,7 @@ impl Mode {
             Self::WebOwed => Policy::new(self.name(), 2 * SCARCE, ms(LONG)),
             Self::Tally | Self::Bill | Self::WebBill | Self::MemoryBill => Policy::new(self.name(), HIGH, ms(LONG)),
             Self::Calendar => Policy::calendar(self.name(), OF_A_MONTH, month::calendar()),
-            _ => Policy::new(self.name(), LIMIT, ms(WINDOW)),
+            _ => Policy::new(self.name(), self.limit(), ms(WINDOW)),
         };
         policy.and_then(|policy| self.complete(policy).validated()).expect("the policies of modes are valid")
     }
@@ -247,12 +249,17 @@ impl Mode {
             Self::Ban => policy.ban_after(DENIALS, ms(BAN)),
             Self::GrowingBan => policy.ban_after(FEW_DENIALS, ms(BAN)).growing_to(ms(LONGEST_BAN)),
             Self::Shards => policy.with_shards(SHARDS),
-            Self::Lease | Self::HandLease => policy.with_lease(LIMIT / 2),
+            Self::Lease | Self::HandLease => policy.with_lease(LEASED / 2),
             _ if self.is_holds() || self == Self::LeaseBesideHolds => {
                 policy.with_holds(HoldSettings::new().with_ttl(ms(TTL)))
             }
             _ => policy,
         }
+    }
+
+    /// The limit of a window of [`WINDOW`].
+    pub(crate) fn limit(self) -> u64 {
+        if self.is_leased() { LEASED } else { LIMIT }
     }
 
     /// The policy of the second key of a check.
@@ -264,7 +271,7 @@ impl Mode {
 
     /// The policy of some checks, in place of [`Mode::policy`].
     pub(crate) fn other_policy(self) -> Option<Policy> {
-        let lease = || self.policy().with_lease(LIMIT / 2).validated().expect("the lease is below the limit");
+        let lease = || self.policy().with_lease(LEASED / 2).validated().expect("the lease is below the limit");
         matches!(self, Self::LeaseOnOff | Self::LeaseBesideHolds).then(lease)
     }
 
