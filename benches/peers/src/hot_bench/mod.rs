@@ -2,13 +2,16 @@
 //!
 //! The load runs in processes of their own, as it would in a fleet: one, and four. With a high limit nothing is denied;
 //! near the limit, the load is three times the limit, and every window is judged: no unit over the limit, and few
-//! unused at its end. At last, what a lease costs for keys that are not hot.
+//! unused at its end. Then many warm keys, and at last what a lease costs for keys that are not hot.
 
 mod cold;
 mod judge;
+mod keys;
+mod warm;
 mod worker;
 
 use std::{
+    fmt,
     io::Read,
     process::{Command, Stdio},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -47,6 +50,15 @@ struct Quota {
     load: u64,
 }
 
+/// The keys of a load, and tenths of the exponent of Zipf's law; 0 for keys that are checked evenly.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    keys: u64,
+    tenths: u64,
+}
+
+const ONE_KEY: Load = Load { keys: 1, tenths: 0 };
+
 /// Far above the load, so that no check is denied.
 const HIGH: Quota =
     Quota { name: "high", limit: 2_000_000_000, window: Duration::from_secs(60), lease: 100_000, load: 0 };
@@ -58,6 +70,15 @@ const PROCESSES: [usize; 2] = [1, 4];
 const IN_FLIGHT: usize = 256;
 /// The time after which all processes have started.
 const START: Duration = Duration::from_millis(300);
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tenths {
+            0 => write!(f, "{} keys, evenly", self.keys),
+            tenths => write!(f, "{} keys, Zipf {:.1}", self.keys, tenths as f64 / 10.0),
+        }
+    }
+}
 
 impl Variant {
     fn name(self) -> &'static str {
@@ -101,7 +122,7 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
                 for (variant, results) in variants.iter().zip(&mut results) {
                     redis::cmd("FLUSHALL").exec(admin)?;
                     stats::reset_commandstats(admin)?;
-                    let workers = work(endpoints.redis.url(), *variant, quota, processes, time)?;
+                    let workers = work(endpoints.redis.url(), *variant, quota, ONE_KEY, processes, time)?;
                     let calls = CommandStats::read(admin)?.calls as f64;
                     results.push(measured(&workers, calls, quota, time)?);
                 }
@@ -143,11 +164,12 @@ pub fn run(args: &Args, servers: &Servers, report: &mut Report) -> Result<()> {
     }
     report.ratio("hot_key_unused_share", most_unused);
     report.ratio("hot_key_over", most_over);
+    warm::run(args, &endpoints.redis, report)?;
     cold::run(args, &endpoints.redis, report)
 }
 
 /// Runs a load in processes. Returns what they print.
-fn work(url: &str, variant: Variant, quota: Quota, processes: usize, time: Duration) -> Result<Vec<Value>> {
+fn work(url: &str, variant: Variant, quota: Quota, load: Load, processes: usize, time: Duration) -> Result<Vec<Value>> {
     let start = SystemTime::now().duration_since(UNIX_EPOCH)? + START;
     let mut children = Vec::new();
     for _ in 0..processes {
@@ -159,6 +181,8 @@ fn work(url: &str, variant: Variant, quota: Quota, processes: usize, time: Durat
             start.as_millis(),
             time.as_millis(),
             u128::from(quota.load) / processes as u128,
+            u128::from(load.keys),
+            u128::from(load.tenths),
         ];
         let child = Command::new(std::env::current_exe()?)
             .args([WORKER, url, variant.name()])
@@ -177,6 +201,23 @@ fn work(url: &str, variant: Variant, quota: Quota, processes: usize, time: Durat
         results.push(serde_json::from_str(&text)?);
     }
     Ok(results)
+}
+
+/// Runs a load on an empty server. Returns the decisions that count, and the calls.
+fn slice(
+    admin: &mut redis::Connection,
+    url: &str,
+    variant: Variant,
+    quota: Quota,
+    load: Load,
+    processes: usize,
+    time: Duration,
+) -> Result<(f64, f64)> {
+    redis::cmd("FLUSHALL").exec(admin)?;
+    stats::reset_commandstats(admin)?;
+    let workers = work(url, variant, quota, load, processes, time)?;
+    let decisions = workers.iter().filter_map(|worker| worker["decisions"].as_f64()).sum();
+    Ok((decisions, CommandStats::read(admin)?.calls as f64))
 }
 
 fn measured(workers: &[Value], calls: f64, quota: Quota, time: Duration) -> Result<Measured> {

@@ -1,15 +1,22 @@
-//! One process of the load on a hot key.
+//! One process of the load on a hot key, or on many warm keys.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
 use serde_json::json;
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Policy, RedisStore};
 
-use super::Variant;
+use super::{Variant, keys::Keys};
 use crate::{
     Result,
     endpoint::Endpoint,
+    random::Random,
     redis_bench::{Checker, RedisCell},
     scripts,
 };
@@ -24,12 +31,14 @@ pub fn run(args: Vec<String>) -> Result<()> {
     let (url, variant) = (text()?, text()?);
     let variant = Variant::parse(&variant).ok_or("unknown variant")?;
     let numbers: Vec<u64> = args.map(|number| number.parse()).collect::<std::result::Result<_, _>>()?;
-    let [limit, window_ms, lease, in_flight, start_ms, time_ms, per_second] = numbers[..] else {
-        return Err("a worker needs seven numbers".into());
+    let [limit, window_ms, lease, in_flight, start_ms, time_ms, per_second, keys, tenths] = numbers[..] else {
+        return Err("a worker needs nine numbers".into());
     };
     let start = UNIX_EPOCH + Duration::from_millis(start_ms);
     let window = Duration::from_millis(window_ms);
-    let load = Load { start, end: start + Duration::from_millis(time_ms), in_flight, per_second };
+    // Of many keys, only the second half of the time counts: by then their leases have begun.
+    let counts_after = Duration::from_millis(if keys > 1 { time_ms / 2 } else { 0 });
+    let load = Load { start, end: start + Duration::from_millis(time_ms), in_flight, per_second, counts_after };
     // The processes share two cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let got = runtime.block_on(async {
@@ -41,7 +50,8 @@ pub fn run(args: Vec<String>) -> Result<()> {
         let store = RedisStore::builder().prefix("hot:").deadline(Duration::from_secs(10)).open(&url)?;
         let policy = Policy::new("hot", limit, window)?.with_resolution(window / 1_000);
         let policy = if variant == Variant::Leased { policy.with_lease(lease) } else { policy };
-        let hot = HotKey { limiter: Limiter::new(store), policy };
+        let keys = Arc::new(Keys::new(keys, tenths as f64 / 10.0));
+        let hot = Tollgate { limiter: Limiter::new(store), policy, keys, random: Random::new(start_ms) };
         hot.limiter.ready().await?;
         let limiter = hot.limiter.clone();
         let got = load.run(hot).await;
@@ -57,15 +67,25 @@ trait Timed: Clone + Send + 'static {
     fn check(&mut self) -> impl Future<Output = Result<Option<SystemTime>>> + Send;
 }
 
-#[derive(Clone)]
-struct HotKey {
+struct Tollgate {
     limiter: Limiter,
     policy: Policy,
+    keys: Arc<Keys>,
+    random: Random,
 }
 
-impl Timed for HotKey {
+impl Clone for Tollgate {
+    fn clone(&self) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let random = Random::new(NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self { limiter: self.limiter.clone(), policy: self.policy.clone(), keys: Arc::clone(&self.keys), random }
+    }
+}
+
+impl Timed for Tollgate {
     async fn check(&mut self) -> Result<Option<SystemTime>> {
-        let decision = self.limiter.check("hot", &self.policy, 1).await?;
+        let key = self.keys.next(&mut self.random);
+        let decision = self.limiter.check(key, &self.policy, 1).await?;
         Ok(decision.time().filter(|_| decision.is_allowed()))
     }
 }
@@ -82,6 +102,8 @@ struct Load {
     in_flight: u64,
     /// Checks a second; 0 for as many as possible.
     per_second: u64,
+    /// The time after the start from which on decisions count.
+    counts_after: Duration,
 }
 
 #[derive(Default)]
@@ -94,11 +116,13 @@ struct Got {
 impl Load {
     async fn run(&self, checker: impl Timed) -> Result<Got> {
         tokio::time::sleep(self.start.duration_since(SystemTime::now()).unwrap_or_default()).await;
-        let end = Instant::now() + self.end.duration_since(SystemTime::now()).unwrap_or_default();
+        let now = Instant::now();
+        let end = now + self.end.duration_since(SystemTime::now()).unwrap_or_default();
+        let counts_from = now + self.counts_after;
         let mut tasks = JoinSet::new();
         for _ in 0..self.in_flight {
             let pace = (self.per_second > 0).then(|| self.per_second as f64 / self.in_flight as f64);
-            tasks.spawn(client(checker.clone(), pace, self.start, end));
+            tasks.spawn(client(checker.clone(), pace, self.start, counts_from, end));
         }
         let mut all = Got::default();
         while let Some(got) = tasks.join_next().await {
@@ -109,11 +133,21 @@ impl Load {
 }
 
 /// Checks as often as possible, or at a pace: so many times a second.
-async fn client(mut checker: impl Timed, pace: Option<f64>, start: SystemTime, end: Instant) -> Result<Got> {
+async fn client(
+    mut checker: impl Timed,
+    pace: Option<f64>,
+    start: SystemTime,
+    counts_from: Instant,
+    end: Instant,
+) -> Result<Got> {
     let mut got = Got::default();
-    let begin = Instant::now();
-    while Instant::now() < end {
-        while pace.is_some_and(|pace| got.decisions as f64 > begin.elapsed().as_secs_f64() * pace) {
+    let (begin, mut checks) = (Instant::now(), 0_u64);
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            return Ok(got);
+        }
+        while pace.is_some_and(|pace| checks as f64 > begin.elapsed().as_secs_f64() * pace) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if let Some(at) = checker.check().await? {
@@ -121,12 +155,12 @@ async fn client(mut checker: impl Timed, pace: Option<f64>, start: SystemTime, e
             got.admitted.resize(got.admitted.len().max(ms + 1), 0);
             got.admitted[ms] += 1;
         }
-        got.decisions += 1;
-        if got.decisions.is_multiple_of(BURST) {
+        checks += 1;
+        got.decisions += u64::from(now >= counts_from);
+        if checks.is_multiple_of(BURST) {
             tokio::task::yield_now().await;
         }
     }
-    Ok(got)
 }
 
 impl Got {
