@@ -16,7 +16,10 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpSocket, TcpStream},
+};
 use tower::{Service, ServiceExt};
 
 /// A response with its whole body.
@@ -90,6 +93,13 @@ pub async fn serve(router: Router) -> SocketAddr {
     address
 }
 
+/// Connects from the given local address. On Linux, every address of `127.0.0.0/8` is local.
+pub async fn connect_from(source: IpAddr, address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(source, 0)).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
 /// One HTTP/1.1 connection.
 pub struct Connection(http1::SendRequest<Body>);
 
@@ -98,14 +108,11 @@ impl Connection {
         Self::over(TcpStream::connect(address).await.unwrap()).await
     }
 
-    /// Connects from the given local address. On Linux, every address of `127.0.0.0/8` is local.
     pub async fn open_from(source: IpAddr, address: SocketAddr) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(source, 0)).unwrap();
-        Self::over(socket.connect(address).await.unwrap()).await
+        Self::over(connect_from(source, address).await).await
     }
 
-    async fn over(stream: TcpStream) -> Self {
+    pub async fn over(stream: TcpStream) -> Self {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Self(sender)
@@ -123,19 +130,24 @@ impl Connection {
     }
 }
 
-/// One HTTP/2 connection with prior knowledge, and the address of its server.
-pub struct Http2(http2::SendRequest<Body>, SocketAddr);
+/// One HTTP/2 connection, and the URI of its server.
+#[derive(Clone)]
+pub struct Http2(http2::SendRequest<Body>, String);
 
 impl Http2 {
+    /// Connects with prior knowledge.
     pub async fn open(address: SocketAddr) -> Self {
-        let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        Self::over(TcpStream::connect(address).await.unwrap(), &format!("http://{address}")).await
+    }
+
+    pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, server: &str) -> Self {
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        Self(sender, address)
+        Self(sender, server.to_owned())
     }
 
     pub async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Reply {
-        let uri = format!("http://{}{path}", self.1);
+        let uri = format!("{}{path}", self.1);
         let response: axum::http::Response<Incoming> =
             self.0.send_request(request(Method::GET, &uri, headers)).await.unwrap();
         Reply::read(response).await

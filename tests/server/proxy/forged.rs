@@ -2,35 +2,18 @@
 
 use std::net::IpAddr;
 
-use axum::{
-    Router,
-    http::{HeaderName, HeaderValue, Method, StatusCode},
-    routing::get,
-};
+use axum::{Router, http::StatusCode, routing::get};
 use tokio::net::UnixListener;
 use tollgate::{ClientIp, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use super::nginx::{FRONT, Nginx, PROXY, ProxyChain};
+use super::{
+    caller::{ALICE, BOB, BUDGET, Caller},
+    nginx::{FRONT, Nginx, PROXY, ProxyChain},
+};
 use crate::support::{
-    http::{Connection, Reply, request, serve},
+    http::{Connection, serve},
     redis_server::Directory,
 };
-
-const ALICE: &str = "127.0.0.2";
-const BOB: &str = "127.0.0.3";
-
-/// Header lines that a client sends before those of the proxy. `{n}` is a different number in each request.
-const FORGED: [&[(&str, &str)]; 9] = [
-    &[],
-    &[("x-forwarded-for", "198.51.100.{n}")],
-    &[("x-forwarded-for", "198.51.100.{n}"), ("x-forwarded-for", "127.0.0.3, 127.0.0.8, 127.0.0.9")],
-    &[("x-forwarded-for", "127.0.0.3"), ("x-real-ip", "127.0.0.3"), ("forwarded", "for=127.0.0.3")],
-    &[("x-forwarded-for", "<script>, \"203.0.113.{n}, ::{n}, unknown, _x,,"), ("x-real-ip", "198.51.100.{n}")],
-    &[("forwarded", "for=198.51.100.{n};by=127.0.0.9, for=\"[2001:db8::{n}]:80\"")],
-    &[("forwarded", "for=127.0.0.3;host=\"a,b;c\""), ("x-real-ip", "127.0.0.9")],
-    &[("cf-connecting-ip", "127.0.0.3"), ("true-client-ip", "127.0.0.3"), ("fly-client-ip", "127.0.0.3")],
-    &[("x-forwarded-for", "127.0.0.9, 127.0.0.9, 127.0.0.9"), ("x-forwarded-for", "127.0.0.8")],
-];
 
 /// An application on a port and on a unix socket, behind nginx.
 struct Site {
@@ -42,7 +25,7 @@ struct Site {
 impl Site {
     async fn start(client: ClientIp) -> Self {
         let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
-        let limit = Policy::per_minute("p", u64::try_from(FORGED.len()).unwrap()).unwrap();
+        let limit = Policy::per_minute("p", u64::try_from(BUDGET).unwrap()).unwrap();
         let router =
             Router::new().route("/", get(async || "passed")).layer(RateLimitLayer::new(limiter, limit, client));
         let directory = Directory::new();
@@ -55,38 +38,11 @@ impl Site {
     }
 
     async fn through(&self, chain: ProxyChain, source: &str) -> Caller {
-        Caller(Connection::open_from(source.parse().unwrap(), self.nginx.address(chain)).await)
+        Caller::Http1(Connection::open_from(source.parse().unwrap(), self.nginx.address(chain)).await)
     }
 
     async fn direct(&self, source: &str) -> Caller {
-        Caller(Connection::open_from(source.parse::<IpAddr>().unwrap(), self.application).await)
-    }
-}
-
-struct Caller(Connection);
-
-impl Caller {
-    async fn send(&mut self, number: usize, lines: &[(&str, &str)]) -> Reply {
-        let mut request = request(Method::GET, "/", &[]);
-        for (name, value) in lines {
-            let value = value.replace("{n}", &number.to_string());
-            request.headers_mut().append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(&value).unwrap());
-        }
-        self.0.send(request).await
-    }
-
-    /// Asserts that one request per forgery spends the whole budget, and that further requests are denied.
-    async fn assert_charged_for_all(&mut self, of: &str) {
-        for (number, lines) in FORGED.iter().enumerate() {
-            let reply = self.send(number, lines).await;
-            assert_eq!(reply.status, StatusCode::OK, "{of}: {lines:?}: {}", reply.text());
-            let left = FORGED.len() - 1 - number;
-            assert!(reply.header("ratelimit").unwrap().contains(&format!(";r={left};")), "{of}: {lines:?}");
-        }
-        for (number, lines) in FORGED.iter().enumerate() {
-            let reply = self.send(number, lines).await;
-            assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{of}: {lines:?}");
-        }
+        Caller::Http1(Connection::open_from(source.parse::<IpAddr>().unwrap(), self.application).await)
     }
 }
 
