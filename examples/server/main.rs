@@ -16,6 +16,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
+    serve::ListenerExt,
 };
 use serde_json::json;
 use tokio::{net::TcpListener, signal};
@@ -84,15 +85,16 @@ async fn run() -> Result<(), Failure> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/quota", get(quota))
         .with_state((limiter, limits.quota))
-        .merge(for_operators)
-        .layer(limits.layer)
-        .merge(holds)
-        .merge(page);
+        .merge(for_operators);
+    let app = if options.limited { app.layer(limits.layer) } else { app };
+    let app = app.merge(holds).merge(page);
 
     let listener = TcpListener::bind(&options.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     options.print_commands_to_try(listener.local_addr()?);
+    // Otherwise a part of a response may wait for the client's acknowledgement of the part before: 40 ms over HTTP/2.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     let shutdown = async move {
         shutdown_signal().await;

@@ -31,13 +31,16 @@ pub(crate) fn observe(limiter: Limiter, options: &Options) -> Result<(Limiter, R
         // The default level shows failures and recoveries of the store.
         tracing_subscriber::fmt().with_writer(io::stderr).init();
     }
+    let limiter = limiter.with_observer(Tracing::new());
+    if !options.metrics {
+        return Ok((limiter, Router::new()));
+    }
     // The global recorder also receives the metrics of the application itself.
     let prometheus = Prometheus::default();
     metrics::set_global_recorder(prometheus.clone()).map_err(|error| error.to_string())?;
     let scrape = move || async move { ([(CONTENT_TYPE, TEXT_FORMAT)], prometheus.render()) };
     let most_refused = Arc::new(MostRefused::new());
-    let limiter =
-        limiter.with_observer(Tracing::new()).with_observer(Metrics::new()).with_observer(Arc::clone(&most_refused));
+    let limiter = limiter.with_observer(Metrics::new()).with_observer(Arc::clone(&most_refused));
     let refused = move || async move { most_refused.top(20).iter().map(|key| format!("{key}\n")).collect::<String>() };
     Ok((limiter, Router::new().route("/metrics", get(scrape)).route("/refused", get(refused))))
 }

@@ -21,6 +21,8 @@ Usage: server [OPTIONS]
   --deadline TIME    longest time that a check waits for Redis [50ms]
   --secret-file FILE the secret of the keys in Redis and of the fingerprints in logs, at least 16 bytes, without its
                      last line break
+  --no-limits        leave out the layer, to measure the server without it; /generate and /upload keep theirs
+  --no-metrics       leave out /metrics and /refused, and what they observe
   --no-page          leave out the page at /, which shows the limits and the store at work
   --log              write the events of the limits to standard output, also those of level debug, such as denials
 ";
@@ -37,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) hold_ttl: Duration,
     pub(crate) deadline: Duration,
     pub(crate) secret_file: Option<String>,
+    /// Whether there is a layer.
+    pub(crate) limited: bool,
+    /// Whether requests are counted for operators.
+    pub(crate) metrics: bool,
     /// Whether there is a page at `/`.
     pub(crate) page: bool,
     /// Whether denials are logged.
@@ -57,6 +63,8 @@ impl Options {
             hold_ttl: Duration::from_secs(60),
             deadline: Duration::from_millis(50),
             secret_file: None,
+            limited: true,
+            metrics: true,
             page: true,
             log: false,
         };
@@ -65,8 +73,10 @@ impl Options {
             if matches!(flag.as_str(), "-h" | "--help") {
                 return Ok(None);
             }
-            if matches!(flag.as_str(), "--log" | "--no-page") {
+            if matches!(flag.as_str(), "--log" | "--no-limits" | "--no-metrics" | "--no-page") {
                 options.log |= flag == "--log";
+                options.limited &= flag != "--no-limits";
+                options.metrics &= flag != "--no-metrics";
                 options.page &= flag != "--no-page";
                 continue;
             }
