@@ -3,16 +3,20 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|shards|hot|lua|memory|http|network|fill|outage [--seconds N] [--quick] [--redis-cell PATH]
-             [--throttlecrab PATH] [--json FILE] [--svg FILE]
+    "usage: peers redis|cluster|shards|hot|lua|memory|http|network|fill|outage|load [--seconds N] [--quick] [--redis-cell PATH]
+             [--throttlecrab PATH] [--server PATH] [--oha PATH] [--autocannon PATH] [--json FILE] [--svg FILE] [--page FILE]
 
   --seconds N        time to measure each figure, summed over all rounds; in mode outage, half of the outage
   --quick            only show that the mode runs: small states, and a moment for each figure
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
   --throttlecrab PATH
                      measure throttlecrab-server as well, the program at PATH (cargo install throttlecrab-server)
+  --server PATH      the example server that mode load measures; benches/load builds it
+  --oha PATH, --autocannon PATH
+                     the programs of these names, if they are not on the PATH (only in mode load)
   --json FILE        write all figures as JSON
-  --svg FILE         draw the figures (only in the modes redis, network, fill and outage)";
+  --svg FILE         draw the figures (only in the modes redis, network, fill, outage and load)
+  --page FILE        write the tables of mode load into this page";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
@@ -26,6 +30,7 @@ pub enum Mode {
     Network,
     Fill,
     Outage,
+    Load,
 }
 
 impl Mode {
@@ -41,6 +46,7 @@ impl Mode {
             Self::Network => "network",
             Self::Fill => "fill",
             Self::Outage => "outage",
+            Self::Load => "load",
         }
     }
 
@@ -56,6 +62,7 @@ impl Mode {
             Self::Network,
             Self::Fill,
             Self::Outage,
+            Self::Load,
         ]
         .into_iter()
         .find(|mode| mode.name() == name)
@@ -66,6 +73,8 @@ impl Mode {
         match self {
             // This mode measures more than a hundred figures.
             Self::Lua => 0.2,
+            // Enough requests for the 99.9th percentile of each round: twelve minutes in all.
+            Self::Load => 15.0,
             _ => 2.0,
         }
     }
@@ -78,16 +87,31 @@ pub struct Args {
     pub quick: bool,
     pub redis_cell: Option<String>,
     pub throttlecrab: Option<String>,
+    pub server: Option<String>,
+    pub oha: Option<String>,
+    pub autocannon: Option<String>,
     pub json: Option<String>,
     pub svg: Option<String>,
+    pub page: Option<String>,
 }
 
 impl Args {
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self> {
         let mode = args.next().as_deref().and_then(Mode::parse).ok_or(USAGE)?;
         let seconds = mode.default_seconds();
-        let mut parsed =
-            Self { mode, seconds, quick: false, redis_cell: None, throttlecrab: None, json: None, svg: None };
+        let mut parsed = Self {
+            mode,
+            seconds,
+            quick: false,
+            redis_cell: None,
+            throttlecrab: None,
+            server: None,
+            oha: None,
+            autocannon: None,
+            json: None,
+            svg: None,
+            page: None,
+        };
         while let Some(option) = args.next() {
             if option == "--quick" {
                 (parsed.quick, parsed.seconds) = (true, 0.005);
@@ -98,6 +122,10 @@ impl Args {
                 "--seconds" => parsed.seconds = number(&value()?)?,
                 "--redis-cell" => parsed.redis_cell = Some(value()?),
                 "--throttlecrab" => parsed.throttlecrab = Some(value()?),
+                "--server" => parsed.server = Some(value()?),
+                "--oha" => parsed.oha = Some(value()?),
+                "--autocannon" => parsed.autocannon = Some(value()?),
+                "--page" => parsed.page = Some(value()?),
                 "--json" => parsed.json = Some(value()?),
                 "--svg" => parsed.svg = Some(value()?),
                 _ => return Err(format!("unknown option {option}\n{USAGE}").into()),

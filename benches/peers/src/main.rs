@@ -13,6 +13,7 @@ mod http_bench;
 #[allow(dead_code, reason = "the server tests use the rest of this module")]
 #[path = "../../../tests/server/support/link.rs"]
 mod link;
+mod load_bench;
 mod lua_bench;
 mod memory_bench;
 mod network_bench;
@@ -93,6 +94,11 @@ fn run() -> Result<()> {
         Mode::Outage => {
             let server = Server::redis(None)?;
             outage_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Load => {
+            let server = Server::redis(None)?;
+            load_bench::run(&args, &server, &mut report)?;
             Some(server.version()?)
         }
     };

@@ -98,6 +98,12 @@ impl Server {
         Ok(self.info("redis_version:")?.unwrap_or_else(|| "unknown".to_owned()))
     }
 
+    /// Deletes all keys.
+    pub fn clear(&self) -> Result<()> {
+        redis::cmd("FLUSHALL").exec(&mut self.endpoint().blocking()?)?;
+        Ok(())
+    }
+
     /// The server's process, which a signal stops and continues.
     pub fn process(&self) -> Result<Process> {
         let id = self.info("process_id:")?.ok_or("the server does not tell its process")?;
