@@ -161,11 +161,15 @@ pub mod waiting {}
 #[doc = "[chart]: #chart"]
 #[doc = "[failures]: when_redis_fails#an-outage-over-time"]
 #[doc = "[hot]: leases#figures"]
+#[doc = "[load]: #a-server-under-load"]
+#[doc = "[load-chart]: #chart-of-a-server-under-load"]
 #[doc = "[sizing]: when_redis_fails#deadline-breaker-and-batches-by-round-trip"]
 #[doc = ""]
 #[doc = include_str!("../docs/performance.md")]
 #[doc = "## Chart"]
 #[doc = include_str!("../docs/redis.svg")]
+#[doc = "## Chart of a server under load"]
+#[doc = include_str!("../docs/load.svg")]
 pub mod performance {}
 
 #[doc = "[missing]: crate::MissingKey"]
