@@ -11,7 +11,7 @@ tollgate-envoy --config PATH [options]
   --config PATH      a file of one domain, or a folder of such files, in the form of envoyproxy/ratelimit
   --redis URL        the store that all instances share; without it, this process counts in memory
   --listen ADDRESS   where Envoy calls the service; 127.0.0.1:8081 by default
-  --metrics ADDRESS  serves /metrics and /healthz by HTTP; not by default
+  --metrics ADDRESS  serves /metrics, /healthz and /readyz by HTTP; not by default
   --deadline TIME    how long a call may take; 15ms by default, below the 20 ms that Envoy waits
   --headers STYLE    the fields that Envoy adds to responses: draft-11 (default), draft-07, x-ratelimit, none, ...
   --instances N      how many instances share the store, or auto; needed by on_store_failure: local

@@ -1,11 +1,15 @@
-//! The metrics, by HTTP in the format of Prometheus.
+//! The metrics, by HTTP in the format of Prometheus, and probes.
 
 use std::{error::Error, time::Duration};
 
-use axum::{Router, routing::get};
+use axum::{Router, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::{net::TcpListener, time::sleep};
-use tollgate::observe::Metrics;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tollgate::{Limiter, observe::Metrics};
 
 /// The recorder of the process.
 pub(crate) struct Prometheus(PrometheusHandle);
@@ -22,8 +26,9 @@ impl Prometheus {
     /// How often the durations of calls are counted, which the recorder keeps one by one until then.
     const UPKEEP: Duration = Duration::from_secs(5);
 
-    /// Serves `/metrics` and `/healthz`, and bounds the memory of metrics that are not fetched. Never returns.
-    pub(crate) async fn run(self, listener: TcpListener) {
+    /// Serves `/metrics`, `/healthz` and `/readyz`, and bounds the memory of metrics that nobody fetches. Never
+    /// returns.
+    pub(crate) async fn run(self, listener: TcpListener, readiness: Readiness) {
         let handle = self.0.clone();
         let upkeep = async move {
             loop {
@@ -31,12 +36,17 @@ impl Prometheus {
                 handle.run_upkeep();
             }
         };
-        tokio::join!(self.serve(listener), upkeep);
+        tokio::join!(self.serve(listener, readiness), upkeep);
     }
 
-    async fn serve(self, listener: TcpListener) {
+    async fn serve(self, listener: TcpListener, readiness: Readiness) {
         let render = move || async move { self.0.render() };
-        let app = Router::new().route("/metrics", get(render)).route("/healthz", get(|| async { "ok\n" }));
+        let ready = move || async move { readiness.answer().await };
+        let app = Router::new()
+            .route("/metrics", get(render))
+            // A restart does not bring Redis back, and failure policies need a service that runs.
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready));
         if let Err(error) = axum::serve(listener, app).await {
             eprintln!("tollgate-envoy: the metrics are not served: {error}");
         }
@@ -46,5 +56,27 @@ impl Prometheus {
 impl std::fmt::Debug for Prometheus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Prometheus")
+    }
+}
+
+/// Whether the store gives verdicts.
+#[derive(Clone)]
+pub(crate) struct Readiness {
+    pub(crate) limiter: Limiter,
+    pub(crate) stopped: watch::Receiver<bool>,
+}
+
+impl Readiness {
+    /// How long the store may take: below the second that a probe of Kubernetes waits.
+    const PATIENCE: Duration = Duration::from_millis(800);
+
+    async fn answer(&self) -> (StatusCode, &'static str) {
+        if *self.stopped.borrow() {
+            return (StatusCode::SERVICE_UNAVAILABLE, "the service stops\n");
+        }
+        match timeout(Self::PATIENCE, self.limiter.ready()).await {
+            Ok(Ok(())) => (StatusCode::OK, "ok\n"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "the store gives no verdict; on_store_failure decides\n"),
+        }
     }
 }

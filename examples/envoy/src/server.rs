@@ -25,7 +25,7 @@ use crate::{
     follow::follow,
     holds::Holds,
     meters::Meters,
-    prometheus::Prometheus,
+    prometheus::{Prometheus, Readiness},
     quota::QuotaService,
     service::Service,
 };
@@ -110,10 +110,11 @@ impl Server {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
-        if let Some((listener, prometheus)) = metrics {
-            tasks.spawn(prometheus.run(listener));
-        }
         let (stopping, mut stopped) = watch::channel(false);
+        if let Some((listener, prometheus)) = metrics {
+            let readiness = Readiness { limiter: judge.limiter.clone(), stopped: stopping.subscribe() };
+            tasks.spawn(prometheus.run(listener, readiness));
+        }
         let quotas = QuotaService::new(Arc::clone(&service.config), Arc::clone(&judge), stopping.subscribe());
         let signal = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         let serving = Grpc::builder()

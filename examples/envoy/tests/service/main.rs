@@ -6,6 +6,7 @@ mod configuration;
 mod counts;
 mod ends;
 mod failure;
+mod health;
 mod hits;
 mod holds;
 mod limits;
