@@ -214,3 +214,25 @@ async fn a_stop_gives_back_what_is_held() {
     one.stop().await;
     assert!(other.passes([hold("a", "3")]).await);
 }
+
+#[tokio::test]
+async fn a_settlement_at_another_instance_changes_nothing_and_the_hold_ends_by_its_time() {
+    let redis = RedisServer::start();
+    let rules = domain(&[
+        "{ key: tenant, rate_limit: { unit: year, requests_per_unit: 100, hold_ttl: 3s } }",
+        "{ key: slots, rate_limit: { concurrent: 1, hold_ttl: 3s } }",
+    ]);
+    let start = async || Service::start_with(&rules, |options| options.redis = Some(redis.url())).await;
+    let (one, other) = (start().await, start().await);
+    let slot = |role| entries([("slots", "a"), (role, "1")]);
+    assert!(one.passes([hold("a", "1").hits(60), slot("hold")]).await);
+    assert!(other.passes([settle("a", "1").hits(10), slot("settle")]).await, "there is nothing to settle");
+    assert_eq!((other.left(tenant("a")).await, other.left(entries([("slots", "a")])).await), (40, 0));
+    assert!(!other.passes([hold("a", "2").hits(41)]).await, "both count what is held");
+    let is_free = async |service: &Service| service.left(entries([("slots", "a")])).await == 1;
+    other.until("the slot is free", is_free).await;
+    // What was estimated stays charged, although less was spent.
+    assert_eq!((one.left(tenant("a")).await, other.left(tenant("a")).await), (40, 40));
+    assert!(one.passes([settle("a", "1").hits(10)]).await, "too late");
+    assert_eq!(one.left(tenant("a")).await, 40);
+}
