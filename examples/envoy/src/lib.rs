@@ -12,6 +12,7 @@ mod prometheus;
 mod quota;
 mod server;
 mod service;
+mod warnings;
 
 pub use self::{
     config::{Config, ConfigMistakes},

@@ -28,6 +28,7 @@ use crate::{
     prometheus::{Prometheus, Readiness},
     quota::QuotaService,
     service::Service,
+    warnings::Warnings,
 };
 
 /// The most calls of a connection at once, and the longest head and message of a call: they bound the memory of a
@@ -71,9 +72,9 @@ impl Server {
         let config = Config::parse(&content, options.has_local())?;
         let config = Arc::new(ArcSwap::from_pointee(config));
         let limiter = limiter(options)?;
-        let (holds, meters) = (Holds::default(), Meters::new());
+        let (holds, meters, warnings) = (Holds::default(), Meters::new(), Warnings::default());
         let (deadline, has_fallback) = (options.deadline, options.has_fallback());
-        let judge = Arc::new(Judge { limiter, holds, meters, deadline, has_fallback });
+        let judge = Arc::new(Judge { limiter, holds, meters, warnings, deadline, has_fallback });
         let fields = HeaderWriter::new(options.headers).with_retry_after_ms(true);
         let service = Service {
             config: Arc::clone(&config),

@@ -1,6 +1,6 @@
 //! Judges a call: all of its charges are one atomic check.
 
-use std::{borrow::Cow, sync::Once, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use metrics::Counter;
 use tokio::time::{Instant, timeout_at};
@@ -19,6 +19,7 @@ use crate::{
     config::rule::DEFAULT_TTL,
     holds::{HeldPart, Holds},
     meters::Meters,
+    warnings::Warnings,
 };
 
 /// What judges calls.
@@ -27,6 +28,7 @@ pub(crate) struct Judge {
     pub(crate) limiter: Limiter,
     pub(crate) holds: Holds,
     pub(crate) meters: Meters,
+    pub(crate) warnings: Warnings,
     /// How long a call may take.
     pub(crate) deadline: Duration,
     /// Whether the limiter has a local fallback. A store in memory needs none.
@@ -79,8 +81,7 @@ impl Judge {
     async fn verdict(&self, plan: &Plan, until: Instant) -> Judged {
         for part in &plan.parts {
             if let Ask::Refuse { advice, is_shadow, .. } = part.ask {
-                static REPORT: Once = Once::new();
-                REPORT.call_once(|| eprintln!("tollgate-envoy: calls are refused: {advice}"));
+                self.warnings.calls(advice);
                 if !is_shadow {
                     return Judged::Refused;
                 }
@@ -208,8 +209,7 @@ impl Judge {
         if self.holds.has_room(key) {
             return Ok(true);
         }
-        static REPORT: Once = Once::new();
-        REPORT.call_once(|| eprintln!("tollgate-envoy: calls are refused, because too many holds are open"));
+        self.warnings.calls("too many holds are open; settle them, or choose a shorter hold_ttl");
         self.meters.holds_full.increment(1);
         match kind {
             Kind::Shadow => Ok(false),

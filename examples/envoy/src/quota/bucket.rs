@@ -48,6 +48,8 @@ pub(super) struct Bucket {
     before: Told,
     /// When the last answer was sent.
     sent: Instant,
+    /// Whether a report has ended a block of this stream.
+    has_ended: bool,
     /// The requests since a block was asked for, and when that was.
     requests: u64,
     since: Option<Instant>,
@@ -85,6 +87,7 @@ impl Bucket {
             last: Told::Nothing,
             before: Told::Nothing,
             sent: now,
+            has_ended: false,
             requests: 0,
             since: None,
             reported: now,
@@ -113,6 +116,7 @@ impl Bucket {
         match mem::take(&mut self.before) {
             Told::Block(block) => {
                 let Block { hold, units, used, .. } = *block;
+                self.has_ended = true;
                 Some(Ended { settled: hold.settle(used), unused: units.saturating_sub(used) })
             }
             Told::Nothing | Told::AllowAll => None,
@@ -228,6 +232,25 @@ impl Bucket {
         self.sent = Instant::now();
     }
 
+    /// Notes that the last block was too late to be sent, and that the Envoy was told to refuse everything instead.
+    pub(super) fn on_late(&mut self) -> Option<Ended> {
+        let last = mem::take(&mut self.last);
+        let Told::Block(block) = last else {
+            self.last = last;
+            return None;
+        };
+        if self.wanted > 1 {
+            self.retry_at = Some(Instant::now() + self.pause);
+        }
+        let Block { hold, units, .. } = *block;
+        Some(Ended { settled: hold.settle(0), unused: units })
+    }
+
+    /// Whether the Envoy may have more than the two blocks of this stream, because it has just left another one.
+    pub(super) fn is_new(&self) -> bool {
+        !self.has_ended
+    }
+
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -270,7 +293,8 @@ mod tests {
             let Next::Ask(units) = next else { panic!("{next:?}") };
             let hold = self.0.hold("key", &self.1, units).await.unwrap().into_result().unwrap();
             let ttl = if units > 1 { TTL } else { IDLE_TTL };
-            bucket.on_grant(Grant::Held(Box::new(Block { hold, units, used: 0, ttl, made: Instant::now() })))
+            let block = Block { hold, key: "key".into(), units, used: 0, ttl, made: Instant::now() };
+            bucket.on_grant(Grant::Held(Box::new(block)))
         }
     }
 

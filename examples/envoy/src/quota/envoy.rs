@@ -7,21 +7,20 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
 use tokio::{
-    runtime::Handle,
     sync::OwnedSemaphorePermit,
     task::{JoinSet, yield_now},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 use tonic::Status;
 
 use super::{
     assignment::{Action, Assignment, Entries, TTL},
     bucket::{Bucket, Ended, MOST_BUCKETS, Next},
-    grant::{Account, Block, Grant},
+    grant::{Account, Grant},
+    leftovers::{Leftovers, keep},
     meters::{QuotaMeters, Reason},
     treatment::Treatment,
     trials::Trials,
-    warnings::Warnings,
 };
 use crate::{call::Judge, config::Config};
 
@@ -41,7 +40,7 @@ pub(super) struct Shared {
     pub(super) config: Arc<ArcSwap<Config>>,
     pub(super) judge: Arc<Judge>,
     pub(super) meters: QuotaMeters,
-    pub(super) warnings: Warnings,
+    pub(super) leftovers: Arc<Leftovers>,
 }
 
 #[derive(Debug)]
@@ -62,6 +61,8 @@ struct Ask {
     entries: Entries,
     account: Account,
     units: u64,
+    /// Whether the stream has not shown yet that it lasts.
+    is_new: bool,
     ended: Option<Ended>,
 }
 
@@ -103,7 +104,7 @@ impl Envoy {
         self.heard = Instant::now();
         // A stream that goes on without a bucket may be of an Envoy that has another configuration now.
         let gone = self.buckets.extract_if(|_, bucket| bucket.reported().elapsed() > SILENCE.1);
-        keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.place);
+        keep(gone.flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.shared.leftovers, &self.place);
         let config = self.shared.config.load_full();
         let is_crowded = report.bucket_quota_usages.len() > MOST_BUCKETS;
         let (mut actions, mut asks) = (Vec::new(), Vec::new());
@@ -120,7 +121,7 @@ impl Envoy {
                 }
                 treatment => {
                     if let Some(bucket) = self.buckets.remove(&entries) {
-                        keep(bucket.into_blocks().collect(), &self.place);
+                        keep(bucket.into_blocks().collect(), &self.shared.leftovers, &self.place);
                     }
                     let assignment = self.without_blocks(&usage, &entries, &treatment, is_crowded);
                     if let (Treatment::Pass(Some(account)), 1..) = (treatment, usage.num_requests_allowed) {
@@ -145,7 +146,8 @@ impl Envoy {
             {
                 match Treatment::of(&config, &self.domain, entries) {
                     Treatment::Blocks(account) => {
-                        asks.push(Ask { entries: entries.clone(), account, units, ended: None });
+                        let is_new = bucket.is_new();
+                        asks.push(Ask { entries: entries.clone(), account, units, is_new, ended: None });
                     }
                     // The next report finds out why.
                     _ => {
@@ -168,6 +170,15 @@ impl Envoy {
         }
     }
 
+    /// Notes that the blocks of these buckets were too late to be sent. They are free again.
+    pub(super) fn on_late(&mut self, late: &[Entries]) {
+        for entries in late {
+            if let Some(Ended { unused, .. }) = self.buckets.get_mut(entries).and_then(Bucket::on_late) {
+                self.shared.meters.unused.increment(unused);
+            }
+        }
+    }
+
     /// Checks the domain, which a stream keeps.
     fn enter(&mut self, domain: String) -> Result<(), Status> {
         if self.domain.is_empty() {
@@ -181,7 +192,7 @@ impl Envoy {
         if self.shared.config.load().has_domain(&self.domain) {
             return Ok(());
         }
-        self.shared.warnings.domain(&self.domain);
+        self.shared.judge.warnings.domain(&self.domain);
         Err(Status::not_found("no configuration has this domain; write one, or change that of the filter"))
     }
 
@@ -205,7 +216,8 @@ impl Envoy {
         match bucket.next(if number > MOST_BUCKETS / 2 { PATIENCE.1 } else { PATIENCE.0 }) {
             Next::Nothing => None,
             Next::Ask(units) => {
-                asks.push(Ask { entries: entries.clone(), account, units, ended });
+                let is_new = bucket.is_new();
+                asks.push(Ask { entries: entries.clone(), account, units, is_new, ended });
                 None
             }
             Next::Tell(assignment) => {
@@ -236,7 +248,7 @@ impl Envoy {
         if let Some(reason) = reason {
             self.shared.meters.refuse(reason);
             let keys = entries.iter().map(|(key, _)| key.as_str());
-            self.shared.warnings.bucket(&self.domain, keys, reason.advice());
+            self.shared.judge.warnings.bucket(&self.domain, keys, reason.advice());
         }
         if is_idle(usage) { Assignment::Abandon } else { Assignment::DenyAll }
     }
@@ -247,15 +259,16 @@ impl Envoy {
         let mut running = JoinSet::new();
         loop {
             while running.len() < MOST_ASKED
-                && let Some(Ask { entries, account, units, ended }) = asks.next()
+                && let Some(Ask { entries, account, units, is_new, ended }) = asks.next()
             {
-                let judge = Arc::clone(&self.shared.judge);
+                let shared = Arc::clone(&self.shared);
                 running.spawn(async move {
                     if let Some(Ended { settled, .. }) = ended {
                         // A settlement without an answer is sent again in the background.
                         drop(settled.await);
                     }
-                    (account.grant(&judge, units).await, entries)
+                    let leftover = if is_new { shared.leftovers.of(&account.key) } else { 0 };
+                    (account.grant(&shared.judge, units, leftover).await, entries)
                 });
             }
             let Some(result) = running.join_next().await else { return actions };
@@ -277,26 +290,9 @@ impl Envoy {
 impl Drop for Envoy {
     fn drop(&mut self) {
         self.shared.meters.streams.decrement(1);
-        keep(self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect(), &self.place);
+        let blocks = self.buckets.drain().flat_map(|(_, bucket)| bucket.into_blocks()).collect();
+        keep(blocks, &self.shared.leftovers, &self.place);
     }
-}
-
-/// Keeps blocks until no Envoy spends them, and charges them in full.
-fn keep(mut blocks: Vec<Block>, place: &Arc<OwnedSemaphorePermit>) {
-    if blocks.is_empty() {
-        return;
-    }
-    blocks.sort_by_key(Block::end);
-    // Without a runtime, the store ends them at their time-to-live.
-    let Ok(runtime) = Handle::try_current() else { return };
-    let place = Arc::clone(place);
-    runtime.spawn(async move {
-        for block in blocks {
-            sleep_until(block.end()).await;
-            drop(block.hold);
-        }
-        drop(place);
-    });
 }
 
 fn is_idle(usage: &BucketQuotaUsage) -> bool {

@@ -16,6 +16,8 @@ use crate::{call::Judge, config::rule::Limit};
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) hold: Hold,
+    /// Who is charged.
+    pub(super) key: Key,
     pub(super) units: u64,
     /// What the Envoy has reported.
     pub(super) used: u64,
@@ -65,13 +67,14 @@ impl Grant {
 }
 
 impl Account {
-    /// Holds a block of at most `wanted` units; one unit is for an idle Envoy.
-    pub(super) async fn grant(&self, judge: &Judge, wanted: u64) -> Grant {
+    /// Holds a block of at most `wanted` units; one unit is for an idle Envoy. For a new stream, `leftover` is what
+    /// others still hold that have ended.
+    pub(super) async fn grant(&self, judge: &Judge, wanted: u64, leftover: u64) -> Grant {
         let on_failure = self.limit.settings.on_store_failure;
-        self.hold(judge, wanted).await.unwrap_or_else(|error| Grant::without_verdict(&error, on_failure))
+        self.hold(judge, wanted, leftover).await.unwrap_or_else(|error| Grant::without_verdict(&error, on_failure))
     }
 
-    async fn hold(&self, judge: &Judge, wanted: u64) -> Result<Grant, Error> {
+    async fn hold(&self, judge: &Judge, wanted: u64, leftover: u64) -> Result<Grant, Error> {
         let ttl = if wanted > 1 { TTL } else { IDLE_TTL };
         // A block is settled with a report after the one that has replaced it.
         let holds = HoldSettings::new().with_ttl(ttl + TTL + MARGIN);
@@ -83,6 +86,8 @@ impl Account {
             let decision = if is_local { asked.fail_local() } else { asked }.await?;
             match decision.available().unwrap_or_default() {
                 0 => return Ok(Self::denied(&decision)),
+                // An Envoy that connects again and again leaves the rest to others.
+                available if available <= leftover => units = 1,
                 // Room for others; the last units one by one.
                 available => units = units.min(available.div_ceil(2)),
             }
@@ -90,7 +95,9 @@ impl Account {
         let made = Instant::now();
         let hold = judge.limiter.hold(self.key.clone(), &policy, units);
         Ok(match if is_local { hold.fail_local() } else { hold }.await? {
-            HoldAnswer::Open(hold) => Grant::Held(Box::new(Block { hold, units, used: 0, ttl, made })),
+            HoldAnswer::Open(hold) => {
+                Grant::Held(Box::new(Block { hold, key: self.key.clone(), units, used: 0, ttl, made }))
+            }
             HoldAnswer::Denied(decision) => Self::denied(&decision),
         })
     }

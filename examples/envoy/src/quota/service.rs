@@ -17,8 +17,8 @@ use super::{
     answers::{self, Answers, Sender},
     assignment::Action,
     envoy::{Envoy, Shared},
+    leftovers::Leftovers,
     meters::QuotaMeters,
-    warnings::Warnings,
 };
 use crate::{call::Judge, config::Config};
 
@@ -34,8 +34,8 @@ pub(crate) struct QuotaService {
 
 impl QuotaService {
     pub(crate) fn new(config: Arc<ArcSwap<Config>>, judge: Arc<Judge>, stopped: watch::Receiver<bool>) -> Self {
-        let (meters, warnings) = (QuotaMeters::new(), Warnings::default());
-        let shared = Arc::new(Shared { config, judge, meters, warnings });
+        let (meters, leftovers) = (QuotaMeters::new(), Arc::<Leftovers>::default());
+        let shared = Arc::new(Shared { config, judge, meters, leftovers });
         Self { shared, places: Arc::new(Semaphore::new(MOST_STREAMS)), stopped }
     }
 }
@@ -58,6 +58,8 @@ impl RateLimitQuotaService for QuotaService {
                 () = async { drop(stopped.wait_for(|stopped| *stopped).await) } => Ok(()),
                 end = serve(&mut envoy, request.into_inner(), &sender) => end,
             };
+            // Before the Envoy sees the end, and opens another stream.
+            drop(envoy);
             if let Err(status) = end {
                 sender.end(status);
             }
@@ -77,6 +79,7 @@ async fn serve(envoy: &mut Envoy, mut reports: Reports, answers: &Sender) -> Res
             return Ok(());
         }
         envoy.on_sent(&sent);
+        envoy.on_late(&answers.late());
         let due = envoy.retry_at();
         let retry = async {
             match due {

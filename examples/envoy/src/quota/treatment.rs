@@ -49,10 +49,10 @@ impl Treatment {
 impl Reason {
     pub(super) fn advice(self) -> &'static str {
         match self {
-            Self::Entries => "a bucket has at most 8 entries and 4096 bytes; build it from fewer or shorter ones",
+            Self::Entries => "a bucket has at most 8 entries and 1024 bytes; build it from fewer or shorter ones",
             Self::NoRule => "no rule has these entries; write one, or remove the bucket from Envoy",
             Self::NoLease => "their rule has no lease, the largest block of an Envoy; write one",
-            Self::Full => "an Envoy has too many of them; use entries with fewer values",
+            Self::Full => "an Envoy has too many of them; use values that clients cannot make up",
         }
     }
 }

@@ -13,8 +13,10 @@ mod limits;
 mod program;
 mod quota_streams;
 mod quotas;
+mod reconnects;
 mod reference;
 mod replies;
 mod several;
 #[path = "../support/mod.rs"]
 mod support;
+mod warnings;

@@ -95,6 +95,13 @@ impl Quotas {
         newest
     }
 
+    /// Ends the stream, and waits until the service has ended it too.
+    pub async fn close(self) {
+        let Self { reports, mut answers } = self;
+        drop(reports);
+        while let Ok(Some(_)) = answers.message().await {}
+    }
+
     /// The status with which the service ends the stream.
     pub async fn end(&mut self) -> Status {
         loop {
