@@ -12,6 +12,7 @@
     missing_docs
 )]
 mod cluster;
+mod day;
 mod environment;
 mod faults;
 mod healthy_redis;
@@ -28,6 +29,9 @@ mod sentinel;
 mod soak;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code, unreachable_pub, unused_imports)]
+#[path = "../../../benches/peers/src/svg/mod.rs"]
+mod svg;
 mod target;
 mod worker;
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The union of the server arguments of all faults.
-const SERVER: &[&str] =
+pub(crate) const SERVER: &[&str] =
     &["--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes", "--busy-reply-threshold", "5"];
 
 #[test]

@@ -109,7 +109,7 @@ async fn run() {
 
 /// Parses a target: its kind (`server`, `cluster` or `sentinels`), then URLs. Or `tls`, the file of an authority, and
 /// the URL of a server.
-fn connect(target: &str) -> RedisStore {
+pub(crate) fn connect(target: &str) -> RedisStore {
     let (kind, urls) = target.split_once(' ').unwrap();
     let store = match kind {
         "server" => RedisStore::open(urls),
