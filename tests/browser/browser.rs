@@ -21,6 +21,13 @@ pub(crate) struct Browser {
 impl Browser {
     /// Opens a page, and waits until it receives events.
     pub(crate) async fn open(address: &str) -> Self {
+        let browser = Self::start().await;
+        browser.go_to(address).await;
+        browser.until("the page receives events", "return text('#connection') === 'live'").await;
+        browser
+    }
+
+    pub(crate) async fn start() -> Self {
         let mut driver = Driver::start();
         let port = driver.port;
         let options =
@@ -37,9 +44,11 @@ impl Browser {
         driver.session = Some(session);
         let browser = Self { client, _driver: driver };
         browser.show(1280, "light").await;
-        browser.client.goto(&format!("http://{address}/")).await.unwrap();
-        browser.until("the page receives events", "return text('#connection') === 'live'").await;
         browser
+    }
+
+    pub(crate) async fn go_to(&self, address: &str) {
+        self.client.goto(&format!("http://{address}/")).await.unwrap();
     }
 
     pub(crate) async fn click(&self, selector: &str) {
@@ -58,16 +67,15 @@ impl Browser {
         self.client.execute_async(&body, vec![]).await.unwrap()
     }
 
-    /// Waits until a condition holds in the page, for at most half a minute. Returns how long it took.
-    pub(crate) async fn until(&self, what: &str, condition: &str) -> Duration {
+    /// Waits until a condition holds in the page, for at most a minute.
+    pub(crate) async fn until(&self, what: &str, condition: &str) {
         let start = Instant::now();
         while self.run(condition).await != Value::Bool(true) {
-            if start.elapsed() > Duration::from_secs(30) {
+            if start.elapsed() > Duration::from_secs(60) {
                 panic!("timed out waiting until {what}; the page shows:\n{}", self.text().await);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        start.elapsed()
     }
 
     pub(crate) async fn text(&self) -> String {

@@ -1,6 +1,11 @@
 //! What the page shows, and when.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
 
 use crate::{browser::Browser, pictures, redis::Redis, running::Server};
 
@@ -12,20 +17,69 @@ fn number(cells: &serde_json::Value, column: usize) -> u64 {
     cells[column].as_str().unwrap().parse().unwrap()
 }
 
+fn milliseconds(value: &serde_json::Value) -> Duration {
+    Duration::from_secs_f64(value.as_f64().unwrap() / 1_000.0)
+}
+
+/// Sends requests over one connection, as fast as the server answers.
+fn flood(server: &Server, path: &str, count: usize) {
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
+            for _ in 1..count {
+                write!(writer, "{request}\r\n").unwrap();
+            }
+            write!(writer, "{request}connection: close\r\n\r\n").unwrap();
+        });
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), count);
+    });
+}
+
+/// A stream of events that has begun.
+fn watch(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    write!(stream, "GET /page/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream
+}
+
 #[tokio::test]
 async fn a_denial_appears_within_a_second_and_its_mark_ages_out_on_time() {
     let server = Server::start(&["--limit", "20", "--window", "3s"]);
     let browser = Browser::open(&server.address).await;
     assert_eq!(browser.run("return text('#store')").await, "memory");
-    let mut times = Vec::new();
-    for _ in 0..3 {
+    // Once of ten times, because a busy machine keeps a browser waiting. No mark may ever go too early.
+    for attempt in 1.. {
+        // Both times are those of the page, so that a slow driver does not count.
+        browser
+            .run(&format!(
+                "const last = table('denials')[0][0];
+                const isSeen = () => {{
+                  const [at, , reason, , left] = table('denials')[0];
+                  return at !== last && reason?.includes('limit of 20 is spent') && left !== 'ended' &&
+                    lane('log')[{REFUSED}] !== '0';
+                }};
+                window.seenAfter = null;
+                const click = () => {{ window.clickedAt = performance.now(); }};
+                document.querySelector('#burst').addEventListener('click', click, {{ once: true, capture: true }});
+                const see = (_, observer) => {{
+                  if (!isSeen()) return;
+                  window.seenAfter = performance.now() - window.clickedAt;
+                  observer.disconnect();
+                }};
+                const all = {{ childList: true, characterData: true, subtree: true }};
+                new MutationObserver(see).observe(document.querySelector('#denials'), all);"
+            ))
+            .await;
         browser.click("#burst").await;
-        // The newest denial is in the first row.
-        let seen = format!(
-            "const [, , reason, , left] = table('denials')[0];
-            return lane('log')[{REFUSED}] !== '0' && !!reason?.includes('limit of 20 is spent') && left !== 'ended'"
-        );
-        times.push(browser.until("a denial is shown", &seen).await);
+        browser.until("a denial is shown", "return window.seenAfter !== null").await;
+        let seen_after = milliseconds(&browser.run("return window.seenAfter").await);
         browser.until("all requests are answered", "return text('#sent') === '50 sent: 20 × 200, 30 × 429'").await;
         // By the clock of the events, and by what the table says.
         let age = browser
@@ -36,14 +90,15 @@ async fn a_denial_appears_within_a_second_and_its_mark_ages_out_on_time() {
                 return now() - last;"
             ))
             .await;
-        let age = Duration::from_secs_f64(age.as_f64().unwrap() / 1_000.0);
-        println!("a denial was seen after {:?}, and aged out after {age:?}", times.last().unwrap());
+        let age = milliseconds(&age);
+        println!("a denial was seen after {seen_after:?}, and aged out after {age:?}");
         assert!(age >= Duration::from_secs(3), "the mark is gone before it leaves the window: {age:?}");
-        assert!(age < Duration::from_secs(4), "the mark stays after it has left the window: {age:?}");
         browser.until("the denial has ended", "return table('denials')[0][4] === 'ended'").await;
+        if seen_after < Duration::from_secs(1) && age < Duration::from_secs(4) {
+            break;
+        }
+        assert!(attempt < 10, "a denial is seen late, or its mark stays after it has left the window");
     }
-    // One of three, because a busy machine may keep a browser waiting.
-    assert!(times.iter().any(|time| *time < Duration::from_secs(1)), "{times:?}");
     assert_eq!(browser.console().await, [""; 0], "no error and no violation of the security policy");
 }
 
@@ -66,6 +121,11 @@ async fn the_boundary_burst_exceeds_the_limit_beside_a_log_that_does_not() {
     assert_eq!(browser.console().await, [""; 0]);
 }
 
+/// Whether one source has made a dozen decisions, which are seen in a picture.
+fn decided_often(source: &str) -> String {
+    format!("return table('sources').some((row) => row[0] === '{source}' && Number(row[1]) >= 12)")
+}
+
 #[tokio::test]
 async fn an_outage_of_redis_and_its_end_are_seen() {
     let mut redis = Redis::start();
@@ -73,14 +133,14 @@ async fn an_outage_of_redis_and_its_end_are_seen() {
     let browser = Browser::open(&server.address).await;
     browser.click("#steady").await;
     browser.until("the store decides", "return text('#source') === 'store' && text('#breaker') === 'closed'").await;
+    browser.until("it has decided for a while", &decided_often("store")).await;
     redis.kill();
     browser.until("the failure policy decides", "return text('#source') === 'open'").await;
     browser.until("the breaker is open", "return text('#breaker') === 'open'").await;
     browser.click("[data-request='GET /search']").await;
     browser.until("a route that fails closed refuses", "return text('#denials').includes('fails closed')").await;
     // Long enough to be seen in the picture.
-    let decided = "return table('sources').some((row) => row[0] === 'open' && Number(row[1]) >= 12)";
-    browser.until("the failure policy has decided for a while", decided).await;
+    browser.until("the failure policy has decided for a while", &decided_often("open")).await;
     pictures::take(&browser, "outage").await;
     redis.start_again();
     browser.until("the breaker is closed", "return text('#breaker') === 'closed'").await;
@@ -116,4 +176,36 @@ async fn a_viewer_connects_again_after_the_server_has_ended() {
     browser.until("the page says so", "return text('#connection') === 'connecting again'").await;
     let _again = Server::start(&["--listen", &server.address]);
     browser.until("events come again", "return text('#connection') === 'live'").await;
+}
+
+#[tokio::test]
+async fn a_page_that_is_paused_keeps_the_newest_events() {
+    let server = Server::start(&["--limit", "100000"]);
+    let browser = Browser::open(&server.address).await;
+    browser.click("#pause").await;
+    flood(&server, "/watch", 3_000);
+    let waiting = "return text('#connection').startsWith('paused, the newest ')";
+    browser.until("events were forgotten", waiting).await;
+    let count = "return Number(text('#connection').match(/newest (\\d+) events/)[1])";
+    let count = browser.run(count).await.as_u64().unwrap();
+    assert!((1..=2_000).contains(&count), "{count} events wait");
+    assert_eq!(browser.run("return lane('log')[5]").await, "0", "nothing is shown yet");
+    browser.click("#pause").await;
+    browser.until("the newest are shown", "return Number(lane('log')[5]) > 0").await;
+    let shown: u64 = browser.run("return Number(lane('log')[5])").await.as_u64().unwrap();
+    assert!(shown <= 2_000, "{shown}");
+    browser.until("a note says so", "return text('#notes').includes('they were too many')").await;
+    browser.until("events come again", "return text('#connection') === 'live'").await;
+}
+
+#[tokio::test]
+async fn a_fifth_page_of_one_address_says_why_it_gets_no_events() {
+    let server = Server::start(&[]);
+    let four: Vec<_> = (0..4).map(|_| watch(&server)).collect();
+    let browser = Browser::start().await;
+    browser.go_to(&server.address).await;
+    let text = "Four pages of your address watch already. Close one, or try again later.";
+    browser.until("the page says why", &format!("return text('#connection') === '{text}'")).await;
+    drop(four);
+    browser.until("events come", "return text('#connection') === 'live'").await;
 }

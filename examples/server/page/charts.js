@@ -2,6 +2,8 @@
 import { LANES, current, model, now, passed, slide, weight } from "/page/model.js";
 
 const POINTS = 400;
+/** Refused requests that are drawn, of those that share marks. */
+const MOST_CROSSES = 3000;
 /** The time shown, in windows. */
 const SHOWN = 1.3;
 const charts = {};
@@ -73,14 +75,25 @@ function drawWindows(u) {
   });
 }
 
+/** The marks to draw: a refusal that stands for many is drawn as often, between the first and the last of them. */
+function crosses(marks) {
+  const most = Math.max(1, Math.floor(MOST_CROSSES / (marks.length || 1)));
+  return marks.flatMap((mark) => {
+    const count = Math.min(mark.count, most);
+    const step = (mark.until - mark.t) / Math.max(1, count - 1);
+    return Array.from({ length: count }, (_, number) => ({ ...mark, t: mark.t + step * number }));
+  });
+}
+
 function drawMarks(u) {
   const { ctx, bbox } = u;
   const lanes = LANES();
   const scale = devicePixelRatio;
+  const marks = crosses(model.chosen()?.marks ?? []);
   lanes.forEach((lane, index) => {
     const middle = bbox.top + ((index + 0.62) / lanes.length) * bbox.height;
     const spread = (bbox.height / lanes.length) * 0.26;
-    (model.chosen()?.marks ?? []).forEach((mark, place) => {
+    marks.forEach((mark, place) => {
       const x = u.valToPos(mark.t / 1000, "x", true);
       const isAllowed = passed(mark, lane);
       if (x < bbox.left || mark.t > now() || isAllowed === undefined) return;

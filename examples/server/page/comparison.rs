@@ -2,13 +2,12 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use serde_json::{Value, json};
 use tollgate::{
-    Algorithm, Check, Limiter, MemoryStore, Policy,
+    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
     observe::{Event, Fingerprint},
 };
 
-use crate::page::record;
+use crate::page::record::{self, Beside};
 
 const COMPARED: [Algorithm; 3] = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
 
@@ -25,35 +24,35 @@ impl Default for Comparison {
 }
 
 impl Comparison {
-    /// Charges the check of a decision under each algorithm. Empty if there is nothing to compare: units that are held
-    /// are settled later, and a concurrency limit has no window.
-    pub(super) fn judge(&mut self, event: &Event<'_>) -> Vec<Value> {
+    /// Charges the check of a decision under each algorithm; `keys` are those of its charges. Empty if there is nothing
+    /// to compare: units that are held are settled later, and a concurrency limit has no window.
+    pub(super) fn judge(&mut self, event: &Event<'_>, keys: &[Fingerprint]) -> Vec<Beside> {
         let has_decision = event.decision().is_some();
         let is_comparable = |policy: &Policy| policy.window().is_some() && policy.holds().is_none();
         if !has_decision || !event.charges().all(|(_, policy, _)| is_comparable(policy)) {
             return Vec::new();
         }
         let judged = COMPARED.into_iter().enumerate();
-        judged.filter_map(|(index, algorithm)| self.judge_by(index, algorithm, event)).collect()
+        judged.filter_map(|(index, algorithm)| self.judge_by(index, algorithm, event, keys)).collect()
     }
 
-    fn judge_by(&mut self, index: usize, algorithm: Algorithm, event: &Event<'_>) -> Option<Value> {
+    fn judge_by(
+        &mut self,
+        index: usize,
+        algorithm: Algorithm,
+        event: &Event<'_>,
+        keys: &[Fingerprint],
+    ) -> Option<Beside> {
         let mut check: Option<Check> = None;
-        for (key, policy, cost) in event.charges() {
+        for ((_, policy, cost), key) in event.charges().zip(keys) {
             let policy = &self.policies_beside(policy)?[index];
-            let key = Fingerprint::from(key).to_string();
             check = Some(match check {
-                None => Check::new(key, policy, cost),
-                Some(check) => check.and(key, policy, cost),
+                None => Check::new(Key::from(*key), policy, cost),
+                Some(check) => check.and(Key::from(*key), policy, cost),
             });
         }
         let decision = self.limiter.try_check_all(check?).ok()?;
-        Some(json!({
-            "algorithm": record::algorithm(algorithm),
-            "allowed": decision.is_allowed(),
-            "available": decision.available(),
-            "retry_after": decision.retry_after().map(|wait| wait.as_secs_f64()),
-        }))
+        Some(Beside { algorithm, is_allowed: decision.is_allowed(), retry_after: decision.retry_after() })
     }
 
     /// The policies in place of `policy`, made anew after a change of its limit.

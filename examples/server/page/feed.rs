@@ -1,7 +1,6 @@
 //! The viewers of the page, and the frames of events that they get.
 
 use std::{
-    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,16 +13,23 @@ use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
     time::{MissedTickBehavior, interval},
 };
-use tollgate::observe::{Event, Observer};
+use tollgate::{
+    clock::{Clock, SystemClock},
+    observe::{Event, Fingerprint, Observer},
+};
 
-use crate::page::{comparison::Comparison, record};
+use crate::page::{
+    comparison::Comparison,
+    frame::Frame,
+    record::{self, Seen},
+};
 
 /// Viewers at a time.
 const MOST_VIEWERS: usize = 16;
+/// Viewers of one address, so that none takes all places.
+const MOST_OF_ONE: usize = 4;
 /// Frames that wait for a viewer: one that is more than three seconds behind is dropped, and may connect again.
 const MOST_FRAMES: usize = 32;
-/// Events of a frame. Further ones are counted.
-const MOST_EVENTS: usize = 500;
 const FRAME: Duration = Duration::from_millis(100);
 /// The longest time without a frame, in multiples of [`FRAME`]: a frame shows which viewers have gone away.
 const LONGEST_SILENCE: u32 = 10;
@@ -41,27 +47,42 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    viewers: Vec<Sender<Bytes>>,
-    /// Events since the last frame, each with a comma behind it.
-    events: String,
-    count: usize,
-    comparison: Comparison,
+    /// The visitor and the frames of each viewer.
+    viewers: Vec<(Fingerprint, Sender<Bytes>)>,
+    /// What is recorded while there are viewers.
+    watched: Option<Watched>,
     is_closed: bool,
 }
 
+#[derive(Default)]
+struct Watched {
+    frame: Frame,
+    comparison: Comparison,
+}
+
 impl Feed {
-    /// A new viewer's frames; `None` if there are as many viewers as allowed, or the server ends.
-    pub(super) fn join(&self) -> Option<Receiver<Bytes>> {
+    /// A new viewer's frames, or why there are none.
+    pub(super) fn join(&self, visitor: Fingerprint) -> Result<Receiver<Bytes>, &'static str> {
         let mut state = self.state();
-        if state.is_closed || state.viewers.len() >= MOST_VIEWERS {
-            return None;
+        if state.is_closed {
+            return Err("The server ends.\n");
+        }
+        // Those that have gone away are noticed here, or with their next frame.
+        state.viewers.retain(|(_, viewer)| !viewer.is_closed());
+        if state.viewers.iter().filter(|(viewer, _)| *viewer == visitor).count() >= MOST_OF_ONE {
+            return Err("Four pages of your address watch already. Close one, or try again later.\n");
+        }
+        if state.viewers.len() >= MOST_VIEWERS {
+            return Err("As many viewers as allowed watch already. Try again later.\n");
         }
         let (viewer, frames) = channel(MOST_FRAMES);
-        state.viewers.push(viewer);
-        if !self.0.is_watched.swap(true, Ordering::Relaxed) {
+        state.viewers.push((visitor, viewer));
+        if state.watched.is_none() {
+            state.watched = Some(Watched::default());
+            self.0.is_watched.store(true, Ordering::Relaxed);
             tokio::spawn(self.clone().send_frames());
         }
-        Some(frames)
+        Ok(frames)
     }
 
     /// Ends all streams, which would otherwise keep a server that ends.
@@ -79,16 +100,18 @@ impl Feed {
         loop {
             ticks.tick().await;
             let mut state = self.state();
+            let State { viewers, watched, .. } = &mut *state;
+            let Some(Watched { frame, .. }) = watched else { return };
             silence += 1;
-            if state.count > 0 || silence >= LONGEST_SILENCE {
+            if !frame.is_empty() || silence >= LONGEST_SILENCE {
                 silence = 0;
-                let frame = state.take_frame();
+                let frame = frame.take();
                 // Full: the viewer is too slow. Closed: it has gone away.
-                state.viewers.retain(|viewer| viewer.try_send(frame.clone()).is_ok());
+                viewers.retain(|(_, viewer)| viewer.try_send(frame.clone()).is_ok());
             }
-            if state.viewers.is_empty() {
+            if viewers.is_empty() {
+                *watched = None;
                 self.0.is_watched.store(false, Ordering::Relaxed);
-                *state = State { is_closed: state.is_closed, ..State::default() };
                 return;
             }
         }
@@ -99,29 +122,16 @@ impl Feed {
     }
 }
 
-impl State {
-    fn take_frame(&mut self) -> Bytes {
-        let events = mem::take(&mut self.events);
-        let left_out = mem::take(&mut self.count).saturating_sub(MOST_EVENTS);
-        let (now, events) = (record::now(), events.trim_end_matches(','));
-        Bytes::from(format!("data: {{\"now\":{now},\"left_out\":{left_out},\"events\":[{events}]}}\n\n"))
-    }
-}
-
 impl Observer for Feed {
     fn on_event(&self, event: &Event<'_>) {
-        if !self.0.is_watched.load(Ordering::Relaxed) {
+        if !self.0.is_watched.load(Ordering::Relaxed) || !record::is_shown(event) {
             return;
         }
+        let keys: Vec<_> = event.charges().map(|(key, ..)| Fingerprint::from(key)).collect();
         let mut state = self.state();
+        let Some(Watched { frame, comparison }) = &mut state.watched else { return };
         // The comparison judges every request, also those that a frame leaves out.
-        let beside = state.comparison.judge(event);
-        if let Some(record) = record::of(event, beside) {
-            state.count += 1;
-            if state.count <= MOST_EVENTS {
-                state.events.push_str(&record.to_string());
-                state.events.push(',');
-            }
-        }
+        let beside = comparison.judge(event, &keys);
+        frame.add(event, &Seen { at_us: SystemClock.now_us(), keys: &keys, beside: &beside });
     }
 }

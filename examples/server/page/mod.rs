@@ -2,7 +2,11 @@
 
 mod comparison;
 mod feed;
+mod frame;
+mod json;
 mod record;
+
+use std::convert::Infallible;
 
 use axum::{
     Router,
@@ -19,11 +23,10 @@ use axum::{
     routing::get,
 };
 use futures_util::stream;
-use serde_json::json;
 use tollgate::{KeyExtractor, Limiter, PeerIp, observe::Fingerprint};
 
 pub(crate) use self::feed::Feed;
-use crate::limits::Quota;
+use crate::{limits::Quota, page::json::Fields};
 
 /// The page loads nothing from elsewhere, and no other page may frame it.
 const SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -33,18 +36,19 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
 /// Path, type and content of each file.
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 9] = [
     ("/", "text/html; charset=utf-8", include_str!("index.html")),
     ("/page/page.css", CSS, include_str!("page.css")),
     ("/page/page.js", JAVASCRIPT, include_str!("page.js")),
     ("/page/charts.js", JAVASCRIPT, include_str!("charts.js")),
     ("/page/model.js", JAVASCRIPT, include_str!("model.js")),
     ("/page/requests.js", JAVASCRIPT, include_str!("requests.js")),
+    ("/page/table.js", JAVASCRIPT, include_str!("table.js")),
     ("/page/uplot.css", CSS, include_str!("uplot.css")),
     ("/page/uplot.js", JAVASCRIPT, include_str!("uplot.js")),
 ];
 
-/// The routes of the page. They have no limit, so that looking at a limit spends nothing.
+/// The routes of the page. Looking at a limit spends nothing of it.
 pub(crate) fn routes(limiter: Limiter, quota: Quota, feed: Feed, store: &'static str) -> Router {
     let files = FILES.into_iter().fold(Router::new(), |router, (path, kind, content)| {
         router.route(path, get(move || async move { (fields(kind), content) }))
@@ -55,28 +59,36 @@ pub(crate) fn routes(limiter: Limiter, quota: Quota, feed: Feed, store: &'static
 
 /// Events from now on, until the viewer goes away, is too slow or the server ends.
 fn events(parts: &Parts, limiter: &Limiter, quota: &Quota, feed: &Feed, store: &str) -> Response {
-    let Ok(Some(visitor)) = PeerIp::new().extract(parts) else { return StatusCode::BAD_REQUEST.into_response() };
-    let Some(frames) = feed.join() else {
-        let text = "As many viewers as allowed watch already. Close one, or try again later.\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], text).into_response();
+    let Some(visitor) = visitor(parts) else { return StatusCode::BAD_REQUEST.into_response() };
+    let frames = match feed.join(visitor) {
+        Ok(frames) => frames,
+        Err(text) => return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], text).into_response(),
     };
-    let first = json!({
-        "now": record::now(),
-        "visitor": Fingerprint::of(&visitor).to_string(),
-        "store": store,
-        "breaker": if limiter.is_breaker_open() { "open" } else { "closed" },
-        "policy": quota.policy().map(|policy| record::policy(&policy)),
-        "events": [],
-    });
-    let first = Bytes::from(format!("data: {first}\n\n"));
+    let mut first = b"data: ".to_vec();
+    let mut object = Fields::begin(&mut first);
+    object.value("now", record::now());
+    object.word("visitor", visitor);
+    object.word("store", store);
+    object.word("breaker", if limiter.is_breaker_open() { "open" } else { "closed" });
+    if let Some(policy) = quota.policy() {
+        object.object("policy", |object| record::write_policy(object, &policy));
+    }
+    object.objects("events", [(); 0], |_, ()| {});
+    object.end();
+    first.extend_from_slice(b"\n\n");
     let body = stream::unfold((Some(first), frames), |(first, mut frames)| async {
         let frame = match first {
-            Some(first) => Some(first),
+            Some(first) => Some(Bytes::from(first)),
             None => frames.recv().await,
         };
-        frame.map(|frame| (Ok::<_, std::convert::Infallible>(frame), (None, frames)))
+        frame.map(|frame| (Ok::<_, Infallible>(frame), (None, frames)))
     });
     (fields("text/event-stream"), Body::from_stream(body)).into_response()
+}
+
+fn visitor(parts: &Parts) -> Option<Fingerprint> {
+    let key = PeerIp::new().extract(parts).ok().flatten();
+    key.map(|key| Fingerprint::of(&key))
 }
 
 fn fields(kind: &'static str) -> [(HeaderName, &'static str); 5] {

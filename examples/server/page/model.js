@@ -1,7 +1,15 @@
 // What the events say: the counts of each client under each algorithm, denials, holds, and who decided.
 
+/** Marks of a client under a policy, and decisions. */
 const MOST = 5000;
+/** Clients and their policies: those that were seen last. */
+const MOST_STANDINGS = 1000;
+/** Events that wait while the page is paused. Older ones are forgotten. */
+const MOST_WAITING = 2000;
 const COMPARED = ["log", "counter", "fixed"];
+
+/** The number of requests of marks: one of a refusal stands for all that were refused alike within a frame. */
+const requests = (marks) => marks.reduce((sum, mark) => sum + mark.count, 0);
 
 /** Limits of one key under one policy, after the last decision. */
 class Standing {
@@ -10,11 +18,11 @@ class Standing {
   }
 
   count(allowed) {
-    return this.within(now(), (mark) => mark.allowed.own === allowed).length;
+    return requests(this.within(now(), (mark) => mark.allowed.own === allowed));
   }
 
   spent() {
-    return this.within(now(), () => true).length;
+    return requests(this.within(now(), () => true));
   }
 
   within(end, wanted) {
@@ -36,14 +44,16 @@ class Standing {
 
 export const model = {
   connection: "connecting", store: "…", breaker: "…", visitor: "", client: "", policy: "",
-  offset: 0, paused: null, sequence: 0,
+  offset: 0, paused: null, waiting: [], isCut: false, sequence: 0,
   policies: new Map(), standings: new Map(), decisions: [], breakers: [], denials: [], holds: [], notes: [], ends: {},
 
   standing(key, policy) {
     const name = `${key} ${policy.name}`;
-    if (!this.standings.has(name)) this.standings.set(name, new Standing(key, policy));
-    const standing = this.standings.get(name);
+    const standing = this.standings.get(name) ?? new Standing(key, policy);
     standing.policy = policy;
+    // The last one is the one that was seen last.
+    this.standings.delete(name);
+    this.standings.set(name, standing);
     return standing;
   },
 
@@ -63,7 +73,8 @@ export const model = {
     const start = now() - 2.1 * 1000 * Math.max(60, ...windows);
     for (const [name, standing] of this.standings) {
       standing.marks = standing.marks.filter((mark) => mark.t > start).slice(-MOST);
-      if (!standing.marks.length && this.standings.size > 100) this.standings.delete(name);
+      const isOver = this.standings.size > (standing.marks.length ? MOST_STANDINGS : 100);
+      if (isOver && standing.key !== this.visitor) this.standings.delete(name);
     }
     this.decisions = this.decisions.filter((decision) => decision.t > start).slice(-MOST);
     this.denials = this.denials.filter((denial) => (denial.ends ?? denial.t) > now() - 60_000).slice(-200);
@@ -90,7 +101,8 @@ export const LANES = () => {
 export const passed = (mark, lane) => (lane === current().algorithm ? mark.allowed.own : mark.allowed[lane]);
 
 const sum = (marks, lane, from, to) =>
-  marks.reduce((units, mark) => units + (mark.t > from && mark.t <= to && passed(mark, lane) ? mark.cost : 0), 0);
+  marks.reduce((units, mark) => units +
+    (mark.t > from && mark.t <= to && passed(mark, lane) ? mark.cost * mark.count : 0), 0);
 
 /** Units admitted within one window's length before each of the times, which ascend. */
 export function slide(lane, times) {
@@ -98,8 +110,8 @@ export function slide(lane, times) {
   const window = current().window * 1000;
   let [first, last, units] = [0, 0, 0];
   return times.map((t) => {
-    for (; last < marks.length && marks[last].t <= t; last++) units += marks[last].cost;
-    for (; first < last && marks[first].t <= t - window; first++) units -= marks[first].cost;
+    for (; last < marks.length && marks[last].t <= t; last++) units += marks[last].cost * marks[last].count;
+    for (; first < last && marks[first].t <= t - window; first++) units -= marks[first].cost * marks[first].count;
     return units;
   });
 }
@@ -108,10 +120,10 @@ export function slide(lane, times) {
 export function counted(lane) {
   const marks = model.chosen()?.marks ?? [];
   const recent = model.chosen()?.within(now(), (mark) => passed(mark, lane) !== undefined) ?? [];
-  const admitted = recent.filter((mark) => passed(mark, lane)).length;
+  const admitted = requests(recent.filter((mark) => passed(mark, lane)));
   const times = marks.map((mark) => mark.t);
   const [units] = slide(lane, [now()]);
-  return { units, most: Math.max(0, ...slide(lane, times)), admitted, refused: recent.length - admitted };
+  return { units, most: Math.max(0, ...slide(lane, times)), admitted, refused: requests(recent) - admitted };
 }
 
 /** The share of the mark's units that still counts under an algorithm. */
@@ -141,14 +153,15 @@ export const after = (lane) => ((model.ends[`${model.client} ${model.policy} ${l
 
 function decision(event) {
   const isJudged = ["store", "deny cache", "lease", "policy"].includes(event.source);
-  model.decisions.push({ t: event.t, ms: event.ms, source: event.source, isJudged });
+  const count = 1 + (event.repeats ?? 0);
+  model.decisions.push({ t: event.t, ms: event.ms ?? null, source: event.source, isJudged, count });
   const allowed = Object.fromEntries(event.beside.map((beside) => [beside.algorithm, beside.allowed]));
   allowed.own = event.allowed;
   for (const policy of event.policies) {
     model.policies.set(policy.name, policy);
     const standing = model.standing(policy.key, policy);
     if (isJudged) Object.assign(standing, { available: policy.available, reset: policy.reset, t: event.t });
-    standing.marks.push({ t: event.t, cost: policy.cost, allowed });
+    standing.marks.push({ t: event.t, until: event.until ?? event.t, cost: policy.cost, allowed, count });
     if (policy.holds && event.allowed && isJudged) {
       model.holds.push({ t: event.t, policy: policy.name, key: policy.key, units: policy.cost });
     }
@@ -157,15 +170,15 @@ function decision(event) {
     }
     model.ends[`${policy.key} ${policy.name} ${policy.algorithm}`] = event.t + 1000 * (policy.retry_after ?? 0);
   }
-  if (!event.allowed) deny(event);
+  if (!event.allowed) deny(event, count);
 }
 
-function deny(event) {
+function deny(event, count) {
   const violated = event.policies.filter((policy) => policy.violated);
   const waits = violated.map((policy) => policy.retry_after);
   const ends = waits.length && waits.every((wait) => wait != null) ? event.t + 1000 * Math.max(...waits) : null;
   const request = `${event.method ?? ""} ${event.route ?? "unmatched"}`.trim();
-  const denial = { t: event.t, request, outcome: event.outcome, policy: violated[0], ends, count: 1 };
+  const denial = { t: event.t, request, outcome: event.outcome, policy: violated[0], ends, count };
   const last = model.denials.at(-1);
   const isSame = last && last.request === request && last.outcome === event.outcome &&
     last.policy?.name === denial.policy?.name && Math.abs((ends ?? event.t) - (last.ends ?? last.t)) < 500;
@@ -207,13 +220,54 @@ function read(frame) {
   if (frame.left_out) model.notes.push({ t: frame.now, text: `${frame.left_out} further events are not shown` });
 }
 
+/** Reads a frame, or keeps it while the page is paused. */
+function receive(frame) {
+  if (model.paused === null) return read(frame);
+  if (!frame.visitor && !frame.left_out && !frame.events.length) return undefined;
+  model.waiting.push(frame);
+  const size = (sum, { events }) => sum + Math.max(1, events.length);
+  for (let count = model.waiting.reduce(size, 0); count > MOST_WAITING; model.isCut = true) {
+    count -= size(0, model.waiting.shift());
+  }
+  return undefined;
+}
+
+/** Ends the pause with what has waited. */
+export function resume() {
+  model.paused = null;
+  for (const frame of model.waiting.splice(0)) read(frame);
+  if (!model.isCut) return;
+  model.isCut = false;
+  model.notes.push({ t: now(), text: "Events that came while the page was paused are not shown: they were too many" });
+  // What was forgotten may have changed the breaker and the holds, which the first frame of a stream tells.
+  source.close();
+  connect();
+}
+
+/** Why the server gives no events, in its own words. */
+async function refusal() {
+  const abort = new AbortController();
+  try {
+    const response = await fetch("/page/events", { signal: abort.signal });
+    return response.ok ? "connecting again" : (await response.text()).trim();
+  } catch {
+    return "connecting again";
+  } finally {
+    abort.abort();
+  }
+}
+
+let source;
+
 /** Receives events, and connects again after an end. */
 export function connect() {
-  const source = new EventSource("/page/events");
-  source.addEventListener("message", (message) => read(JSON.parse(message.data)));
-  source.addEventListener("error", () => {
+  source = new EventSource("/page/events");
+  source.addEventListener("message", (message) => receive(JSON.parse(message.data)));
+  source.addEventListener("error", async ({ target }) => {
     model.connection = "connecting again";
     // The browser gives up after an answer other than 200.
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+    if (target.readyState !== EventSource.CLOSED || target !== source) return;
+    setTimeout(connect, 5000);
+    model.connection = await refusal();
   });
 }

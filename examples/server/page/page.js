@@ -1,39 +1,13 @@
 // The page: receives events, and writes the tables. `charts.js` draws, `model.js` counts, `requests.js` sends.
 import { draw } from "/page/charts.js";
 import { begin } from "/page/requests.js";
-import { LANES, after, connect, counted, current, now, available, model } from "/page/model.js";
+import { LANES, after, connect, counted, current, now, available, model, resume } from "/page/model.js";
+import { clock, rows, seconds, span } from "/page/table.js";
 
 const by = (id) => document.getElementById(id);
 const WORDS = { log: "Sliding window log", counter: "Sliding window counter", fixed: "Fixed window",
   "token-bucket": "Token bucket" };
 const MOST_ROWS = 12;
-
-/** Time of day to the millisecond. */
-const clock = (t) => {
-  const date = new Date(t);
-  return `${date.toLocaleTimeString("en-GB")}.${String(date.getMilliseconds()).padStart(3, "0")}`;
-};
-const seconds = (s) => `${s.toFixed(1)} s`;
-const span = (s) => (s % 3600 === 0 ? `${s / 3600} h` : s % 60 === 0 ? `${s / 60} min` : `${s} s`);
-
-/** Writes rows, each a list of cells; a cell is a text, or a text and a class. The first is the head of its row. */
-function rows(id, list, empty) {
-  const body = by(id);
-  const width = body.parentElement.tHead.rows[0].cells.length;
-  const wanted = list.length ? list : [[[empty, "empty"]]];
-  while (body.rows.length > wanted.length) body.deleteRow(-1);
-  wanted.forEach((cells, index) => {
-    const row = body.rows[index] ?? body.insertRow();
-    while (row.cells.length > cells.length) row.deleteCell(-1);
-    cells.forEach((cell, column) => {
-      const [text, name] = Array.isArray(cell) ? cell : [cell, ""];
-      const td = row.cells[column] ?? row.insertCell();
-      if (td.textContent !== String(text)) td.textContent = text;
-      if (td.className !== name) td.className = name;
-      td.colSpan = list.length ? 1 : width;
-    });
-  });
-}
 
 function choose(select, values, names) {
   const options = [...select.options].map((option) => option.value);
@@ -43,13 +17,20 @@ function choose(select, values, names) {
   if (values.includes(chosen)) select.value = chosen;
 }
 
-/** What the store's breaker and the last decision say. */
+function connection() {
+  if (model.paused === null) return model.connection;
+  const waiting = model.waiting.reduce((sum, frame) => sum + frame.events.length, 0);
+  return model.isCut ? `paused, the newest ${waiting} events wait` : `paused, ${waiting} events wait`;
+}
+
+/** What the store's breaker and the last decision say. While the page is paused, only that it is. */
 function writeState() {
   const show = (id, text, name) => {
     by(id).textContent = text;
     by(id).className = name;
   };
-  show("connection", model.connection, model.connection === "live" ? "good" : "warn");
+  show("connection", connection(), model.connection === "live" && model.paused === null ? "good" : "warn");
+  if (model.paused !== null) return;
   show("store", model.store, "");
   show("breaker", model.breaker, { closed: "good", open: "bad" }[model.breaker] ?? "warn");
   const last = model.decisions.at(-1);
@@ -71,10 +52,12 @@ function writeSources() {
   const recent = model.decisions.filter((decision) => decision.t > now() - horizon());
   const names = [...new Set(recent.map((decision) => decision.source))].sort();
   rows("sources", names.map((name) => {
-    const times = recent.filter((decision) => decision.source === name).map((decision) => decision.ms);
+    const decisions = recent.filter((decision) => decision.source === name);
+    const count = decisions.reduce((sum, decision) => sum + decision.count, 0);
+    const times = decisions.map((decision) => decision.ms);
     times.sort((a, b) => a - b);
     const ms = (time) => `${time.toFixed(time < 1 ? 3 : 1)} ms`;
-    return [name, times.length, ms(times[times.length >> 1]), ms(times.at(-1))];
+    return [name, count, ms(times[times.length >> 1]), ms(times.at(-1))];
   }), "No decision yet");
 }
 
@@ -147,15 +130,17 @@ function write() {
   writeDenials();
   writeHolds();
   writeClients();
-  by("notes").replaceChildren(...model.notes.map((note) => {
+  const notes = model.notes.map((note) => `${clock(note.t)} ${note.text}`);
+  by("notes").replaceChildren(...(notes.length ? notes : ["None so far"]).map((text) => {
     const item = document.createElement("li");
-    item.textContent = `${clock(note.t)} ${note.text}`;
+    item.textContent = text;
     return item;
   }));
 }
 
 by("pause").addEventListener("click", () => {
-  model.paused = model.paused ? null : now();
+  if (model.paused === null) model.paused = now();
+  else resume();
   by("pause").setAttribute("aria-pressed", model.paused !== null);
 });
 
@@ -165,6 +150,7 @@ const frame = () => {
   if (model.paused === null) model.forget();
   if (document.hidden) return;
   if (model.paused === null) write();
+  else writeState();
   // While the page is paused too, because its width and colors may change.
   draw();
 };

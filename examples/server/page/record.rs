@@ -1,74 +1,108 @@
 //! Events as JSON, for the page's script. Times are milliseconds since the epoch by the clock of this server, and waits
 //! are seconds.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use serde_json::{Value, json};
 use tollgate::{
     Algorithm, Decision, Policy,
+    clock::{Clock, SystemClock},
     decision::Source,
     observe::{Event, Fingerprint},
 };
 
-/// `None` for an event that the page does not show. `beside` is what other algorithms answer.
-pub(super) fn of(event: &Event<'_>, beside: Vec<Value>) -> Option<Value> {
-    let (kind, outcome, ms) = (event.name(), event.outcome(), event.elapsed().map(millis));
-    let mut record = json!({ "kind": kind, "outcome": outcome, "t": now(), "ms": ms });
-    match kind {
+use crate::page::json::Fields;
+
+/// What the page shows of an event beside the event itself.
+pub(super) struct Seen<'a> {
+    pub(super) at_us: u64,
+    /// The keys of its charges.
+    pub(super) keys: &'a [Fingerprint],
+    /// What other algorithms answer.
+    pub(super) beside: &'a [Beside],
+}
+
+/// The answer of an algorithm.
+pub(super) struct Beside {
+    pub(super) algorithm: Algorithm,
+    pub(super) is_allowed: bool,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Whether the page shows the event.
+pub(super) fn is_shown(event: &Event<'_>) -> bool {
+    matches!(
+        event.name(),
+        "breaker_change"
+            | "decision"
+            | "hold_end"
+            | "limits_change"
+            | "near_limit"
+            | "refusal"
+            | "store_failure"
+            | "warning"
+    )
+}
+
+/// Writes the fields of an event.
+pub(super) fn write(fields: &mut Fields<'_>, event: &Event<'_>, seen: &Seen<'_>) {
+    fields.word("kind", event.name());
+    fields.word("outcome", event.outcome());
+    fields.value("t", millis(seen.at_us));
+    fields.optional("ms", event.elapsed().map(|time| time.as_secs_f64() * 1_000.0));
+    match event.name() {
         "decision" => {
-            let decision = event.decision()?;
-            record["method"] = event.method().into();
-            record["route"] = event.route().into();
-            record["source"] = source(decision.source()).into();
-            record["allowed"] = decision.is_allowed().into();
-            record["policies"] = policies(event, decision);
-            record["beside"] = beside.into();
+            if let Some(decision) = event.decision() {
+                write_decision(fields, event, decision, seen);
+            }
         }
-        "breaker_change" => record["sequence"] = event.number("sequence").into(),
+        "breaker_change" => fields.optional("sequence", event.number("sequence")),
         "hold_end" => {
-            let (key, policy, held) = event.charges().next()?;
-            record["key"] = Fingerprint::from(key).to_string().into();
-            record["policy"] = policy.name().into();
-            record["held"] = held.into();
-            record["actual"] = event.number("actual").into();
+            if let (Some((_, policy, held)), Some(key)) = (event.charges().next(), seen.keys.first()) {
+                fields.word("key", key);
+                fields.text("policy", policy.name());
+                fields.value("held", held);
+                fields.optional("actual", event.number("actual"));
+            }
         }
         "store_failure" => {}
-        "limits_change" | "near_limit" | "refusal" | "warning" => record["text"] = event.to_string().into(),
-        _ => return None,
+        _ => fields.text("text", event.to_string().as_str()),
     }
-    Some(record)
 }
 
-fn policies(event: &Event<'_>, decision: &Decision) -> Value {
+fn write_decision(fields: &mut Fields<'_>, event: &Event<'_>, decision: &Decision, seen: &Seen<'_>) {
+    fields.text("method", event.method());
+    fields.text("route", event.route());
+    fields.word("source", source(decision.source()));
+    fields.value("allowed", decision.is_allowed());
     let mut standings = decision.policies().iter();
-    event
-        .charges()
-        .map(|(key, charged, cost)| {
-            let mut record = policy(charged);
-            record["key"] = Fingerprint::from(key).to_string().into();
-            record["cost"] = cost.into();
-            // Without a verdict, nothing is known of the counts.
-            if let Some(standing) = standings.next() {
-                record["available"] = standing.available.into();
-                record["retry_after"] = standing.retry_after.map(|wait| wait.as_secs_f64()).into();
-                record["reset"] = standing.reset.as_secs_f64().into();
-                record["violated"] = standing.violated.into();
-                record["would_deny"] = standing.would_deny.into();
-                record["ban"] = standing.ban.map(|ban| ban.as_secs_f64()).into();
-            }
-            record
-        })
-        .collect()
+    fields.objects("policies", event.charges().zip(seen.keys), |fields, ((_, policy, cost), key)| {
+        write_policy(fields, policy);
+        fields.word("key", key);
+        fields.value("cost", cost);
+        // Without a verdict, nothing is known of the counts.
+        if let Some(standing) = standings.next() {
+            fields.value("available", standing.available);
+            fields.optional("retry_after", standing.retry_after.map(|wait| wait.as_secs_f64()));
+            fields.value("reset", standing.reset.as_secs_f64());
+            fields.value("violated", standing.violated);
+            fields.value("would_deny", standing.would_deny);
+            fields.optional("ban", standing.ban.map(|ban| ban.as_secs_f64()));
+        }
+    });
+    fields.objects("beside", seen.beside, |fields, beside| {
+        fields.word("algorithm", algorithm(beside.algorithm));
+        fields.value("allowed", beside.is_allowed);
+        fields.optional("retry_after", beside.retry_after.map(|wait| wait.as_secs_f64()));
+    });
 }
 
-pub(super) fn policy(policy: &Policy) -> Value {
-    json!({
-        "name": policy.name(),
-        "limit": policy.capacity(),
-        "window": policy.window().map(|window| window.as_secs_f64()),
-        "algorithm": algorithm(policy.algorithm()),
-        "holds": policy.holds().is_some(),
-    })
+pub(super) fn write_policy(fields: &mut Fields<'_>, policy: &Policy) {
+    fields.text("name", policy.name());
+    fields.value("limit", policy.capacity());
+    fields.value("units", policy.limit());
+    fields.optional("window", policy.window().map(|window| window.as_secs_f64()));
+    fields.word("algorithm", algorithm(policy.algorithm()));
+    fields.value("holds", policy.holds().is_some());
 }
 
 /// The words of `--algorithm`.
@@ -81,7 +115,7 @@ pub(super) fn algorithm(algorithm: Algorithm) -> &'static str {
     }
 }
 
-fn source(source: Source) -> &'static str {
+pub(super) fn source(source: Source) -> &'static str {
     match source {
         Source::Store => "store",
         Source::DenyCache => "deny cache",
@@ -97,9 +131,9 @@ fn source(source: Source) -> &'static str {
 
 /// The time in milliseconds since the epoch.
 pub(super) fn now() -> f64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, millis)
+    millis(SystemClock.now_us())
 }
 
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1_000.0
+pub(super) fn millis(us: u64) -> f64 {
+    us as f64 / 1_000.0
 }

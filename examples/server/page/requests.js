@@ -88,7 +88,7 @@ export function begin() {
   // What other processes have spent under the visitor's key is known from a look that costs nothing.
   setInterval(async () => {
     const standing = model.standings.get(`${model.visitor} per-client`);
-    if (document.hidden || !standing) return;
+    if (document.hidden || model.paused !== null || !standing) return;
     const { status, body } = await send("GET /quota");
     if (status !== 200) return;
     const { available, reset } = JSON.parse(body);
