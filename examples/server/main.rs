@@ -74,7 +74,7 @@ async fn run() -> Result<(), Failure> {
     let at_the_end = limiter.clone();
     let page = if options.page {
         let store = if options.redis.is_some() { "Redis" } else { "memory" };
-        page::routes(limiter.clone(), limits.quota.clone(), feed.clone(), store)
+        page::routes(limiter.clone(), limits.quota.clone(), feed.clone(), store)?
     } else {
         Router::new()
     };

@@ -55,6 +55,11 @@ impl Browser {
         self.client.find(Locator::Css(selector)).await.unwrap().click().await.unwrap();
     }
 
+    /// Presses keys of the keyboard while an element has the focus.
+    pub(crate) async fn press(&self, selector: &str, keys: &[&str]) {
+        self.client.find(Locator::Css(selector)).await.unwrap().send_keys(&keys.concat()).await.unwrap();
+    }
+
     /// Runs the body of a function in the page, with helpers to read what it shows.
     pub(crate) async fn run(&self, body: &str) -> Value {
         self.client.execute(&format!("{HELPERS}{body}"), vec![]).await.unwrap_or_else(|error| panic!("{body}: {error}"))

@@ -178,6 +178,49 @@ async fn a_viewer_connects_again_after_the_server_has_ended() {
     browser.until("events come again", "return text('#connection') === 'live'").await;
 }
 
+/// Keys of the keyboard.
+const HOME: &str = "\u{e011}";
+const RIGHT: &str = "\u{e014}";
+
+#[tokio::test]
+async fn a_slider_shows_what_a_stricter_limit_would_have_refused() {
+    let server = Server::start(&["--limit", "20", "--window", "10m"]);
+    let browser = Browser::open(&server.address).await;
+    browser.click("#burst").await;
+    browser.until("all requests are answered", "return text('#sent') === '50 sent: 20 × 200, 30 × 429'").await;
+    assert_eq!(browser.run("return text('#tried')").await, "20 per 10 min, as now");
+    assert_eq!(browser.run("return document.querySelector('#result').hidden").await, true, "no stricter limit is set");
+    browser.press("#stricter", &[HOME]).await;
+    browser.until("a limit of 1 is tried", "return table('hour')[0]?.join() === 'all clients,50,30,49,19'").await;
+    browser.press("#stricter", &[RIGHT; 4]).await;
+    browser.until("a limit of 5 is tried", "return table('hour')[0]?.join() === 'all clients,50,30,45,15'").await;
+    assert_eq!(browser.run("return table('hour')[1].join()").await, "you,50,30,45,15");
+    let said = browser.run("return text('#would')").await;
+    let (start, rest) = said.as_str().unwrap().split_once(", since ").unwrap();
+    assert_eq!(start, "5 per 10 min instead of 20 per 10 min would have refused");
+    let numbers = "of all clients: 45 of 50 requests, 15 of them admitted in fact; \
+                   of you: 45 of 50 requests, 15 of them admitted in fact.";
+    assert_eq!(rest.split_once(": ").unwrap().1, numbers);
+    assert_eq!(browser.run("return text('#said')").await, said, "for screen readers");
+    assert_eq!(browser.run("return document.querySelector('#stricter').ariaValueText").await, "5 per 10 min");
+    // The last 15 of those that were admitted.
+    let marked = "const { model } = await import('/page/model.js');
+        const { stricter } = await import('/page/stricter.js');
+        return model.chosen().marks.map((mark) => [mark.allowed.own, stricter.marked.has(mark.t)]);";
+    let marked = browser.run_async(marked).await;
+    let marked: Vec<[bool; 2]> = serde_json::from_value(marked).unwrap();
+    let admitted: Vec<_> = marked.iter().filter(|[allowed, _]| *allowed).collect();
+    assert_eq!(admitted.len(), 20);
+    assert_eq!(admitted.iter().map(|[_, is_marked]| u64::from(*is_marked)).sum::<u64>(), 15);
+    assert!(admitted[5..].iter().all(|[_, is_marked]| *is_marked), "{marked:?}");
+    assert!(marked.iter().all(|[allowed, is_marked]| *allowed || !is_marked), "{marked:?}");
+    pictures::take(&browser, "stricter").await;
+    // With the next question, the requests that came since.
+    server.fetch("GET", "/search");
+    browser.until("the numbers are asked for anew", "return table('hour')[0][1] === '51'").await;
+    assert_eq!(browser.console().await, [""; 0]);
+}
+
 #[tokio::test]
 async fn a_page_that_is_paused_keeps_the_newest_events() {
     let server = Server::start(&["--limit", "100000"]);

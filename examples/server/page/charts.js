@@ -1,5 +1,6 @@
 // The charts: requests in their windows, units against the limit, and the time of decisions.
 import { LANES, current, model, now, passed, slide, weight } from "/page/model.js";
+import { stricter } from "/page/stricter.js";
 
 const POINTS = 400;
 /** Refused requests that are drawn, of those that share marks. */
@@ -75,6 +76,15 @@ function drawWindows(u) {
   });
 }
 
+/** Around an admitted request that the stricter limit would have refused. */
+function ring(ctx, x, y, size) {
+  ctx.strokeStyle = color("warn");
+  ctx.lineWidth = 1.6 * devicePixelRatio;
+  ctx.beginPath();
+  ctx.arc(x, y, size, 0, 7);
+  ctx.stroke();
+}
+
 /** The marks to draw: a refusal that stands for many is drawn as often, between the first and the last of them. */
 function crosses(marks) {
   const most = Math.max(1, Math.floor(MOST_CROSSES / (marks.length || 1)));
@@ -106,6 +116,7 @@ function drawMarks(u) {
         ctx.fillStyle = laneColor(lane);
         ctx.arc(x, y, size, 0, 7);
         ctx.fill();
+        if (index === 0 && stricter.marked.has(mark.t)) ring(ctx, x, y, size + 2.5 * scale);
       } else {
         ctx.strokeStyle = color("bad");
         ctx.lineWidth = 1.6 * scale;
@@ -192,10 +203,37 @@ function drawLatency() {
   u.setData([data.map(({ t }) => t / 1000), data.map(({ ms }) => ms && Math.max(ms, 0.001))]);
 }
 
+/** Requests of each minute of the hour: admitted, refused by the stricter limit alone, refused. */
+function drawBars(u) {
+  const { hour, minutes } = stricter.answer;
+  minutes.forEach((parts, minute) => {
+    const [from, to] = [minute + 0.1, minute + 0.9].map((at) => u.valToPos(hour / 1000 + at * 60, "x", true));
+    let units = 0;
+    parts.forEach((part, index) => {
+      const [bottom, top] = [units, units + part].map((y) => u.valToPos(y, "y", true));
+      u.ctx.fillStyle = color(["log", "warn", "bad"][index]);
+      u.ctx.fillRect(from, top, to - from, bottom - top);
+      units += part;
+    });
+  });
+}
+
+function drawMinutes() {
+  if (!stricter.answer) return;
+  const hour = () => [stricter.answer.hour / 1000, stricter.answer.hour / 1000 + 3600];
+  const most = () => Math.max(1, ...stricter.answer.minutes.map((parts) => parts.reduce((sum, part) => sum + part)));
+  const u = chart("minutes", 150, {
+    series: [{}, { show: false }], axes: axes({}), scales: { x: { range: hour }, y: { range: () => [0, most()] } },
+    hooks: { draw: [apart(drawBars)] },
+  });
+  u.setData([[hour()[0]], [null]]);
+}
+
 export function draw() {
   palette = {};
   if (!current().window) return;
   drawRequests();
   drawUnits();
+  drawMinutes();
   drawLatency();
 }

@@ -7,7 +7,10 @@ use tollgate::{
     observe::{Event, Fingerprint},
 };
 
-use crate::page::record::{self, Beside};
+use crate::page::{
+    history::is_replayable,
+    record::{self, Beside},
+};
 
 const COMPARED: [Algorithm; 3] = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
 
@@ -25,11 +28,10 @@ impl Default for Comparison {
 
 impl Comparison {
     /// Charges the check of a decision under each algorithm; `keys` are those of its charges. Empty if there is nothing
-    /// to compare: units that are held are settled later, and a concurrency limit has no window.
+    /// to compare.
     pub(super) fn judge(&mut self, event: &Event<'_>, keys: &[Fingerprint]) -> Vec<Beside> {
         let has_decision = event.decision().is_some();
-        let is_comparable = |policy: &Policy| policy.window().is_some() && policy.holds().is_none();
-        if !has_decision || !event.charges().all(|(_, policy, _)| is_comparable(policy)) {
+        if !has_decision || !event.charges().all(|(_, policy, _)| is_replayable(policy)) {
             return Vec::new();
         }
         let judged = COMPARED.into_iter().enumerate();

@@ -21,6 +21,7 @@ use tollgate::{
 use crate::page::{
     comparison::Comparison,
     frame::Frame,
+    history::{History, Judged},
     record::{self, Seen},
 };
 
@@ -34,19 +35,20 @@ const FRAME: Duration = Duration::from_millis(100);
 /// The longest time without a frame, in multiples of [`FRAME`]: a frame shows which viewers have gone away.
 const LONGEST_SILENCE: u32 = 10;
 
-/// An observer that records events while there are viewers. Clones share the viewers.
+/// An observer that records events while there are viewers, and keeps requests for some time after. Clones are one.
 #[derive(Clone, Default)]
 pub(crate) struct Feed(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Whether there are viewers. All that an event costs without them.
-    is_watched: AtomicBool,
+    /// Whether somebody looks, or has looked not long ago. All that an event costs otherwise.
+    is_recording: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    history: History,
     /// The visitor and the frames of each viewer.
     viewers: Vec<(Fingerprint, Sender<Bytes>)>,
     /// What is recorded while there are viewers.
@@ -79,10 +81,18 @@ impl Feed {
         state.viewers.push((visitor, viewer));
         if state.watched.is_none() {
             state.watched = Some(Watched::default());
-            self.0.is_watched.store(true, Ordering::Relaxed);
+            if !self.0.is_recording.swap(true, Ordering::Relaxed) {
+                state.history = History::from_now();
+            }
+            state.history.keep();
             tokio::spawn(self.clone().send_frames());
         }
         Ok(frames)
+    }
+
+    /// The requests that the policy of this name has judged.
+    pub(super) fn judged_by(&self, policy: &str) -> Judged {
+        self.state().history.judged_by(policy)
     }
 
     /// Ends all streams, which would otherwise keep a server that ends.
@@ -100,7 +110,7 @@ impl Feed {
         loop {
             ticks.tick().await;
             let mut state = self.state();
-            let State { viewers, watched, .. } = &mut *state;
+            let State { viewers, watched, history, .. } = &mut *state;
             let Some(Watched { frame, .. }) = watched else { return };
             silence += 1;
             if !frame.is_empty() || silence >= LONGEST_SILENCE {
@@ -111,7 +121,7 @@ impl Feed {
             }
             if viewers.is_empty() {
                 *watched = None;
-                self.0.is_watched.store(false, Ordering::Relaxed);
+                history.end_after(SystemClock.now_us());
                 return;
             }
         }
@@ -124,14 +134,23 @@ impl Feed {
 
 impl Observer for Feed {
     fn on_event(&self, event: &Event<'_>) {
-        if !self.0.is_watched.load(Ordering::Relaxed) || !record::is_shown(event) {
+        if !self.0.is_recording.load(Ordering::Relaxed) || !record::is_shown(event) {
             return;
         }
         let keys: Vec<_> = event.charges().map(|(key, ..)| Fingerprint::from(key)).collect();
         let mut state = self.state();
-        let Some(Watched { frame, comparison }) = &mut state.watched else { return };
-        // The comparison judges every request, also those that a frame leaves out.
-        let beside = comparison.judge(event, &keys);
-        frame.add(event, &Seen { at_us: SystemClock.now_us(), keys: &keys, beside: &beside });
+        let State { history, watched, .. } = &mut *state;
+        let at_us = history.next_time();
+        if history.has_ended(at_us) {
+            self.0.is_recording.store(false, Ordering::Relaxed);
+            *history = History::default();
+            return;
+        }
+        history.record(at_us, event, &keys);
+        if let Some(Watched { frame, comparison }) = watched {
+            // The comparison judges every request, also those that a frame leaves out.
+            let beside = comparison.judge(event, &keys);
+            frame.add(event, &Seen { at_us, keys: &keys, beside: &beside });
+        }
     }
 }

@@ -2,6 +2,7 @@
 import { draw } from "/page/charts.js";
 import { begin } from "/page/requests.js";
 import { LANES, after, connect, counted, current, now, available, model, resume } from "/page/model.js";
+import { beginStricter, fitSlider } from "/page/stricter.js";
 import { clock, rows, seconds, span } from "/page/table.js";
 
 const by = (id) => document.getElementById(id);
@@ -120,6 +121,7 @@ function writeChoices() {
   choose(by("policy"), comparable.map((policy) => policy.name), (name) => name);
   model.client = by("client").value;
   model.policy = by("policy").value;
+  fitSlider();
 }
 
 function write() {
@@ -157,4 +159,5 @@ const frame = () => {
 
 connect();
 begin();
+beginStricter();
 setInterval(frame, isCalm ? 1000 : 100);

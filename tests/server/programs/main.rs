@@ -3,6 +3,10 @@
 
 mod ai_gateway;
 mod built;
+// A part of the example server.
+#[allow(dead_code, reason = "the page uses the rest of this module")]
+#[path = "../../../examples/server/page/history.rs"]
+mod history;
 mod holds;
 mod inspect;
 mod inspect_advice;
