@@ -3,10 +3,12 @@
 use crate::Result;
 
 pub const USAGE: &str =
-    "usage: peers redis|cluster|shards|hot|lua|memory|http|network|fill|outage|load [--seconds N] [--quick] [--redis-cell PATH]
-             [--throttlecrab PATH] [--server PATH] [--oha PATH] [--autocannon PATH] [--json FILE] [--svg FILE] [--page FILE]
+    "usage: peers redis|cluster|shards|hot|lua|memory|http|network|fill|outage|queue|load [--seconds N] [--quick]
+             [--redis-cell PATH] [--throttlecrab PATH] [--server PATH] [--oha PATH] [--autocannon PATH] [--json FILE]
+             [--svg FILE] [--page FILE]
 
-  --seconds N        time to measure each figure, summed over all rounds; in mode outage, half of the outage
+  --seconds N        time to measure each figure, summed over all rounds; in mode outage, half of the outage;
+                     in mode queue, half of the time in which all callers can be served
   --quick            only show that the mode runs: small states, and a moment for each figure
   --redis-cell PATH  measure CL.THROTTLE as well, with the redis-cell module at PATH (.so)
   --throttlecrab PATH
@@ -15,7 +17,7 @@ pub const USAGE: &str =
   --oha PATH, --autocannon PATH
                      the programs of these names, if they are not on the PATH (only in mode load)
   --json FILE        write all figures as JSON
-  --svg FILE         draw the figures (only in the modes redis, network, fill, outage and load)
+  --svg FILE         draw the figures (only in the modes redis, network, fill, outage, queue and load)
   --page FILE        write the tables of mode load into this page";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,6 +32,7 @@ pub enum Mode {
     Network,
     Fill,
     Outage,
+    Queue,
     Load,
 }
 
@@ -46,6 +49,7 @@ impl Mode {
             Self::Network => "network",
             Self::Fill => "fill",
             Self::Outage => "outage",
+            Self::Queue => "queue",
             Self::Load => "load",
         }
     }
@@ -62,11 +66,16 @@ impl Mode {
             Self::Network,
             Self::Fill,
             Self::Outage,
+            Self::Queue,
             Self::Load,
         ]
         .into_iter()
         .find(|mode| mode.name() == name)
     }
+
+    /// The modes that draw, in the order of the usage.
+    const DRAWING: [Self; 6] =
+        [Self::Redis, Self::Network, Self::Fill, Self::Outage, Self::Queue, Self::Load];
 
     /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
     fn default_seconds(self) -> f64 {
@@ -130,6 +139,10 @@ impl Args {
                 "--svg" => parsed.svg = Some(value()?),
                 _ => return Err(format!("unknown option {option}\n{USAGE}").into()),
             }
+        }
+        if parsed.svg.is_some() && !Mode::DRAWING.contains(&mode) {
+            let drawing = Mode::DRAWING.map(Mode::name).join(", ");
+            return Err(format!("--svg: mode {} draws nothing; the modes that draw are {drawing}", mode.name()).into());
         }
         if !(parsed.seconds > 0.0 && parsed.seconds <= 3_600.0) {
             return Err("--seconds must be greater than 0 and at most 3600".into());

@@ -18,7 +18,7 @@ use crate::{
     report::Report,
     scripts,
     server::Server,
-    svg::{AMBER, Axis, BLUE, DARK, GREEN, Line, Panel, RED, panels},
+    svg::{AMBER, Axis, BLUE, DARK, GREEN, Line, Panel, RED, Stroke, panels},
 };
 
 /// Numbers of requests in the window.
@@ -54,7 +54,8 @@ pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
             report.figure(json!({"label": label, "fill": fill, "bytes": bytes}));
         }
         let points = fills.iter().zip(bytes).map(|(fill, bytes)| (*fill as f64, bytes as f64)).collect();
-        lines.push(Line { label: label.to_owned(), colour, is_dashed: colour == DARK, points });
+        let stroke = if colour == DARK { Stroke::Dashed } else { Stroke::Solid };
+        lines.push(Line { label: label.to_owned(), colour, stroke, points });
     };
     add("sorted set", RED, sorted_set(connection, fills)?);
     for (label, colour, policy) in [

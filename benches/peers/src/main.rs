@@ -19,6 +19,7 @@ mod memory_bench;
 mod network_bench;
 mod outage_bench;
 mod poll;
+mod queue_bench;
 mod random;
 mod redis_bench;
 mod report;
@@ -94,6 +95,11 @@ fn run() -> Result<()> {
         Mode::Outage => {
             let server = Server::redis(None)?;
             outage_bench::run(&args, &server, &mut report)?;
+            Some(server.version()?)
+        }
+        Mode::Queue => {
+            let server = Server::redis(None)?;
+            queue_bench::run(&args, &server, &mut report)?;
             Some(server.version()?)
         }
         Mode::Load => {

@@ -12,7 +12,7 @@ use crate::{
     report::Report,
     server::Server,
     stats::median,
-    svg::{AMBER, Axis, BLUE, GREEN, Line, Panel, RED, panels},
+    svg::{AMBER, Axis, BLUE, GREEN, Line, Panel, RED, Stroke, panels},
 };
 
 const ROUND_TRIPS_MS: [u64; 4] = [0, 1, 5, 20];
@@ -60,7 +60,7 @@ pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
         }
         for (lines, points) in [(&mut p50, medians), (&mut p99, tails)] {
             let label = if milliseconds == 0 { "0.1 ms, one machine".to_owned() } else { format!("{milliseconds} ms") };
-            lines.push(Line { label, colour, is_dashed: false, points });
+            lines.push(Line { label, colour, stroke: Stroke::Solid, points });
         }
     }
     if let Some(path) = &args.svg {

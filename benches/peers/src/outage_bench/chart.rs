@@ -6,7 +6,7 @@ use super::{
     client::{Slice, Watched},
     load::{BETWEEN_REQUESTS, INSTANCES, LIMIT, SLICE, Times, WINDOW},
 };
-use crate::svg::{AMBER, Axis, DARK, GREEN, GREY, Line, Panel, RED, Span, panels};
+use crate::svg::{AMBER, Axis, DARK, GREEN, GREY, Line, Panel, RED, Span, Stroke, panels};
 
 pub fn draw(all: &[Watched], times: Times, redis_version: &str) -> String {
     let (sent, limit) = (1.0 / BETWEEN_REQUESTS.as_secs_f64(), LIMIT as f64 / WINDOW.as_secs_f64());
@@ -20,10 +20,10 @@ pub fn draw(all: &[Watched], times: Times, redis_version: &str) -> String {
 fn panel(watched: &Watched, times: Times) -> Panel {
     let [frozen, back, end] = [times.frozen, times.back, times.end].map(|time| time.as_secs_f64());
     let slices = watched.slices(times.end);
-    let line = |label: &str, colour, is_dashed, of: fn(&Slice) -> u32| Line {
+    let line = |label: &str, colour, stroke, of: fn(&Slice) -> u32| Line {
         label: label.to_owned(),
         colour,
-        is_dashed,
+        stroke,
         // Requests a second, in the middle of each slice.
         points: slices
             .iter()
@@ -50,9 +50,9 @@ fn panel(watched: &Watched, times: Times) -> Panel {
             is_logarithmic: false,
         },
         lines: vec![
-            line("pass", GREEN, false, |slice| slice.passed),
-            line("429", DARK, true, |slice| slice.denied),
-            line("503", RED, false, |slice| slice.closed),
+            line("pass", GREEN, Stroke::Solid, |slice| slice.passed),
+            line("429", DARK, Stroke::Dashed, |slice| slice.denied),
+            line("503", RED, Stroke::Solid, |slice| slice.closed),
         ],
         background: vec![Span { label: "Redis is frozen".to_owned(), colour: GREY, from: frozen, to: back }],
         strip: states(watched, end),

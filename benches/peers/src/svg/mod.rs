@@ -5,7 +5,7 @@ mod panels;
 
 pub use self::{
     bars::{Bar, bar_chart},
-    panels::{Axis, Line, Panel, Span, panels},
+    panels::{Axis, Line, Panel, Span, Stroke, panels},
 };
 
 const WIDTH: f64 = 760.0;

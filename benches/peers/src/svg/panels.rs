@@ -26,8 +26,16 @@ pub struct Axis {
 pub struct Line {
     pub label: String,
     pub colour: &'static str,
-    pub is_dashed: bool,
+    pub stroke: Stroke,
     pub points: Vec<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub enum Stroke {
+    Solid,
+    Dashed,
+    /// A dot at each point, and no line between them.
+    Dots,
 }
 
 /// A part of the x axis.
@@ -128,15 +136,18 @@ fn draw(svg: &mut String, panel: &Panel, top: f64) {
     );
     strip(svg, panel, bottom + 6.0, x);
     for line in &panel.lines {
-        let points: Vec<String> =
-            line.points.iter().map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value))).collect();
-        let dashes = if line.is_dashed { " stroke-dasharray=\"5 4\"" } else { "" };
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-linejoin=\"round\"{dashes}/>",
-            points.join(" "),
-            line.colour,
-        );
+        let points = line.points.iter().map(|(at, value)| (x(*at), y(*value)));
+        let path: String = if line.stroke == Stroke::Dots {
+            points.map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect()
+        } else {
+            points.enumerate().map(|(n, (x, y))| format!("{}{x:.1} {y:.1}", if n == 0 { "M" } else { "L" })).collect()
+        };
+        let style = match line.stroke {
+            Stroke::Solid => "stroke-width=\"2\" stroke-linejoin=\"round\"",
+            Stroke::Dashed => "stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"5 4\"",
+            Stroke::Dots => "stroke-width=\"4\" stroke-linecap=\"round\"",
+        };
+        let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" {style}/>", line.colour);
     }
     names(svg, panel, y);
 }
