@@ -1,7 +1,7 @@
 //! The latencies as a chart: a panel for each protocol and percentile.
 
 use super::{latency::Curve, outcome::Latency, site::Variant, tools::Protocol};
-use crate::svg::{Axis, BLUE, DARK, GREEN, Line, Panel, panels};
+use crate::svg::{Axis, BLUE, DARK, GREEN, Line, Panel, Stroke, panels};
 
 const FIGURES: [(&str, fn(&Latency) -> f64); 3] =
     [("p50", |latency| latency.p50), ("p99", |latency| latency.p99), ("p99.9", |latency| latency.p999)];
@@ -33,7 +33,7 @@ fn panel(title: &str, curves: &[&Curve], figure: fn(&Latency) -> f64) -> Panel {
             Variant::Memory => GREEN,
             Variant::Redis => BLUE,
         },
-        is_dashed: curve.variant == Variant::NoLayer,
+        stroke: if curve.variant == Variant::NoLayer { Stroke::Dashed } else { Stroke::Solid },
         points: curve.points.iter().map(|point| (point.per_second, figure(&point.latency) / 1e3)).collect(),
     });
     Panel {

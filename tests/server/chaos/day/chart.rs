@@ -1,7 +1,7 @@
 //! The chart of a run: what the processes use, over time.
 
 use super::sample::Sample;
-use crate::svg::{Axis, BLUE, GREEN, Line, Panel, panels};
+use crate::svg::{Axis, BLUE, GREEN, Line, Panel, Stroke, panels};
 
 /// The most points of a line.
 const POINTS: usize = 200;
@@ -26,7 +26,7 @@ pub(super) fn draw(processes: &[Vec<Sample>], minutes: f64, faults: usize) -> St
             .map(|((samples, colour), number)| Line {
                 label: format!("process {number}"),
                 colour,
-                is_dashed: false,
+                stroke: Stroke::Solid,
                 points: points(samples, of),
             })
             .collect(),
