@@ -25,10 +25,9 @@ impl Policy {
     ///   the block: what other processes have spent since is not in it.
     /// * **Observers** see each decision, and the end of each block as that of a hold
     ///   ([event](crate::observe::Event#names) `hold_end`).
-    /// * **A process that is killed** loses its blocks: they are charged in full after four times the time of a
-    ///   block, at least 2 s, or when the time-to-live of the policy's [holds](Self::with_holds) has passed if that is
-    ///   shorter.
-    ///   [`Limiter::close`](crate::Limiter::close) gives them back.
+    /// * **A process that is killed** loses its blocks: they are charged in full after four times the time of a block,
+    ///   at least 2 s, or when the time-to-live of the policy's [holds](Self::with_holds) has passed if that is
+    ///   shorter. [`Limiter::close`](crate::Limiter::close) gives them back.
     /// * **While the store is away**, an open block is spent until its time-to-live has nearly passed. Then the failure
     ///   policy decides.
     /// * A check of several charges, a cost above the block, a [peek](crate::Limiter::peek) and a
