@@ -11,7 +11,7 @@
 //! | [`waiting`] | jobs and clients that wait for the quota of another service, and requests that wait for a handler |
 //! | [`plans`] | policies that are looked up by account, in the background |
 //! | [`calendar`] | quotas by the day, week, month or year, in a zone |
-//! | [`leases`] | one key that is checked a hundred thousand times a second |
+//! | [`leases`] | keys that are checked so often that Redis is the limit |
 //! | [`on_call`] | what each alert means, and what to do about it |
 //! | [`when_redis_fails`] | each cause of an outage: its effect, its duration and its test |
 //! | [`config_file`] | policies, routes and costs from TOML, JSON or YAML |

@@ -64,7 +64,7 @@
 //! | charge what is known only afterwards, such as tokens | [`RateLimitLayer::with_settlement`], [`Limiter::hold`] |
 //! | limit how many requests run at the same time | [`Policy::concurrent`] |
 //! | bill by the day, month or year | [`Policy::calendar`] |
-//! | check one key a hundred thousand times a second | [`Policy::with_lease`] |
+//! | check keys so often that Redis is the limit | [`Policy::with_lease`] |
 //! | change limits while the service runs | [`limits`] |
 //! | see what a limit would refuse before it does | [`Policy::with_shadow`] |
 //! | limit jobs, or a service of actix-web, Lambda or pingora | [`Limiter::check`], [without tower](guide::without_tower) |

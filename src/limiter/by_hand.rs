@@ -28,7 +28,7 @@ impl Limiter {
     ///
     /// * [Holds](Self::hold) that are open stay open and are settled as usual. New ones are denied.
     /// * Under a [lease](Policy::with_lease), this process gives its blocks back first. Other processes spend theirs,
-    ///   which last for some milliseconds, and take no new ones.
+    ///   which last for at most 4 s, and take no new ones.
     /// * Under [shards](Policy::with_shards), all shards are banned.
     /// * The [local fallback](Self::with_local_fallback) of an outage knows nothing of the ban.
     ///

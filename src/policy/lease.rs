@@ -4,8 +4,8 @@
 use crate::policy::{holds::HoldSettings, limit::Policy, mistakes::MAX_SHARDS};
 
 impl Policy {
-    /// Lets each process spend blocks of at most `units` units by itself, for a key that is checked many thousand times
-    /// a second. The [guide](crate::guide::leases) has figures.
+    /// Lets each process spend blocks of at most `units` units by itself, for keys that are checked often. The
+    /// [guide](crate::guide::leases) has figures.
     ///
     /// Once a key is checked often, the limiter takes a block of units as a [hold](Self::with_holds), decides checks
     /// from it in memory, and settles what was spent when the block is used up, while it takes the next block. A block
@@ -30,8 +30,9 @@ impl Policy {
     ///   shorter. [`Limiter::close`](crate::Limiter::close) gives them back.
     /// * **While the store is away**, an open block is spent until its time-to-live has nearly passed. Then the failure
     ///   policy decides.
-    /// * A check of several charges, a cost above the block, a [peek](crate::Limiter::peek) and a
-    ///   [reset](crate::Limiter::reset) go to the store. A reset gives up this process's blocks of the key.
+    /// * A check of several charges, such as that of a layer with several policies, a cost above the block, a
+    ///   [peek](crate::Limiter::peek) and a [reset](crate::Limiter::reset) go to the store. A reset gives up this
+    ///   process's blocks of the key.
     ///
     /// All instances need the same policy, or at least one with [holds](Self::with_holds): an instance whose policy has
     /// none does not see the blocks of others, and the instances together may admit more than the limit. So give the

@@ -176,8 +176,7 @@ impl Definition {
     fn lease_above_capacity(&self) -> Option<ConfigError> {
         let most = self.whole_capacity();
         let units = self.lease.filter(|units| *units > most)?;
-        let message =
-            format!("a lease of {units} units is out of range; use 1 to {most}, what is spent in some milliseconds");
+        let message = format!("a lease of {units} units is out of range; use 1 to {most}, the largest block");
         Some(ConfigError::of_policy(&self.name, message))
     }
 }

@@ -147,10 +147,7 @@ const CASES: &[(&str, &str)] = &[
         "policies.p.holds = true\npolicies.p.shards = 2\npolicies.p.count-rejected = true",
         "policies.p.holds: holds and shards and count-rejected exclude each other; leave out holds or shards and count-rejected",
     ),
-    (
-        "policies.p.lease = 61",
-        "policies.p.lease: a lease of 61 units is out of range; use 1 to 60, what is spent in some milliseconds",
-    ),
+    ("policies.p.lease = 61", "policies.p.lease: a lease of 61 units is out of range; use 1 to 60, the largest block"),
     (
         "policies.p.lease = 5\npolicies.p.holds.unsettled = \"release\"",
         "policies.p.lease: a lease and unsettled = \"release\" exclude each other; leave out lease or unsettled = \"release\"",
