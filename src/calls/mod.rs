@@ -239,6 +239,8 @@ pub(crate) struct HeldCounts {
     hasher: FastState,
     /// The number of counts, so that a process without blocks takes no lock.
     number: AtomicUsize,
+    /// When ended counts were looked for.
+    swept: Mutex<Option<Instant>>,
 }
 
 /// Two counts of one hash are taken for one. Their checks ask for holds a little longer than they have to.
@@ -250,26 +252,33 @@ struct HeldCount {
     until: Instant,
 }
 
-/// The most counts, about 1 MB. One more takes the place of the one that ends first.
-const MOST: usize = 10_000;
+/// The most counts, about 3 MB: one for each lease that may have blocks, and some whose blocks are of unknown fate.
+const MOST: usize = 20_000;
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl HeldCounts {
-    /// Notes that a block is requested.
-    pub(crate) fn request(&self, key: &Key, policy: &Policy, now: Instant) {
-        let Some(holds) = policy.holds().copied() else { return };
+    /// Notes that a block is requested. Returns whether there was room for the note: a block without one could be
+    /// overlooked, so it must not be requested.
+    #[must_use]
+    pub(crate) fn request(&self, key: &Key, policy: &Policy, now: Instant) -> bool {
+        let Some(holds) = policy.holds().copied() else { return false };
         let hash = self.hash(key, policy);
         let mut counts = self.lock();
-        if counts.len() >= MOST {
-            counts.retain(|_, count| now < count.until);
-            let first = counts.iter().min_by_key(|(_, count)| count.until).map(|(hash, _)| *hash);
-            if let Some(first) = first.filter(|_| counts.len() >= MOST) {
-                counts.remove(&first);
+        if counts.len() >= MOST && !counts.contains_key(&hash) {
+            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+            if swept.is_none_or(|swept| now >= swept + SWEEP_INTERVAL) {
+                *swept = Some(now);
+                counts.retain(|_, count| now < count.until);
+            }
+            if counts.len() >= MOST {
+                return false;
             }
         }
         let count = counts.entry(hash).or_insert(HeldCount { blocks: 0, holds, until: now });
         count.blocks += 1;
         count.until = now.checked_add(longest_count(policy, &holds)).unwrap_or(now);
         self.number.store(counts.len(), Ordering::Release);
+        true
     }
 
     /// Notes that the store does not hold a block, or not any more. A block of unknown fate has no such end.

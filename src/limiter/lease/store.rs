@@ -267,11 +267,11 @@ impl Keeper {
             return;
         }
         let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
-        if !self.core.calls.may_take_blocks(charge) {
+        let calls = &self.core.calls;
+        if !calls.may_take_blocks(charge) || !calls.held.request(key, block_policy, sent) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);
         }
         let _busy = self.core.leases.busy();
-        self.core.calls.held.request(key, block_policy, sent);
         let mut on_its_way = OnItsWay { core: &self.core, block: Some((hold.clone(), units)) };
         let deadline = self.core.calls.store.deadline();
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
