@@ -15,6 +15,10 @@ pub(super) const HOT: u64 = 24;
 const ROWS: usize = 8_192;
 const PLACES: usize = 4;
 
+/// How much longer than the span a key stays hot, in milliseconds. The verdict that starts its lease comes a round trip
+/// after the check that has made it hot.
+const GRACE_MS: u64 = 50;
+
 /// Counts the checks of keys without a lease.
 ///
 /// Each key has one row, which it shares with others. A row remembers four keys: the one with the fewest checks makes
@@ -39,6 +43,11 @@ impl Record {
         Self { tag: bits >> 40, since: (bits >> 8) & u64::from(u32::MAX), count: bits & 0xff }
     }
 
+    fn is_within(self, span: u64, now: u64) -> bool {
+        let grace = if self.count >= HOT { GRACE_MS } else { 0 };
+        now.wrapping_sub(self.since) <= span + grace
+    }
+
     fn pack(self) -> u64 {
         self.tag << 40 | self.since << 8 | self.count
     }
@@ -57,7 +66,7 @@ impl Demand {
         let mut fewest = (&row[0], u64::MAX);
         for place in row {
             let record = Record::unpack(place.load(Ordering::Relaxed));
-            let is_recent = record.count > 0 && now.wrapping_sub(record.since) <= span;
+            let is_recent = record.count > 0 && record.is_within(span, now);
             if is_recent && record.tag == tag {
                 let count = (record.count + 1).min(HOT);
                 place.store(Record { count, ..record }.pack(), Ordering::Relaxed);
@@ -77,7 +86,7 @@ impl Demand {
         let (row, tag, now, span) = self.look_up(hash, span, now);
         row.iter()
             .map(|place| Record::unpack(place.load(Ordering::Relaxed)))
-            .any(|record| record.tag == tag && record.count >= HOT && now.wrapping_sub(record.since) <= span)
+            .any(|record| record.tag == tag && record.count >= HOT && record.is_within(span, now))
     }
 
     /// The row and the tag of a key; and the time and the span in milliseconds.
@@ -102,6 +111,17 @@ mod tests {
         let hash = 0xfedc_ba98_7654_3210;
         assert_eq!((0..HOT).position(|number| count(hash, number / 3)), Some(HOT as usize - 1));
         assert!(!(0..2 * HOT).any(|number| count(hash, 100 + number)), "too slow");
+    }
+
+    #[test]
+    fn a_key_is_still_hot_when_the_verdict_on_its_last_check_comes() {
+        let start = Instant::now();
+        let demand = Demand::new(start);
+        let after = |ms| start + Duration::from_millis(ms);
+        assert!((0..HOT).any(|_| demand.count(1 << 40, SPAN, after(0))));
+        assert!(demand.count(1 << 40, SPAN, after(9)), "another check before the verdict");
+        assert!(demand.is_hot(1 << 40, SPAN, after(20)));
+        assert!(!demand.is_hot(1 << 40, SPAN, after(100)));
     }
 
     #[test]
