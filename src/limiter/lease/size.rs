@@ -97,19 +97,23 @@ impl Sizes {
 
     /// How long a block is to last: long enough for the store to answer meanwhile.
     pub(super) fn horizon(&self, now: Instant) -> Duration {
+        self.base_horizon(now).max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+    }
+
+    /// How long a block lasts on a fast network.
+    fn base_horizon(&self, now: Instant) -> Duration {
         let is_near = self.near_until.is_some_and(|until| now < until);
-        let usual = if is_near { self.short_horizon.min(self.usual_horizon) } else { self.usual_horizon };
-        usual.max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+        if is_near { self.short_horizon.min(self.usual_horizon) } else { self.usual_horizon }
     }
 
     /// How long a lease is kept without a check: longer than checks are apart for which a block pays.
-    pub(super) fn idle(&self) -> Duration {
-        (self.usual_horizon / 2).max(SHORTEST_IDLE)
+    pub(super) fn idle(&self, now: Instant) -> Duration {
+        (self.base_horizon(now) / 2).max(SHORTEST_IDLE)
     }
 
     /// How long a lease is kept without a block: longer than a slow network or a failure keeps blocks away.
     pub(super) fn longest_without_blocks(&self) -> Duration {
-        self.idle().max(MEMORY).saturating_mul(2)
+        (self.usual_horizon / 2).max(MEMORY).saturating_mul(2)
     }
 
     /// The units of the next block; 0 if no block pays. `waiting` is what waits, and `least` are the units of the first

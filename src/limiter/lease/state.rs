@@ -158,7 +158,7 @@ impl Lease {
 
     /// Whether the keeper should have ended the lease a while ago.
     pub(super) fn is_left(&self, now: Instant) -> bool {
-        now >= self.used + 2 * self.sizes.idle()
+        now >= self.used + 2 * self.sizes.idle(now)
     }
 
     /// Ends all blocks, to give back what they have left.
@@ -174,7 +174,7 @@ impl Lease {
 
     /// What the keeper does at `now`.
     pub(super) fn step(&mut self, now: Instant) -> Step {
-        if self.waiters.head().is_none() && now >= self.over_at() {
+        if self.waiters.head().is_none() && now >= self.over_at(now) {
             let ended = self.give_back(now);
             return Step::Actions(Actions { ended, is_over: true, ..Actions::default() });
         }
@@ -205,7 +205,7 @@ impl Lease {
             return Step::Actions(act);
         }
         let ends = [
-            Some(self.over_at()),
+            Some(self.over_at(now)),
             self.aged_at(horizon),
             self.blocks.ended_since().map(|since| since + horizon),
             self.blocks.front().map(Block::end_at),
@@ -215,8 +215,8 @@ impl Lease {
     }
 
     /// When the lease ends if nothing changes: without checks, or if no block has paid for a while.
-    fn over_at(&self) -> Instant {
-        (self.used + self.sizes.idle()).min(self.served + self.sizes.longest_without_blocks())
+    fn over_at(&self, now: Instant) -> Instant {
+        (self.used + self.sizes.idle(now)).min(self.served + self.sizes.longest_without_blocks())
     }
 
     /// When the block that is spent has to be settled, although it is not used up.
