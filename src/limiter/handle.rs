@@ -296,7 +296,8 @@ impl Limiter {
         let observed = self.core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.calls.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
         if policy.lease().is_some() {
-            lease::release(&self.core, &key, policy).await;
+            // With what was spent: if the reset fails, it still counts.
+            lease::give_back(&self.core, &key, policy).await;
         }
         let result = self.reset_in_store(&key, policy).await;
         let was_paused = self.core.queues.end_pause(&key, policy);

@@ -181,19 +181,10 @@ pub(in crate::limiter) async fn close(core: &Arc<Core>) {
     }
 }
 
-/// Releases the blocks of a key, whose count is about to be reset.
-pub(in crate::limiter) async fn release(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    end_blocks(core, key, policy, |ended| FinishedBlock { spent: 0, ..ended }).await;
-}
-
-/// Settles the blocks of a key, which is about to be banned.
+/// Settles the blocks of a key, which is about to be banned, reset or peeked at.
 pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    end_blocks(core, key, policy, |ended| ended).await;
-}
-
-async fn end_blocks(core: &Arc<Core>, key: &Key, policy: &Policy, change: fn(FinishedBlock) -> FinishedBlock) {
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
-    for settlement in settle(core, ended.into_iter().map(change).collect()) {
+    for settlement in settle(core, ended) {
         // If the store does not answer, the call that follows reports it.
         let _ = within(core.calls.store.deadline(), settlement).await;
     }

@@ -75,6 +75,25 @@ async fn a_reset_forgets_what_was_spent_and_what_is_held() {
     assert_eq!(available(&remote, &policy).await, 100_000 - 200);
 }
 
+/// The blocks are settled before the count is reset.
+#[tokio::test(start_paused = true)]
+async fn law_1_a_reset_that_fails_forgets_nothing_that_was_spent() {
+    let (remote, _) = Remote::new(4 * MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    let reset = tokio::spawn({
+        let policy = policy.clone();
+        async move { limiter.reset(KEY, &policy).await }
+    });
+    // The settlement is answered, and the reset is on its way.
+    sleep(5 * MS).await;
+    remote.set_away(true);
+    assert!(reset.await.unwrap().is_err());
+    remote.set_away(false);
+    sleep(IDLE).await;
+    assert_eq!(available(&remote, &policy).await, 100_000 - 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_away_a_block_is_spent_and_then_the_failure_policy_decides() {
     let (remote, _) = Remote::new(MS);
