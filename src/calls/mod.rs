@@ -338,3 +338,27 @@ fn longest_count(policy: &Policy, holds: &HoldSettings) -> Duration {
     let windows = policy.capacity().div_ceil(policy.limit()).max(2);
     holds.ttl().saturating_add(Duration::from_micros(policy.window_us().saturating_mul(windows)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A count without a note would be overlooked by checks under the same policy without holds.
+    #[test]
+    fn counts_of_blocks_are_not_forgotten_for_others_while_they_may_be_held() {
+        let (held, now) = (HeldCounts::default(), Instant::now());
+        let plain = Policy::per_minute("p", 100).unwrap();
+        let leased = plain.clone().with_lease(10);
+        let key = |number: usize| Key::from(format!("k{number}"));
+        assert!((0..MOST).all(|number| held.request(&key(number), &leased, now)));
+        assert!(!held.request(&key(MOST), &leased, now), "no room");
+        assert!(held.request(&key(0), &leased, now), "its count is noted already");
+        let is_noted = |number| held.check_beside(&Check::new(key(number), &plain, 1)).is_some();
+        assert!((0..MOST).all(is_noted) && !is_noted(MOST));
+
+        held.end(&key(1), &leased);
+        assert!(held.request(&key(MOST), &leased, now), "a count has ended");
+        let later = now + Duration::from_secs(300);
+        assert!(held.request(&key(1), &leased, later), "all blocks have expired and left their windows");
+    }
+}

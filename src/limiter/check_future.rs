@@ -265,7 +265,7 @@ impl Waiting {
             Awaited::Detour(verdict) => ready!(Pin::new(verdict).poll(cx)),
             Awaited::Cold(call, sent) => {
                 let verdict = ready!(call.poll(&core.calls, check, check, purpose, cx))?;
-                match lease::on_plain_verdict(core, check, purpose, verdict, *sent) {
+                match lease::on_cold_verdict(core, check, purpose, verdict, *sent) {
                     Answer::Ready(result) => result,
                     Answer::Pending(mut verdict) => {
                         let polled = Pin::new(&mut verdict).poll(cx);
@@ -353,9 +353,9 @@ impl Core {
             // Shards spend from no block, but a denial gives back what this process holds of their counts.
             Route::Shards => lease::judge(self, check, purpose),
             Route::Lease | Route::Cold => {
-                let mut is_plain = false;
-                let answer = lease::ask(self, check, purpose, may_wait, &mut is_plain);
-                if is_plain {
+                let mut is_cold = false;
+                let answer = lease::ask(self, check, purpose, may_wait, &mut is_cold);
+                if is_cold {
                     *route = Route::Cold;
                 }
                 answer

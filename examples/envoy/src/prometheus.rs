@@ -26,7 +26,7 @@ impl Prometheus {
     /// How often the durations of calls are counted, which the recorder keeps one by one until then.
     const UPKEEP: Duration = Duration::from_secs(5);
 
-    /// Serves `/metrics`, `/healthz` and `/readyz`, and bounds the memory of metrics that nobody fetches. Never
+    /// Serves `/metrics`, `/healthz` and `/readyz`, and bounds the memory of metrics that are not fetched. Never
     /// returns.
     pub(crate) async fn run(self, listener: TcpListener, readiness: Readiness) {
         let handle = self.0.clone();

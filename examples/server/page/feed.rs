@@ -41,7 +41,7 @@ pub(crate) struct Feed(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Whether somebody looks, or has looked not long ago. All that an event costs otherwise.
+    /// Whether there are viewers, or were in the last two hours. Otherwise an event costs only this look.
     is_recording: AtomicBool,
     state: Mutex<State>,
 }

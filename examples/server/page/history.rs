@@ -28,10 +28,10 @@ pub(super) struct Request {
 #[derive(Default)]
 pub(super) struct History {
     requests: VecDeque<(Policy, Request)>,
-    /// Older requests are not here: nobody had looked yet, or they made room for others.
+    /// Older requests are not here: they came before the first look, or made room for others.
     complete_from_us: u64,
     last_us: u64,
-    /// When nobody will have looked for so long that nothing more is kept; `None` while somebody looks.
+    /// When recording ends; `None` while there are viewers.
     ends_us: Option<u64>,
 }
 
@@ -51,12 +51,12 @@ impl History {
         Self { complete_from_us: now_us, last_us: now_us, ..Self::default() }
     }
 
-    /// Somebody looks.
+    /// Records on: there is a viewer.
     pub(super) fn keep(&mut self) {
         self.ends_us = None;
     }
 
-    /// Nobody looks from this time on.
+    /// The last viewer has gone away at this time.
     pub(super) fn end_after(&mut self, now_us: u64) {
         self.ends_us = Some(now_us + KEPT_US);
     }

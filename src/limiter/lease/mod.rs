@@ -38,16 +38,16 @@ use crate::{
     verdict::Verdict,
 };
 
-pub(super) use self::store::{add_left, judge, on_plain_verdict};
+pub(super) use self::store::{add_left, judge, on_cold_verdict};
 
-/// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block. `is_plain` becomes
-/// true if the answer is pending and the store's alone: see [`on_plain_verdict`].
+/// Judges a check under a policy with a lease. `may_wait`: whether the caller can wait for a block. `is_cold` becomes
+/// true if the answer is pending and the store's alone: see [`on_cold_verdict`].
 pub(super) fn ask(
     core: &Arc<Core>,
     check: &Check,
     purpose: Purpose,
     may_wait: bool,
-    is_plain: &mut bool,
+    is_cold: &mut bool,
 ) -> Answer<Verdict> {
     let [charge] = check.charges() else { return judge(core, check, purpose) };
     if charge.cost == 0 || charge.hold.is_some() {
@@ -70,7 +70,7 @@ pub(super) fn ask(
         }
         Spent::Cold => {
             drop(reserved);
-            store::judge_cold(core, check, purpose, is_plain)
+            store::judge_cold(core, check, purpose, is_cold)
         }
     }
 }
@@ -181,7 +181,8 @@ pub(in crate::limiter) async fn close(core: &Arc<Core>) {
     }
 }
 
-/// Settles the blocks of a key, which is about to be banned, reset or peeked at.
+/// Settles the blocks of a key before a call that needs all units of its count: a ban, a reset, or a charge of what
+/// fits.
 pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
     for settlement in settle(core, ended) {

@@ -39,7 +39,7 @@ pub(super) const SHORTEST_HORIZON: Duration = Duration::from_millis(1);
 const LONGEST_ON_SLOW_NETWORK: Duration = Duration::from_millis(50);
 /// A block lasts at most this part of the window, because what is spent counts from its settlement.
 const HORIZONS_PER_WINDOW: u32 = 30;
-/// As `HORIZONS_PER_WINDOW`, near the limit: there, a unit that counts for longer is one that somebody misses.
+/// As `HORIZONS_PER_WINDOW`, near the limit: there, a unit that counts for longer is missing to other checks.
 const SHORT_HORIZONS_PER_WINDOW: u32 = 250;
 /// A block lasts at most this part of the time-to-live of its hold.
 pub(super) const HORIZONS_PER_TTL: u32 = 4;
@@ -275,6 +275,8 @@ mod tests {
         near.learned(false, PLENTY, now + SECOND);
         assert_eq!(near.horizon(now + 60 * SECOND), Duration::from_millis(240));
         assert_eq!(near.horizon(now + 61 * SECOND), Duration::from_secs(2));
+        let idle = [60, 61].map(|seconds| near.idle(now + seconds * SECOND));
+        assert_eq!(idle, [120, 1_000].map(Duration::from_millis), "near the limit, and far from it");
 
         let mut slow = Sizes::new(&Policy::per_second("p", 1_000).unwrap().with_lease(100), NOBODY, DEADLINE, now);
         for _ in 0..40 {

@@ -34,12 +34,12 @@ pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpos
     judge_started(core, check, purpose, OneCall::start(core, check, purpose, deadline))
 }
 
-/// As [`judge`], for a key that has no lease and is not hot. `is_plain` becomes true if the answer is pending and the
-/// store's alone: its caller asks [`on_plain_verdict`] about the verdict.
-pub(super) fn judge_cold(core: &Arc<Core>, check: &Check, purpose: Purpose, is_plain: &mut bool) -> Answer<Verdict> {
+/// As [`judge`], for a key that has no lease and is not hot. `is_cold` becomes true if the answer is pending and the
+/// store's alone: its caller asks [`on_cold_verdict`] about the verdict.
+pub(super) fn judge_cold(core: &Arc<Core>, check: &Check, purpose: Purpose, is_cold: &mut bool) -> Answer<Verdict> {
     match OneCall::start(core, check, purpose, core.calls.store.deadline()) {
         OneCall::Store { beside: None, pending } => {
-            *is_plain = true;
+            *is_cold = true;
             core.holds.look_after();
             sweep(core);
             Answer::Pending(pending)
@@ -50,7 +50,7 @@ pub(super) fn judge_cold(core: &Arc<Core>, check: &Check, purpose: Purpose, is_p
 
 /// What becomes of the verdict on a check that was `sent` as any other: if it is denied and this process has got blocks
 /// of its counts meanwhile, they are given back and the store is asked once more.
-pub(in crate::limiter) fn on_plain_verdict(
+pub(in crate::limiter) fn on_cold_verdict(
     core: &Arc<Core>,
     check: &Check,
     purpose: Purpose,

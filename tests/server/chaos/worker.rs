@@ -59,6 +59,11 @@ pub(crate) fn policies_for(cause: &str) -> impl Iterator<Item = &'static str> {
 
 /// Runs until the test closes the connection or dies.
 pub(crate) fn main() {
+    run_alone(run());
+}
+
+/// Runs the program of a process in one thread.
+pub(super) fn run_alone(program: impl Future<Output = ()>) {
     // A panic in one task ends the process, not only that task.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -66,7 +71,7 @@ pub(crate) fn main() {
         std::process::exit(1);
     }));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, run());
+    LocalSet::new().block_on(&runtime, program);
 }
 
 async fn run() {

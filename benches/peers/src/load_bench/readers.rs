@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::outcome::{Latency, Outcome};
 use crate::Result;
 
-/// Adds so many responses with this status.
+/// Adds this number of responses with this status.
 fn add(outcome: &mut Outcome, status: &str, number: u64) {
     match status {
         "200" => outcome.ok += number,

@@ -42,7 +42,7 @@ pub(super) fn draw(processes: &[Vec<Sample>], minutes: f64, faults: usize) -> St
     panels("Faults, changes of limits, leases, waiters and slots at the same time", &subtitle, &all)
 }
 
-/// About so many even steps from 0 to at least `most`.
+/// Even steps from 0 to at least `most`, about as many as asked for.
 fn ticks(most: f64, number: u32) -> Vec<f64> {
     let rough = (most / f64::from(number)).max(1.0);
     let power = 10_f64.powf(rough.log10().floor());

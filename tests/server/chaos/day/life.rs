@@ -10,10 +10,7 @@ use std::{
 
 use axum::{Extension, Router, body::Body, routing::get};
 use http::Request;
-use tokio::{
-    task::{JoinSet, LocalSet},
-    time::sleep,
-};
+use tokio::{task::JoinSet, time::sleep};
 use tollgate::{
     Decision, GlobalKey, Limiter, LiveLimits, Policy, decision::Source, limiter::HoldAnswer, limits::LimitsConfig,
 };
@@ -26,7 +23,7 @@ use super::{
 use crate::{
     record::now_us,
     support::{print_line, time_us},
-    worker::connect,
+    worker::{connect, run_alone},
 };
 
 /// How long a limiter lives.
@@ -91,14 +88,7 @@ impl Log {
 }
 
 pub(super) fn main() {
-    // A panic in one task ends the process, not only that task.
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::exit(1);
-    }));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, run());
+    run_alone(run());
 }
 
 async fn run() {
