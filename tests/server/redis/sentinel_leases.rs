@@ -72,9 +72,16 @@ fn law_15_the_blocks_of_a_stopped_process_end_within_two_seconds_behind_sentinel
     let (stopped, other) = (current_thread(), current_thread());
     let (own, direct) = (limiter(&trio), limiter(&trio));
     let policy = leased();
-    let (mut admitted, from_blocks) = stopped.block_on(hot(&own, &policy, SECOND / 10));
-    assert!(from_blocks > 0);
-    // A block lives for two seconds. Then it is charged, and the charge leaves its window of a second.
+    // The process stops in the middle of a load that blocks serve. On a busy machine, that takes some rounds.
+    let (mut admitted, mut from_blocks) = (Vec::new(), 0);
+    let start = Instant::now();
+    while from_blocks == 0 {
+        assert!(start.elapsed() < 20 * SECOND, "the key got no lease");
+        let round = stopped.block_on(hot(&own, &policy, SECOND / 10));
+        admitted.extend(round.0);
+        from_blocks = round.1;
+    }
+    // A block lives for two seconds at most. Then it is charged, and the charge leaves its window of a second.
     let free_after = other.block_on(until_free(&direct, &policy, 4 * SECOND));
     print_line(&format!("the block of a stopped process is free after {free_after:?}"));
     // The process goes on, beside another one.
