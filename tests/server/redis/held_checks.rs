@@ -100,9 +100,6 @@ fn the_slot_map_is_refreshed_after_a_check_was_polled_on_a_runtime_that_is_idle_
 #[test]
 fn late_calls_do_not_wait_for_a_call_that_waits_for_the_slot_map() {
     let (cluster, runtime) = (Cluster::start(), runtime());
-    cluster.nodes.iter().for_each(|node| {
-        node.command("CONFIG SET cluster-node-timeout 60000");
-    });
     let limiter = on_cluster(&runtime, &cluster, Duration::from_secs(4));
     // So that the connections have not broken young.
     std::thread::sleep(Duration::from_millis(1_500));

@@ -19,14 +19,15 @@ impl Cluster {
     /// Command that sets a node as [`Self::allow_partial_coverage`] does.
     pub const PARTIAL_COVERAGE: &str = "CONFIG SET cluster-require-full-coverage no";
 
-    /// Starts three masters without replicas.
+    /// Starts three masters without replicas. No replica could take over, so the masters do not look for one: they
+    /// would take a node that a busy machine keeps waiting for one that is down, and serve no slot at all.
     pub fn start() -> Self {
-        Self::form(LAST_SLOTS.len())
+        Self::form(LAST_SLOTS.len(), "60000")
     }
 
     /// Starts three masters with one replica each.
     pub fn start_with_replicas() -> Self {
-        let this = Self::form(2 * LAST_SLOTS.len());
+        let this = Self::form(2 * LAST_SLOTS.len(), "1000");
         let (masters, replicas) = this.nodes.split_at(LAST_SLOTS.len());
         for (replica, master) in replicas.iter().zip(masters) {
             until("the replica knows its master", || {
@@ -40,8 +41,10 @@ impl Cluster {
         this
     }
 
-    fn form(size: usize) -> Self {
-        let nodes: Vec<_> = (0..size).map(|_| node()).collect();
+    /// Forms a cluster. After `timeout_ms` without an answer, the nodes take another node for one that is down.
+    fn form(size: usize, timeout_ms: &str) -> Self {
+        let arguments = [&["--cluster-node-timeout", timeout_ms], &RedisServer::IMMEDIATE_REPLICATION[..]].concat();
+        let nodes: Vec<_> = (0..size).map(|_| RedisServer::start_node(&arguments)).collect();
         let mut first = 0;
         for (master, last) in nodes.iter().zip(LAST_SLOTS) {
             // Redis 6.2 has no ADDSLOTSRANGE.
@@ -132,10 +135,6 @@ pub fn hashed_key(key: impl Into<Key>, policy: &Policy) -> String {
 /// A store that only names keys and makes no connection.
 fn keys_of(builder: RedisStoreBuilder) -> RedisStore {
     builder.open_cluster(["redis://127.0.0.1:1"]).unwrap()
-}
-
-fn node() -> RedisServer {
-    RedisServer::start_node(&[&["--cluster-node-timeout", "1000"], &RedisServer::IMMEDIATE_REPLICATION[..]].concat())
 }
 
 /// The cluster's name for a node.
