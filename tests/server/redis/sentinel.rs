@@ -74,7 +74,9 @@ fn fail_over(trio: &Trio, old: &RedisServer, new: &RedisServer) {
 async fn law_1_a_store_leaves_a_master_as_soon_as_sentinels_name_another_one() {
     let trio = Trio::start(Duration::from_secs(60));
     let limiter = limiter(&trio);
-    let slot = Policy::concurrent("slot", 1).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(4)));
+    // Sentinels tell one another of a new master every two seconds, and the store asks them once a second. The last
+    // renewal that the new master knows must outlast that, and must end before the old master becomes a replica.
+    let slot = Policy::concurrent("slot", 1).unwrap().with_holds(HoldSettings::new().with_ttl(Duration::from_secs(8)));
     recovered(&limiter, Duration::from_secs(2)).await;
     let _upload = limiter.hold("k", &slot, 1).await.unwrap().into_result().unwrap();
     for (old, new) in [(&trio.master, &trio.replica), (&trio.replica, &trio.master)] {
