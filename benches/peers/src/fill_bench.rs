@@ -55,7 +55,7 @@ pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
         }
         let points = fills.iter().zip(bytes).map(|(fill, bytes)| (*fill as f64, bytes as f64)).collect();
         let stroke = if colour == DARK { Stroke::Dashed } else { Stroke::Solid };
-        lines.push(Line { label: label.to_owned(), colour, stroke, points });
+        lines.push(Line { label: label.to_owned(), colour, stroke, is_marked: false, points });
     };
     add("sorted set", RED, sorted_set(connection, fills)?);
     for (label, colour, policy) in [

@@ -60,7 +60,7 @@ pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {
         }
         for (lines, points) in [(&mut p50, medians), (&mut p99, tails)] {
             let label = if milliseconds == 0 { "0.1 ms, one machine".to_owned() } else { format!("{milliseconds} ms") };
-            lines.push(Line { label, colour, stroke: Stroke::Solid, points });
+            lines.push(Line { label, colour, stroke: Stroke::Solid, is_marked: true, points });
         }
     }
     if let Some(path) = &args.svg {

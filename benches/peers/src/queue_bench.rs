@@ -152,6 +152,7 @@ fn panel(runs: &[Run], callers: usize) -> Panel {
         label: run.wait.name().to_owned(),
         colour: if run.wait == Wait::Acquire { BLUE } else { AMBER },
         stroke: Stroke::Dots,
+        is_marked: false,
         points: run.served.iter().enumerate().map(|(n, at)| (at.as_secs_f64(), (n + 1) as f64)).collect(),
     };
     let seconds = runs.iter().map(Run::last).fold(1.0, f64::max).ceil();

@@ -11,7 +11,7 @@ use super::{
 use crate::{Result, report::Report, stats::median};
 
 /// The parts of the capacity in the tables and charts, in percent.
-const SHARES: [u32; 4] = [25, 50, 75, 95];
+pub const SHARES: [u32; 4] = [25, 50, 75, 95];
 
 /// What a generator gets from each variant when it waits for each response before the next request.
 pub struct Rates {

@@ -24,6 +24,7 @@ fn panel(watched: &Watched, times: Times) -> Panel {
         label: label.to_owned(),
         colour,
         stroke,
+        is_marked: false,
         // Requests a second, in the middle of each slice.
         points: slices
             .iter()

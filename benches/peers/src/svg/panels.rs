@@ -27,6 +27,8 @@ pub struct Line {
     pub label: String,
     pub colour: &'static str,
     pub stroke: Stroke,
+    /// Whether a dot marks each point.
+    pub is_marked: bool,
     pub points: Vec<(f64, f64)>,
 }
 
@@ -46,7 +48,8 @@ pub struct Span {
     pub to: f64,
 }
 
-const LEFT: f64 = 66.0;
+/// Room for the ticks and the title of the y axis.
+const LEFT: f64 = 84.0;
 /// Room for the names of the lines.
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 66.0;
@@ -57,6 +60,9 @@ const BELOW: f64 = 46.0;
 const STRIP: f64 = 20.0;
 /// Distance of two names of lines.
 const NAME: f64 = 15.0;
+/// Distance of two rows of the key, and the length of its samples.
+const KEY: f64 = 20.0;
+const SAMPLE: f64 = 24.0;
 
 impl Axis {
     /// The place of a value between the first tick, 0, and the last, 1.
@@ -126,9 +132,9 @@ fn draw(svg: &mut String, panel: &Panel, top: f64) {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{right}\" y=\"{:.0}\" text-anchor=\"end\" fill=\"{FAINT}\">{}</text>\
+        "<text transform=\"translate(22 {:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"{FAINT}\">{}</text>\
          <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"{FAINT}\">{}</text>",
-        top - 11.0,
+        top + PLOT / 2.0,
         escape(panel.y.title),
         (LEFT + right) / 2.0,
         below + 35.0,
@@ -136,20 +142,52 @@ fn draw(svg: &mut String, panel: &Panel, top: f64) {
     );
     strip(svg, panel, bottom + 6.0, x);
     for line in &panel.lines {
-        let points = line.points.iter().map(|(at, value)| (x(*at), y(*value)));
-        let path: String = if line.stroke == Stroke::Dots {
-            points.map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect()
-        } else {
-            points.enumerate().map(|(n, (x, y))| format!("{}{x:.1} {y:.1}", if n == 0 { "M" } else { "L" })).collect()
-        };
-        let style = match line.stroke {
-            Stroke::Solid => "stroke-width=\"2\" stroke-linejoin=\"round\"",
-            Stroke::Dashed => "stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"5 4\"",
-            Stroke::Dots => "stroke-width=\"4\" stroke-linecap=\"round\"",
-        };
-        let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" {style}/>", line.colour);
+        let points: Vec<(f64, f64)> = line.points.iter().map(|(at, value)| (x(*at), y(*value))).collect();
+        path(svg, line, &points);
     }
-    names(svg, panel, y);
+    if panel.lines.iter().filter_map(|line| line.points.last()).all(|end| x(end.0) > right - NAME) {
+        names(svg, panel, y);
+    } else {
+        key(svg, panel, top);
+    }
+}
+
+/// A line through its points on the page, and its dots.
+fn path(svg: &mut String, line: &Line, points: &[(f64, f64)]) {
+    let dots = || points.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect::<String>();
+    let mut draw = |path: String, style: &str| {
+        let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" {style}/>", line.colour);
+    };
+    let style = match line.stroke {
+        Stroke::Solid => "stroke-width=\"2\" stroke-linejoin=\"round\"",
+        Stroke::Dashed => "stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"5 4\"",
+        Stroke::Dots => return draw(dots(), "stroke-width=\"4\" stroke-linecap=\"round\""),
+    };
+    let steps = points.iter().enumerate().map(|(n, (x, y))| format!("{}{x:.1} {y:.1}", if n == 0 { "M" } else { "L" }));
+    draw(steps.collect(), style);
+    if line.is_marked {
+        draw(dots(), "stroke-width=\"7\" stroke-linecap=\"round\"");
+    }
+}
+
+/// A sample and the name of each line, in the order of the lines, beside a panel whose lines end apart from each other.
+fn key(svg: &mut String, panel: &Panel, top: f64) {
+    let left = WIDTH - RIGHT + 12.0;
+    for (row, line) in panel.lines.iter().enumerate() {
+        let at = top + KEY * (row as f64 + 0.5);
+        if line.stroke == Stroke::Dots || line.is_marked {
+            path(svg, line, &[(left, at), (left + SAMPLE / 2.0, at), (left + SAMPLE, at)]);
+        } else {
+            path(svg, line, &[(left, at), (left + SAMPLE, at)]);
+        }
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{INK}\">{}</text>",
+            left + SAMPLE + 8.0,
+            at + 4.5,
+            escape(&line.label),
+        );
+    }
 }
 
 /// The states below the x axis, and their names beside it.
