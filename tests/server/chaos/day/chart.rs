@@ -27,6 +27,7 @@ pub(super) fn draw(processes: &[Vec<Sample>], minutes: f64, faults: usize) -> St
                 label: format!("process {number}"),
                 colour,
                 stroke: Stroke::Solid,
+                is_marked: false,
                 points: points(samples, of),
             })
             .collect(),
