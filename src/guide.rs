@@ -115,6 +115,7 @@ pub mod model_gateway {}
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[bans]: crate::recipes#bans-and-clients-behind-one-address"]
 #[doc = "[failures]: when_redis_fails"]
+#[doc = "[block]: leases#how-it-works"]
 #[doc = "[holds]: holds"]
 #[doc = "[lease]: leases"]
 #[doc = "[rollout]: rollout"]
@@ -149,6 +150,7 @@ pub mod leases {}
 pub mod calendar {}
 
 #[doc = "[holds]: holds"]
+#[doc = "[metrics]: operations#metrics"]
 #[doc = "[picture]: #picture"]
 #[doc = "[uploads]: concurrency"]
 #[doc = ""]

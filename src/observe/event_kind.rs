@@ -6,8 +6,10 @@ use crate::{
     decision::{Decision, PolicyDecision},
     error::Error,
     observe::{
-        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning, check_event::ObservedCheck,
-        other::Other, request::ObservedRequest,
+        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning,
+        check_event::ObservedCheck,
+        other::{LeaseChange, Other},
+        request::ObservedRequest,
     },
     policy::Policy,
 };
@@ -96,6 +98,9 @@ impl<'a> EventKind<'a> {
         let one = match self {
             Self::NearLimit(NearLimit { key, policy, spent }) => Some((*key, *policy, *spent)),
             Self::HoldEnd(EndedHold { key, policy, held, .. }) => Some((*key, *policy, *held)),
+            Self::Other(Other::LeaseChange(LeaseChange { key, policy, .. })) => {
+                Some((*key, *policy, policy.lease().unwrap_or(0)))
+            }
             _ => None,
         };
         // Of alternatives, one: the policy that the decision names.

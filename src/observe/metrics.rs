@@ -1,4 +1,4 @@
-//! Counters, histograms and a gauge through the `metrics` facade.
+//! Counters, histograms and gauges through the `metrics` facade.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use metrics::{
 use crate::{
     observe::{
         BreakerState, CountChangeEvent, DecisionEvent, Event, EventKind, Observer, Other, PlanFallback, PlanLookup,
-        ResetEvent, seen_policies::SeenPolicies,
+        ResetEvent, other::LeaseChange, seen_policies::SeenPolicies,
     },
     policy::Policy,
     store::CountChange,
@@ -81,6 +81,7 @@ const CHECK_DURATION: &str = "tollgate_check_duration_seconds";
 const BATCH_CHECKS: &str = "tollgate_batch_checks";
 const BATCH_DURATION: &str = "tollgate_batch_duration_seconds";
 const BREAKER_STATE: &str = "tollgate_breaker_state";
+const LEASES: &str = "tollgate_leases";
 const POLICY_LIMIT: &str = "tollgate_policy_limit";
 const POLICY_WINDOW: &str = "tollgate_policy_window_seconds";
 
@@ -141,6 +142,7 @@ impl Metrics {
         describe_histogram!(BATCH_CHECKS, Unit::Count, "Checks that shared a call of the store.");
         describe_histogram!(BATCH_DURATION, Unit::Seconds, "How long a call of the store took.");
         describe_gauge!(BREAKER_STATE, Unit::Count, "1 for the state of the circuit breaker, 0 for the others.");
+        describe_gauge!(LEASES, Unit::Count, "Keys of this process that have a lease, by policy.");
         describe_gauge!(POLICY_LIMIT, Unit::Count, "The limit of a policy, in units per window or slots.");
         describe_gauge!(POLICY_WINDOW, Unit::Seconds, "The window of a policy.");
         // Sets the gauge at once, so that alerts need not distinguish a closed breaker from a missing gauge.
@@ -220,6 +222,13 @@ impl Metrics {
         self.count(COUNT_CHANGES, [policy(changed.policy), ("change", change.into()), ("outcome", outcome.into())]);
     }
 
+    /// Counts up and down, because a limiter's events may arrive in another order than they happened, and limiters may
+    /// share the gauge.
+    fn count_lease(&self, change: &LeaseChange<'_>) {
+        let leases = gauge!(LEASES, self.labels([policy(change.policy)]));
+        if change.has_started { leases.increment(1.0) } else { leases.decrement(1.0) }
+    }
+
     fn count_lookup(&self, lookup: &PlanLookup<'_>) {
         let outcome = lookup.outcome.as_str();
         self.count(PLAN_LOOKUPS, [("outcome", outcome.into())]);
@@ -280,6 +289,7 @@ impl Observer for Metrics {
                 Other::CountChange(change) => self.count_change(change),
                 Other::Eviction(eviction) => self.count(EVICTED, [policy(eviction.policy)]),
                 Other::Exemption(cause) => self.count(EXEMPT, [("cause", cause.as_str().into())]),
+                Other::LeaseChange(change) => self.count_lease(change),
                 Other::LimitsChange(change) => self.count(LIMITS_CHANGES, [("outcome", change.outcome().into())]),
                 Other::PlanFallback(fallback) => self.count_fallback(fallback),
                 Other::PlanLookup(lookup) => self.count_lookup(lookup),

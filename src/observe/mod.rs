@@ -132,7 +132,7 @@ pub(crate) use self::{
     other::{BreakerState, Eviction, Other},
     plan::{PlanFallback, PlanLookup},
     request::{ExemptCause, ObservedRequest, RefusalEvent, RefusalReason},
-    span::CheckSpan,
+    span::{CheckSpan, LeaseSpan},
     throttle::{Once, Throttle, report_later, with_reports_after},
 };
 pub use self::{

@@ -118,6 +118,7 @@ impl ObserverCell {
 /// | `eviction` | A full [`MemoryStore`](crate::MemoryStore) dropped a live count for a new key, so the client of that count starts with a fresh budget. Reported for each count. A flood of new keys drops many counts, so an observer should return fast. | `evicted` |
 /// | `exemption` | The middleware let a request pass without a check. A request that another policy of the layer limits is reported as a decision instead. | `key` if the [`KeyExtractor`](crate::KeyExtractor) returned `None`; `missing_key` if [`MissingKey::Exempt`](crate::MissingKey::Exempt) let it pass; `route` if its route is [exempt](crate::Route::exempt); `shadow` if [shadow mode](crate::RateLimitLayer::with_shadow) did not refuse it: `would_refuse` has the reason; `unlimited` if its plan is [unlimited](crate::policy::Policies::unlimited) |
 /// | `hold_end` | A [hold](crate::Limiter::hold) of this process has ended. Holds that a crash leaves to the store are not reported. Reported once for each hold of a handle, also by a task in the background, and while a handle is dropped. Its [numbers](Self::number) are `held` and `actual`. | see [below](#ends-of-holds) |
+/// | `lease_change` | A key that this process checks often got a [lease](Policy::with_lease), or its lease ended. | `started` or `ended` |
 /// | `limits_change` | The limits of a `LiveLimits` were replaced, or the old ones stay (feature `serde`). Reported on the thread that has replaced the limits, after the limits are in force. A file that cannot be read is reported once, until it can be read again. | `accepted`; `refused`; `unreadable` if the watched file cannot be read |
 /// | `near_limit` | A request has taken what a key has spent to the policy's [near limit](crate::Policy::with_near_limit). Reported once for each key and window, also for shadow policies. Each process sees the requests that it has sent; a process that tracks more than 16 384 keys at a time may repeat the event for some of them. Its [number](Self::number) is `spent`. | `near` |
 /// | `plan_fallback` | A request had no current plan, so the last plan of its key or the default plan applied (feature `plans`). | `busy` if as many look-ups as allowed were on their way; `failed` if the last look-up of the key failed; `no_runtime` if the request did not run in a tokio runtime; `unanswered` while the look-up is on its way |
@@ -280,7 +281,8 @@ impl<'a> Event<'a> {
     }
 
     /// The keys and policies that the event is about, each with a number of units: the charges of a check, in order,
-    /// with their costs; what was held, for a `hold_end`; what is spent, for a `near_limit`. Empty for other events. Of
+    /// with their costs; what was held, for a `hold_end`; what is spent, for a `near_limit`; the largest block, for a
+    /// `lease_change`. Empty for other events. Of
     /// [alternatives](crate::Check::first_of) there is one: the policy that the decision names, or without a verdict
     /// the first.
     ///

@@ -3,7 +3,10 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    observe::{AbandonmentEvent, CountChangeEvent, ExemptCause, LimitsChange, PlanFallback, PlanLookup, ResetEvent},
+    observe::{
+        AbandonmentEvent, CountChangeEvent, ExemptCause, LimitsChange, ObservedKey, PlanFallback, PlanLookup,
+        ResetEvent,
+    },
     policy::Policy,
 };
 
@@ -19,6 +22,7 @@ pub(crate) enum Other<'a> {
     CountChange(CountChangeEvent<'a>),
     Eviction(Eviction<'a>),
     Exemption(ExemptCause),
+    LeaseChange(LeaseChange<'a>),
     LimitsChange(&'a LimitsChange),
     PlanFallback(PlanFallback),
     PlanLookup(PlanLookup<'a>),
@@ -34,6 +38,7 @@ impl Other<'_> {
             Other::CountChange(changed) => ("count_change", changed.outcome(), Some(changed.elapsed), changed),
             Other::Eviction(eviction) => ("eviction", "evicted", None, eviction),
             Other::Exemption(cause) => ("exemption", cause.as_str(), None, cause),
+            Other::LeaseChange(change) => ("lease_change", change.outcome(), None, change),
             Other::LimitsChange(change) => ("limits_change", change.outcome(), None, change),
             Other::PlanFallback(fallback) => ("plan_fallback", fallback.cause.as_str(), None, fallback),
             Other::PlanLookup(lookup) => ("plan_lookup", lookup.outcome.as_str(), Some(lookup.elapsed), lookup),
@@ -82,6 +87,27 @@ impl fmt::Display for Eviction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, spent } = self;
         write!(f, "A full store dropped a live count: policy={:?} spent={spent}", policy.name())
+    }
+}
+
+/// A key has got a lease in this process, or its lease has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseChange<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) key: ObservedKey<'a>,
+    pub(super) has_started: bool,
+}
+
+impl LeaseChange<'_> {
+    pub(super) fn outcome(&self) -> &'static str {
+        if self.has_started { "started" } else { "ended" }
+    }
+}
+
+impl fmt::Display for LeaseChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, key, .. } = self;
+        write!(f, "A lease has {}: policy={:?} key={key}", self.outcome(), policy.name())
     }
 }
 
@@ -142,6 +168,7 @@ mod tests {
         let ban = CountChange::Ban(60 * MS);
         let lookup = |outcome, error| Other::PlanLookup(PlanLookup { outcome, elapsed: MS, error });
         let fallback = |cause, is_stale| Other::PlanFallback(PlanFallback { cause, is_stale });
+        let lease = |has_started| Other::LeaseChange(LeaseChange { policy: &p, key: a, has_started });
         let batch = |answered| Other::Batch(Batch { checks: 3, charges: 5, elapsed: MS, answered });
         let stays = "The key keeps its last plan until that is too old, and then gets the default plan.";
         let events = [
@@ -186,6 +213,8 @@ mod tests {
                 ("exemption", "route", None),
                 "A request passed without a check: its route is exempt.".to_owned(),
             ),
+            (lease(true), ("lease_change", "started", None), format!("A lease has started: policy=\"p\" key={a}")),
+            (lease(false), ("lease_change", "ended", None), format!("A lease has ended: policy=\"p\" key={a}")),
             (
                 Other::LimitsChange(&accepted),
                 ("limits_change", "accepted", None),

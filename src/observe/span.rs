@@ -1,4 +1,4 @@
-//! One check or one call of the store under observation.
+//! One check, one call of the store or one lease under observation.
 
 use std::sync::Arc;
 
@@ -10,10 +10,12 @@ use crate::{
     check::Check,
     decision::Decision,
     error::Error,
+    key::Key,
     observe::{
-        AbandonmentEvent, DecisionEvent, Event, EventKind, FailureEffect, NearLimits, ObservedRequest, Observer, Other,
-        StoreFailure, request::StoredRequest,
+        AbandonmentEvent, DecisionEvent, Event, EventKind, FailureEffect, NearLimits, ObservedKey, ObservedRequest,
+        Observer, Other, StoreFailure, other::LeaseChange, request::StoredRequest,
     },
+    policy::Policy,
 };
 
 /// A check under observation, from sending it to its decision. Made only if there is an observer, because it reads the
@@ -133,5 +135,31 @@ impl Drop for BatchSpan {
         let Self { checks, charges, answered, .. } = *self;
         let batch = Batch { checks, charges, elapsed: self.started.elapsed(), answered };
         self.observer.on_event(&Event::other(Other::Batch(batch)));
+    }
+}
+
+/// A lease under observation: reports its start, and its end when it is dropped. No lock may be held then.
+pub(crate) struct LeaseSpan {
+    observer: Arc<dyn Observer>,
+    key: Key,
+    policy: Policy,
+}
+
+impl LeaseSpan {
+    pub(crate) fn start(observer: &Arc<dyn Observer>, key: &Key, policy: &Policy) -> Self {
+        let span = Self { observer: Arc::clone(observer), key: key.clone(), policy: policy.clone() };
+        span.report(true);
+        span
+    }
+
+    fn report(&self, has_started: bool) {
+        let change = LeaseChange { policy: &self.policy, key: ObservedKey(&self.key), has_started };
+        self.observer.on_event(&Event::other(Other::LeaseChange(change)));
+    }
+}
+
+impl Drop for LeaseSpan {
+    fn drop(&mut self) {
+        self.report(false);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         ResetEvent, StoreFailure, Throttle,
         effects::EffectCounts,
         log_line::FailureMessage,
-        other::Batch,
+        other::{Batch, LeaseChange},
         outage::{Causes, Length, Outage},
     },
     policy::Policy,
@@ -45,6 +45,7 @@ use crate::{
 /// | `tollgate::plans` | debug | a look-up of a plan ended; trace: a request had no current plan |
 /// | `tollgate::hold` | debug | a hold has ended: settled, released, dropped without a settlement, or expired before |
 /// | `tollgate::hold` | warn | no store has answered the change of a hold within its time-to-live: at most once a second, `left_out` as above |
+/// | `tollgate::lease` | debug | a key got a lease, or its lease ended |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
@@ -306,6 +307,11 @@ impl Tracing {
         );
     }
 
+    fn lease_change(change: &LeaseChange<'_>) {
+        let (policy, key, outcome) = (change.policy.name(), change.key, change.outcome());
+        debug!(target: "tollgate::lease", policy, %key, "a lease has {outcome}");
+    }
+
     fn limits_change(change: &LimitsChange) {
         let outcome = change.outcome();
         match change {
@@ -358,6 +364,7 @@ impl Observer for Tracing {
                 // A warning says it once. A flood of keys must not become a flood of events.
                 Other::Eviction(_) => {}
                 Other::Exemption(cause) => Self::exemption(*cause),
+                Other::LeaseChange(change) => Self::lease_change(change),
                 Other::LimitsChange(change) => Self::limits_change(change),
                 Other::PlanFallback(fallback) => self.plan_fallback(fallback),
                 Other::PlanLookup(lookup) => self.plan_lookup(lookup),

@@ -137,6 +137,10 @@ async fn cause_every_event() {
     limiter.reset("k", &policy).await.unwrap();
     limiter.record("recorded", &policy, 1).await.unwrap();
     drop(limiter.hold("k", &policy.clone().with_holds(HoldSettings::new()), 1).await.unwrap());
+    let leased = Policy::per_minute("p", 10_000).unwrap().with_lease(1_000);
+    for _ in 0..50 {
+        let _ = limiter.check("hot", &leased, 1).await.unwrap();
+    }
     let _ = observed(Limiter::new(Remembers::default())).check("k", &policy, 1).await.unwrap();
 
     let silent = observed(Limiter::new(SilentStore));

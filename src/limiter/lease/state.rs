@@ -13,10 +13,9 @@ use super::{
     size::{SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, LastOutcome, Reply, Waiters},
 };
-use crate::{check::open_hold::OpenHold, error::Error, key::Key, policy::Policy, verdict::Verdict};
+use crate::{check::open_hold::OpenHold, error::Error, key::Key, observe::LeaseSpan, policy::Policy, verdict::Verdict};
 
 /// The state of one lease, under a lock.
-#[derive(Debug)]
 pub(super) struct Lease {
     pub(super) key: Key,
     pub(super) policy: Policy,
@@ -37,6 +36,8 @@ pub(super) struct Lease {
     /// When a check was last served from a block, or waited for one.
     served: Instant,
     wake: Arc<Notify>,
+    /// Tells the observer, if there is one, when the lease ends.
+    pub(super) span: Option<LeaseSpan>,
 }
 
 /// The result of a check on a lease.
@@ -66,6 +67,23 @@ pub(super) struct Actions {
     pub(super) ask: Option<u64>,
     /// The lease has ended, and its keeper ends too.
     pub(super) is_over: bool,
+}
+
+/// What leases have left when they end.
+#[derive(Default)]
+pub(super) struct Remains {
+    pub(super) ended: Vec<FinishedBlock>,
+    pub(super) deliveries: Vec<Delivery>,
+    /// Dropped without a lock, because observers hear of it.
+    pub(super) spans: Vec<LeaseSpan>,
+}
+
+impl Remains {
+    /// Sends the waiters to the store. Returns the blocks to settle.
+    pub(super) fn into_ended(self) -> Vec<FinishedBlock> {
+        self.deliveries.into_iter().for_each(Delivery::send);
+        self.ended
+    }
 }
 
 /// A request for a block.
@@ -100,6 +118,7 @@ impl Lease {
             policy,
             number,
             wake: Arc::default(),
+            span: None,
         }
     }
 
@@ -167,9 +186,11 @@ impl Lease {
     }
 
     /// Ends the lease.
-    pub(super) fn close(mut self, now: Instant) -> (Vec<FinishedBlock>, Vec<Delivery>) {
+    pub(super) fn close(mut self, now: Instant, remains: &mut Remains) {
         self.wake.notify_one();
-        (self.give_back(now), self.waiters.reply_all(|| Reply::Ask))
+        remains.ended.extend(self.give_back(now));
+        remains.deliveries.extend(self.waiters.reply_all(|| Reply::Ask));
+        remains.spans.extend(self.span);
     }
 
     /// What the keeper does at `now`.

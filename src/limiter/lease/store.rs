@@ -189,6 +189,9 @@ fn observe_verdict(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdic
             let standing = LastOutcome::new(*outcome, verdict.time_us, now);
             let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
             if let Some((id, wake)) = core.leases.record(charge, standing, may_start, now) {
+                if let Some(observer) = &core.calls.observer {
+                    core.leases.watch(&id, observer);
+                }
                 start(core, id, wake);
             }
         }

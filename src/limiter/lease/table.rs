@@ -18,16 +18,20 @@ use super::{
     demand::{Demand, HOT},
     meter::Demanded,
     size::usual_horizon,
-    state::{Asked, Lease, Spent, Step},
+    state::{Asked, Lease, Remains, Spent, Step},
     waiter::{Delivery, LastOutcome},
 };
 use crate::{
-    check::Charge, error::Error, key::Key, observe::with_reports_after, policy::Policy, runtime::random::FastState,
+    check::Charge,
+    error::Error,
+    key::Key,
+    observe::{LeaseSpan, Observer, with_reports_after},
+    policy::Policy,
+    runtime::random::FastState,
     verdict::Verdict,
 };
 
 /// The leases of a limiter. Clones of the limiter share them.
-#[derive(Debug)]
 pub(in crate::limiter) struct Leases {
     shards: Box<[Mutex<Shard>]>,
     hasher: FastState,
@@ -57,13 +61,6 @@ pub(super) struct LeaseId {
     /// The policy under which the blocks are held.
     pub(super) block_policy: Policy,
     number: u64,
-}
-
-/// What a lease has left when it ends.
-#[derive(Debug, Default)]
-pub(super) struct Remains {
-    pub(super) ended: Vec<FinishedBlock>,
-    deliveries: Vec<Delivery>,
 }
 
 const SHARDS: usize = 64;
@@ -140,6 +137,16 @@ impl Leases {
         Some((LeaseId { key, policy, block_policy, number }, wake))
     }
 
+    /// Reports a new lease to the observer, and its end later.
+    pub(super) fn watch(&self, id: &LeaseId, observer: &Arc<dyn Observer>) {
+        let span = LeaseSpan::start(observer, &id.key, &id.policy);
+        let hash = self.hash(&id.key, &id.policy);
+        // If the lease has ended meanwhile, its end is reported here, without the lock.
+        if let Some(lease) = lease_of(&mut self.shard(hash), hash, id) {
+            lease.span = Some(span);
+        }
+    }
+
     /// What this process can still spend of a count.
     pub(super) fn left(&self, key: &Key, policy: &Policy, now: Instant) -> u64 {
         self.map_count(key, policy, |lease| lease.left(now)).fold(0, u64::saturating_add)
@@ -158,10 +165,12 @@ impl Leases {
     /// What the keeper does next. `None` if the lease has ended.
     pub(super) fn step(&self, id: &LeaseId, now: Instant) -> Option<Step> {
         let hash = self.hash(&id.key, &id.policy);
+        // Dropped after the lock, because observers hear of it.
+        let _over;
         let mut shard = self.shard(hash);
         let step = lease_of(&mut shard, hash, id)?.step(now);
         if matches!(&step, Step::Actions(act) if act.is_over) {
-            self.remove(&mut shard, hash, id.number);
+            _over = self.remove(&mut shard, hash, id.number);
         }
         Some(step)
     }
@@ -193,9 +202,9 @@ impl Leases {
     /// Ends a lease whose keeper has ended.
     pub(super) fn abandon(&self, id: &LeaseId, now: Instant) -> Remains {
         let hash = self.hash(&id.key, &id.policy);
-        let lease = self.remove(&mut self.shard(hash), hash, id.number);
-        let (ended, deliveries) = lease.map(|lease| lease.close(now)).unwrap_or_default();
-        Remains { ended, deliveries }
+        let mut remains = Remains::default();
+        self.end(&mut self.shard(hash), vec![(hash, id.number)], now, &mut remains);
+        remains
     }
 
     /// Ends the leases that their keepers should have ended: the runtimes of these keepers stand still. Looks for them
@@ -251,10 +260,9 @@ impl Leases {
     /// Ends leases by their hashes and numbers.
     fn end(&self, shard: &mut Shard, ending: Vec<(u64, u64)>, now: Instant, remains: &mut Remains) {
         for (hash, number) in ending {
-            let Some(lease) = self.remove(shard, hash, number) else { continue };
-            let (ended, deliveries) = lease.close(now);
-            remains.ended.extend(ended);
-            remains.deliveries.extend(deliveries);
+            if let Some(lease) = self.remove(shard, hash, number) {
+                lease.close(now, remains);
+            }
         }
     }
 
@@ -307,14 +315,6 @@ impl Leases {
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::try_from((hash >> 20) % SHARDS as u64).unwrap_or(0)])
-    }
-}
-
-impl Remains {
-    /// Sends the waiters to the store. Returns the blocks to settle.
-    pub(super) fn into_ended(self) -> Vec<FinishedBlock> {
-        self.deliveries.into_iter().for_each(Delivery::send);
-        self.ended
     }
 }
 

@@ -13,7 +13,10 @@ use tollgate::{
 };
 
 use super::*;
-use crate::support::{random::Random, scrape::recorder};
+use crate::support::{
+    random::Random,
+    scrape::{assert_shows, recorder},
+};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];
@@ -225,6 +228,38 @@ async fn what_is_spent_from_blocks_is_no_fresh_budget_for_the_local_fallback() {
         admitted += u64::from(decision.is_allowed());
     }
     assert_eq!(admitted, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gauge_shows_how_many_keys_have_a_lease() {
+    let (remote, _) = Remote::new(MS);
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let (before, policy) = (remote.limiter(), per_minute(100_000, 1_000));
+    let limiter = before.clone().with_observer(Metrics::new());
+    let spend = async |limiter: &Limiter, key| {
+        for _ in 0..50 {
+            let _ = limiter.check(key, &policy, 1).await.unwrap();
+        }
+    };
+    let shows = |number| assert_shows(&handle, &[&format!(r#"tollgate_leases{{policy="p"}} {number}"#)]);
+    spend(&limiter, "one").await;
+    shows(1);
+    spend(&limiter, "two").await;
+    spend(&limiter, "one").await;
+    shows(2);
+    // It is no key of the limiter that is observed, also when that one ends it.
+    spend(&before, "three").await;
+    shows(2);
+    limiter.reset("two", &policy).await.unwrap();
+    shows(1);
+    sleep(IDLE).await;
+    shows(0);
+    spend(&limiter, "one").await;
+    spend(&before, "three").await;
+    shows(1);
+    limiter.close().await;
+    shows(0);
 }
 
 #[derive(Clone, Debug, Default)]
