@@ -127,16 +127,23 @@ pub mod model_gateway {}
 pub mod operations {}
 
 #[doc = "[fallback]: when_redis_fails#local-fallback"]
+#[doc = "[bans]: operations#bans-charges-and-refunds"]
+#[doc = "[by hand]: operations#counts-by-hand"]
 #[doc = "[foreign]: when_redis_fails#foreign-values"]
 #[doc = "[holds]: holds"]
 #[doc = "[lease]: leases"]
+#[doc = "[holds by hand]: operations#a-client-complains-about-429"]
 #[doc = "[limits]: config_file"]
 #[doc = "[metrics]: operations#metrics"]
 #[doc = "[notices]: operations#notices"]
 #[doc = "[proxy]: behind_a_proxy"]
+#[doc = "[privacy]: operations#key-privacy"]
 #[doc = "[refused]: operations#who-is-refused"]
+#[doc = "[readiness]: operations#readiness"]
 #[doc = "[settings]: operations#redis-settings"]
+#[doc = "[rotation]: operations#replacing-a-password-or-a-certificate"]
 #[doc = ""]
+#[doc = "[sizing]: operations#sizing-redis"]
 #[doc = include_str!("../docs/on-call.md")]
 pub mod on_call {}
 

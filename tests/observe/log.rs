@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Router, routing::get};
 use tollgate::{
-    Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore,
+    Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer, Route,
     observe::{Fingerprint, Tracing},
     policy::HoldSettings,
+    store::{Answer, Store, Verdict},
 };
 use tracing::Level;
 
@@ -224,6 +225,37 @@ async fn the_decision_of_the_failure_policy_is_a_debug_event_after_the_warning()
         assert!(lines[1].starts_with("DEBUG tollgate::decision: decided without the store policy=\"p\""), "{lines:?}");
         assert!(lines[1].contains(&format!("outcome=\"{outcome}\"")), "{lines:?}");
     }
+}
+
+/// A store that gets more checks than it can answer.
+#[derive(Debug)]
+struct CrowdedStore;
+
+impl Store for CrowdedStore {
+    fn check(&self, _: &Check) -> Answer<Verdict> {
+        Answer::Ready(Err(Error::new(ErrorKind::Overloaded, "too many checks")))
+    }
+
+    fn reset(&self, _: &Key, _: &Policy) -> Answer<bool> {
+        Answer::Ready(Ok(false))
+    }
+}
+
+#[tokio::test]
+async fn the_page_for_the_night_finds_the_clients_of_an_overload_in_the_log() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let limiter = Limiter::new(CrowdedStore).with_observer(Tracing::new());
+    let layer = RateLimitLayer::new(limiter, per_minute("per-client", 60), GlobalKey);
+    assert_eq!(fetch(&Router::new().route("/watch", get(|| async {})).layer(layer), "/watch").await.status, 503);
+    let lines = log.take();
+    assert!(lines[0].contains("Requests are refused with 503: "), "{lines:?}");
+    let page = include_str!("../../docs/on-call.md");
+    assert!(page.contains("grep 'outcome=\"overloaded\"'") && page.contains("refused with 503'"));
+    let shown = page.lines().find(|line| line.contains(" 4711 policy=")).expect("the page has an example");
+    let key = |line: &str| line.split("key=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let shown = shown.replace(&key(shown), &key(&lines[1]));
+    assert!(lines[1].contains("outcome=\"overloaded\""), "{lines:?}");
+    assert!(lines[1].contains(shown.split_once("4711 ").unwrap().1), "{shown}: {lines:?}");
 }
 
 #[tokio::test]
