@@ -43,6 +43,7 @@
 #[doc = include_str!("../docs/fill.svg")]
 pub mod algorithms {}
 
+#[doc = "[optional]: what_clients_see#optional-fields"]
 #[doc = "[tests]: guarantees#behind-a-proxy"]
 #[doc = ""]
 #[doc = include_str!("../docs/behind-a-proxy.md")]
@@ -114,8 +115,8 @@ pub mod model_gateway {}
 
 #[doc = "[algorithms]: algorithms"]
 #[doc = "[bans]: crate::recipes#bans-and-clients-behind-one-address"]
-#[doc = "[failures]: when_redis_fails"]
 #[doc = "[block]: leases#how-it-works"]
+#[doc = "[failures]: when_redis_fails"]
 #[doc = "[holds]: holds"]
 #[doc = "[lease]: leases"]
 #[doc = "[rollout]: rollout"]
@@ -126,29 +127,30 @@ pub mod model_gateway {}
 #[doc = include_str!("../docs/operations.md")]
 pub mod operations {}
 
-#[doc = "[fallback]: when_redis_fails#local-fallback"]
 #[doc = "[bans]: operations#bans-charges-and-refunds"]
 #[doc = "[by hand]: operations#counts-by-hand"]
+#[doc = "[fallback]: when_redis_fails#local-fallback"]
 #[doc = "[foreign]: when_redis_fails#foreign-values"]
 #[doc = "[holds]: holds"]
-#[doc = "[lease]: leases"]
 #[doc = "[holds by hand]: operations#a-client-complains-about-429"]
+#[doc = "[lease]: leases"]
 #[doc = "[limits]: config_file"]
 #[doc = "[metrics]: operations#metrics"]
 #[doc = "[notices]: operations#notices"]
-#[doc = "[proxy]: behind_a_proxy"]
 #[doc = "[privacy]: operations#key-privacy"]
-#[doc = "[refused]: operations#who-is-refused"]
+#[doc = "[proxy]: behind_a_proxy"]
 #[doc = "[readiness]: operations#readiness"]
-#[doc = "[settings]: operations#redis-settings"]
+#[doc = "[refused]: operations#who-is-refused"]
 #[doc = "[rotation]: operations#replacing-a-password-or-a-certificate"]
-#[doc = ""]
+#[doc = "[settings]: operations#redis-settings"]
 #[doc = "[sizing]: operations#sizing-redis"]
+#[doc = ""]
 #[doc = include_str!("../docs/on-call.md")]
 pub mod on_call {}
 
 #[doc = "[fallback]: when_redis_fails#local-fallback"]
 #[doc = "[holds]: holds"]
+#[doc = "[metrics]: operations#metrics"]
 #[doc = ""]
 #[doc = include_str!("../docs/leases.md")]
 pub mod leases {}
@@ -157,7 +159,6 @@ pub mod leases {}
 pub mod calendar {}
 
 #[doc = "[holds]: holds"]
-#[doc = "[metrics]: operations#metrics"]
 #[doc = "[picture]: #picture"]
 #[doc = "[uploads]: concurrency"]
 #[doc = ""]

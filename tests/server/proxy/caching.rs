@@ -11,18 +11,32 @@ use tokio::{
     sync::Notify,
     time::{sleep, timeout},
 };
-use tollgate::{Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
+use tollgate::{Error, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
 use super::{
     caller::{ALICE, BOB, BUDGET, Caller},
     front::{Lines, Proxy},
     site::{Site, behind_the_proxy, routes},
 };
-use crate::support::FlakyStore;
+use crate::support::{FlakyStore, http::Reply};
+
+const CACHE: Lines = Lines::Cache(HeaderStyle::Draft11);
+
+/// A style, how its first field tells what is left, the fields that tell what a client has left, and the policy
+type Style = (HeaderStyle, &'static str, &'static [&'static str], &'static [&'static str]);
+
+const STYLES: [Style; 6] = [
+    (HeaderStyle::Draft11, ";r={};", &["ratelimit"], &["ratelimit-policy"]),
+    (HeaderStyle::Draft07, " remaining={},", &["ratelimit"], &["ratelimit-policy"]),
+    (HeaderStyle::Draft06, "{}", &["ratelimit-remaining", "ratelimit-reset"], &["ratelimit-limit", "ratelimit-policy"]),
+    (HeaderStyle::Draft03, "{}", &["ratelimit-remaining", "ratelimit-reset"], &["ratelimit-limit"]),
+    (HeaderStyle::XRateLimitDelta, "{}", &["x-ratelimit-remaining", "x-ratelimit-reset"], &["x-ratelimit-limit"]),
+    (HeaderStyle::TowerGovernorCompat, "{}", &["x-ratelimit-remaining"], &["x-ratelimit-limit"]),
+];
 
 /// The caches keep each response that they may, also those without a Cache-Control.
 async fn start(proxy: Proxy) -> Option<Site> {
-    Site::start(behind_the_proxy(), proxy, Lines::Cache).await
+    Site::start(behind_the_proxy(), proxy, CACHE).await
 }
 
 /// Spends all units.
@@ -68,37 +82,45 @@ async fn nginx_keeps_a_429_without_cache_control() {
     assert!(alice.get("/", &[]).await.header("ratelimit").unwrap().contains(&format!(";r={};", BUDGET - 2)));
 }
 
-async fn a_response_from_the_cache_costs_nothing_and_tells_of_no_limit(proxy: Proxy) {
-    let Some(site) = start(proxy).await else { return };
-    let (mut alice, mut bob) = (site.caller(ALICE).await, site.caller(BOB).await);
-    let fetched = alice.get("/kept", &[]).await;
-    assert!(fetched.header("ratelimit").unwrap().contains(&format!(";r={};", BUDGET - 1)), "{fetched:?}");
-    for caller in [&mut alice, &mut bob] {
-        let kept = caller.get("/kept", &[]).await;
-        assert_eq!((kept.status.as_u16(), kept.text()), (200, "kept"));
-        assert_eq!((kept.header("ratelimit"), kept.header("ratelimit-policy")), (None, None), "{kept:?}");
-    }
-    for (caller, left) in [(&mut alice, BUDGET - 2), (&mut bob, BUDGET - 1)] {
-        let reply = caller.get("/", &[]).await;
-        assert!(reply.header("ratelimit").unwrap().contains(&format!(";r={left};")), "{reply:?}");
+async fn a_response_from_the_cache_costs_nothing_and_tells_nobody_what_another_has_left(proxy: Proxy) {
+    for (style, form, of_the_client, of_the_policy) in STYLES {
+        let Some(site) = Site::start(behind_the_proxy(), proxy, Lines::Cache(style)).await else { return };
+        let (mut alice, mut bob) = (site.caller(ALICE).await, site.caller(BOB).await);
+        let shows = |reply: &Reply, left: usize| {
+            let fields: Vec<String> = of_the_client.iter().filter_map(|name| reply.header(name)).collect();
+            fields.len() == of_the_client.len() && fields[0].contains(&form.replace("{}", &left.to_string()))
+        };
+        let fetched = alice.get("/kept", &[]).await;
+        assert!(shows(&fetched, BUDGET - 1), "{style}: {fetched:?}");
+        for caller in [&mut alice, &mut bob] {
+            let kept = caller.get("/kept", &[]).await;
+            assert_eq!((kept.status.as_u16(), kept.text()), (200, "kept"));
+            assert!(of_the_client.iter().all(|name| kept.header(name).is_none()), "{style}: {kept:?}");
+            assert!(of_the_policy.iter().all(|name| kept.header(name) == fetched.header(name)), "{style}: {kept:?}");
+            assert!(kept.header(of_the_policy[0]).is_some(), "{style}: {kept:?}");
+        }
+        for (caller, left) in [(&mut alice, BUDGET - 2), (&mut bob, BUDGET - 1)] {
+            let reply = caller.get("/", &[]).await;
+            assert!(shows(&reply, left), "{style}: {reply:?}");
+        }
     }
 }
 
 #[tokio::test]
-async fn a_response_from_the_cache_of_nginx_costs_nothing_and_tells_of_no_limit() {
-    a_response_from_the_cache_costs_nothing_and_tells_of_no_limit(Proxy::Nginx).await;
+async fn a_response_from_the_cache_of_nginx_costs_nothing_and_tells_nobody_what_another_has_left() {
+    a_response_from_the_cache_costs_nothing_and_tells_nobody_what_another_has_left(Proxy::Nginx).await;
 }
 
 #[tokio::test]
-async fn a_response_from_the_cache_of_varnish_costs_nothing_and_tells_of_no_limit() {
-    a_response_from_the_cache_costs_nothing_and_tells_of_no_limit(Proxy::Varnish).await;
+async fn a_response_from_the_cache_of_varnish_costs_nothing_and_tells_nobody_what_another_has_left() {
+    a_response_from_the_cache_costs_nothing_and_tells_nobody_what_another_has_left(Proxy::Varnish).await;
 }
 
 async fn the_refusals_of_an_outage_end_with_it(proxy: Proxy) {
     let store = FlakyStore::default();
     let policy = Policy::per_minute("p", 10).unwrap();
     let layer = RateLimitLayer::new(Limiter::new(store.clone()), policy, behind_the_proxy()).fail_closed();
-    let Some(site) = Site::serving(routes().layer(layer), ManualClock::default(), proxy, Lines::Cache).await else {
+    let Some(site) = Site::serving(routes().layer(layer), ManualClock::default(), proxy, CACHE).await else {
         return;
     };
     let mut alice = site.caller(ALICE).await;
@@ -142,7 +164,7 @@ async fn a_client_who_waits_for_the_request_of_another_is_not_refused(proxy: Pro
     let router = routes()
         .layer(RateLimitLayer::new(limiter, policy, behind_the_proxy()))
         .layer(from_fn_with_state(gate.clone(), keep_refusals_back));
-    let Some(site) = Site::serving(router, clock, proxy, Lines::Cache).await else { return };
+    let Some(site) = Site::serving(router, clock, proxy, CACHE).await else { return };
     let (mut alice, mut bob) = (site.caller(ALICE).await, site.caller(BOB).await);
     spend(&mut alice).await;
     let refused = tokio::spawn(async move { alice.get("/kept", &[]).await.status });

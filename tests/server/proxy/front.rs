@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
+use tollgate::HeaderStyle;
+
 use super::{
     nginx,
     page::{block, replace},
@@ -30,8 +32,8 @@ pub(crate) enum Lines {
     Forwarded,
     /// The PROXY protocol in front, from [`BALANCER`].
     ProxyProtocol,
-    /// In nginx, a cache that keeps everything that it may.
-    Cache,
+    /// In nginx, a cache that keeps everything that it may, with the lines for fields of this style.
+    Cache(HeaderStyle),
 }
 
 /// The address of a load balancer in front of the proxy.
@@ -94,6 +96,18 @@ pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
+/// What the page has for fields of this style: outside of `server`, and in the `location`.
+fn nginx_lines(style: HeaderStyle) -> [String; 2] {
+    match style {
+        HeaderStyle::Draft11 | HeaderStyle::Draft07 => [2, 3].map(|number| block("nginx", number).to_owned()),
+        HeaderStyle::Draft06 | HeaderStyle::Draft03 => [
+            replace(block("nginx", 4), "_x_ratelimit", "_ratelimit"),
+            replace(block("nginx", 5), "X-RateLimit", "RateLimit"),
+        ],
+        _ => [4, 5].map(|number| block("nginx", number).to_owned()),
+    }
+}
+
 struct Setup {
     lines: Lines,
     application: SocketAddr,
@@ -144,12 +158,12 @@ impl Setup {
         } else {
             lines = replace(&lines, "listen 80;", &format!("listen 127.0.0.1:{port};"));
         }
-        if self.lines == Lines::Cache {
+        if let Lines::Cache(style) = self.lines {
+            let [maps, fields] = nginx_lines(style);
             let directory = self.path("cache");
-            let outside = format!("proxy_cache_path {directory} keys_zone=cache:1m;\n{}", block("nginx", 2));
+            let outside = format!("proxy_cache_path {directory} keys_zone=cache:1m;\n{maps}");
             let inside = "proxy_cache cache; proxy_cache_valid any 10m; proxy_cache_lock on;\n";
-            lines = outside
-                + &replace(&lines, "        proxy_pass", &format!("{inside}{}        proxy_pass", block("nginx", 3)));
+            lines = outside + &replace(&lines, "        proxy_pass", &format!("{inside}{fields}        proxy_pass"));
         }
         let [certificate, key] = ["certificate", "key"].map(|name| self.path(name));
         let encrypted = format!(

@@ -47,7 +47,11 @@ impl Site {
         let clock = ManualClock::default();
         let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
         let limit = Policy::per_minute("p", u64::try_from(BUDGET).unwrap()).unwrap();
-        Self::serving(routes().layer(RateLimitLayer::new(limiter, limit, client)), clock, proxy, lines).await
+        let mut layer = RateLimitLayer::new(limiter, limit, client);
+        if let Lines::Cache(style) = lines {
+            layer = layer.with_headers(style);
+        }
+        Self::serving(routes().layer(layer), clock, proxy, lines).await
     }
 
     /// Starts the proxy in front of the router, whose limits have this clock.
