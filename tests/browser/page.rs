@@ -129,7 +129,7 @@ fn decided_often(source: &str) -> String {
 #[tokio::test]
 async fn an_outage_of_redis_and_its_end_are_seen() {
     let mut redis = Redis::start();
-    let server = Server::start(&["--redis", &redis.url(), "--deadline", "5s", "--window", "20s", "--limit", "1000"]);
+    let server = Server::start(&["--redis", &redis.url(), "--deadline", "5s", "--window", "20s", "--limit", "120"]);
     let browser = Browser::open(&server.address).await;
     browser.click("#steady").await;
     browser.until("the store decides", "return text('#source') === 'store' && text('#breaker') === 'closed'").await;
@@ -161,7 +161,7 @@ async fn open_holds_and_slots_are_shown_until_they_end() {
         .await;
     browser.until("the slots are shown", "return text('#holds').includes('3 of 3 slots')").await;
     browser.click("[data-request^='GET /upload']").await;
-    browser.until("the fourth upload is refused", "return text('#denials').includes('GET /upload')").await;
+    browser.until("the fourth upload is refused", "return text('#denials').includes('all 3 slots are taken')").await;
     pictures::take(&browser, "holds").await;
     browser.until("all have ended", "return !text('#holds').includes('held')").await;
     assert_eq!(browser.run("return text('#holds').includes('0 of 3 slots')").await, true);

@@ -1,6 +1,7 @@
 // The charts: requests in their windows, units against the limit, and the time of decisions.
 import { LANES, current, model, now, passed, slide, weight } from "/page/model.js";
 import { stricter } from "/page/stricter.js";
+import { clock } from "/page/table.js";
 
 const POINTS = 400;
 /** Refused requests that are drawn, of those that share marks. */
@@ -19,10 +20,16 @@ const range = () => {
   return [now() / 1000 - length, now() / 1000 + length * 0.01];
 };
 
+/** The times of an axis, as in the tables: to what tells them apart. */
+function timesOfDay(u, values, axis, space, step) {
+  const [from, to] = step < 1 ? [3, 10] : step < 60 ? [0, 8] : [0, 5];
+  return values.map((t) => clock(t * 1000).slice(from, to));
+}
+
 function axes(y) {
   const common = { stroke: () => color("dim"), grid: { stroke: () => color("line"), width: 1 },
     ticks: { stroke: () => color("line"), width: 1 }, font: "12px system-ui, sans-serif" };
-  return [{ ...common, space: 70, size: 30 }, { ...common, size: 66, ...y }];
+  return [{ ...common, space: 70, size: 30, values: timesOfDay }, { ...common, size: 66, ...y }];
 }
 
 /** Leaves the canvas as it was, because uPlot remembers its settings. */

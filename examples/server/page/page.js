@@ -66,8 +66,10 @@ const horizon = () => (current().window ?? 60) * 1000;
 
 function reason(denial) {
   const policy = denial.policy ? `${denial.policy.name}: ` : "";
+  const { limit, window } = denial.policy ?? {};
+  const isOfSlots = denial.policy && !window;
   const words = {
-    denied: `${policy}the limit of ${denial.policy?.limit} is spent`,
+    denied: `${policy}${isOfSlots ? `all ${limit} slots are taken` : `the limit of ${limit} is spent`}`,
     blocked: `${policy}is blocked`,
     closed: "the store is away, and the route fails closed",
     local: `${policy}this instance's share is spent`,
