@@ -5,6 +5,7 @@
 mod call;
 mod config;
 mod follow;
+mod grpc;
 mod holds;
 mod meters;
 mod options;

@@ -3,10 +3,6 @@
 use std::{error::Error, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use envoy_types::pb::envoy::service::{
-    rate_limit_quota::v3::rate_limit_quota_service_server::RateLimitQuotaServiceServer,
-    ratelimit::v3::rate_limit_service_server::RateLimitServiceServer,
-};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
@@ -23,6 +19,7 @@ use crate::{
     call::{Judge, Replies},
     config::{Config, read},
     follow::follow,
+    grpc::{Calls, Quotas},
     holds::Holds,
     meters::Meters,
     prometheus::{Prometheus, Readiness},
@@ -31,11 +28,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// The most calls of a connection at once, and the longest head and message of a call: they bound the memory of a
-/// connection. Envoy opens another one if it has more calls.
+/// The most calls of a connection at once, and the longest head of a call: they bound the memory of a connection. Envoy
+/// opens another one if it has more calls.
 const STREAMS: u32 = 512;
 const HEAD: u32 = 64 << 10;
-const MESSAGE: usize = 2 << 20;
 /// How long a message may take to arrive, beside the deadline of the call.
 const ARRIVAL: Duration = Duration::from_secs(5);
 /// The pause after a connection that could not be accepted.
@@ -125,8 +121,8 @@ impl Server {
             .http2_keepalive_interval(Some(Duration::from_secs(30)))
             .add_service(health_service)
             .add_service(reflection)
-            .add_service(RateLimitServiceServer::new(service).max_decoding_message_size(MESSAGE))
-            .add_service(RateLimitQuotaServiceServer::new(quotas).max_decoding_message_size(MESSAGE))
+            .add_service(Calls(Arc::new(service)))
+            .add_service(Quotas(Arc::new(quotas)))
             .serve_with_incoming_shutdown(connections(listener), signal);
         tokio::pin!(serving);
         let stop = async {

@@ -112,7 +112,10 @@ impl Envoy {
             if number % MOST_ASKED == MOST_ASKED - 1 {
                 yield_now().await;
             }
-            let Some(entries) = entries(&usage) else { continue };
+            let Some(entries) = entries(&usage) else {
+                self.shared.meters.refuse(Reason::Entries);
+                continue;
+            };
             match Treatment::of(&config, &self.domain, &entries) {
                 Treatment::Blocks(account) => {
                     if let Some(assignment) = self.on_usage((&usage, arrived), &entries, account, &mut asks) {
@@ -299,7 +302,7 @@ fn is_idle(usage: &BucketQuotaUsage) -> bool {
     usage.num_requests_allowed == 0 && usage.num_requests_denied == 0
 }
 
-/// The entries of a bucket, sorted; `None` without any, which no answer can name.
+/// The entries of a bucket, sorted; `None` without any, or if one is no UTF-8: no answer can name such a bucket.
 fn entries(usage: &BucketQuotaUsage) -> Option<Entries> {
     let id = usage.bucket_id.as_ref().filter(|id| !id.bucket.is_empty())?;
     let mut entries: Entries = id.bucket.iter().map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -15,4 +15,4 @@ mod service;
 mod treatment;
 mod trials;
 
-pub(crate) use self::service::QuotaService;
+pub(crate) use self::{answers::Answers, service::QuotaService};

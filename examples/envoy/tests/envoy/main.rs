@@ -1,6 +1,7 @@
 //! The service behind a real Envoy, whose version `tests/envoy` names.
 #![allow(clippy::unwrap_used)]
 
+mod any_text;
 mod backend;
 mod budgets;
 mod example;

@@ -1,6 +1,7 @@
 //! The service as Envoy calls it: through gRPC.
 #![allow(clippy::unwrap_used)]
 
+mod any_text;
 mod changes;
 mod configuration;
 mod counts;

@@ -7,6 +7,7 @@ pub mod program;
 pub mod quotas;
 #[path = "../../../../tests/server/support/redis_server.rs"]
 pub mod redis_server;
+pub mod raw;
 
 use std::{net::SocketAddr, time::Duration};
 
