@@ -6,7 +6,10 @@ use arc_swap::ArcSwap;
 use metrics::counter;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::config::{Config, Content, read};
+use crate::{
+    config::{Config, Content, read},
+    lines,
+};
 
 /// Looks so often. Content that has stayed the same from one look to the next is complete.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -57,14 +60,14 @@ pub(crate) async fn follow(path: PathBuf, mut current: Content, has_local: bool,
         match outcome {
             Ok(()) => {
                 counter!("tollgate_envoy_config_loads_total", "outcome" => "accepted").increment(1);
-                println!("The new configuration is in force");
+                lines::inform("The new configuration is in force");
                 (last_seen, refused, reported) = (None, None, None);
             }
             Err(mistakes) => {
                 let message = mistakes.to_string();
                 if reported.as_ref() != Some(&message) {
                     counter!("tollgate_envoy_config_loads_total", "outcome" => "refused").increment(1);
-                    eprintln!("tollgate-envoy: the old configuration stays in force:\n{message}");
+                    lines::warn(&format!("the old configuration stays in force:\n{message}"));
                     reported = Some(message);
                 }
             }

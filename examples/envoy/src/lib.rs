@@ -7,6 +7,7 @@ mod config;
 mod follow;
 mod grpc;
 mod holds;
+mod lines;
 mod meters;
 mod options;
 mod prometheus;

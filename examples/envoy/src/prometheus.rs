@@ -11,6 +11,8 @@ use tokio::{
 };
 use tollgate::{Limiter, observe::Metrics};
 
+use crate::lines;
+
 /// The recorder of the process.
 pub(crate) struct Prometheus(PrometheusHandle);
 
@@ -48,7 +50,7 @@ impl Prometheus {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready));
         if let Err(error) = axum::serve(listener, app).await {
-            eprintln!("tollgate-envoy: the metrics are not served: {error}");
+            lines::warn(&format!("the metrics are not served: {error}"));
         }
     }
 }

@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::lines;
+
 /// The warnings that were printed, by their causes.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Mutex<HashMap<&'static str, HashSet<String>>>);
@@ -43,6 +45,6 @@ impl Warnings {
             return;
         }
         let last = if said.len() == Self::MOST { "; others with this cause are not reported" } else { "" };
-        eprintln!("tollgate-envoy: {who} are refused: {why}{last}");
+        lines::warn(&format!("{who} are refused: {why}{last}"));
     }
 }

@@ -15,6 +15,7 @@ mod program;
 mod quota_streams;
 mod quotas;
 mod reconnects;
+mod readers;
 mod reference;
 mod replies;
 mod several;

@@ -83,7 +83,7 @@ async fn buckets_that_do_not_fit_the_configuration_are_refused_and_said_once() {
     let usages: Vec<Usage<'_>> = buckets.iter().map(|bucket| (&bucket[..], 0, 1)).collect();
     envoy.send("test", &usages);
     assert!(envoy.answer().await.unwrap().values().all(|told| *told == Told::Block(8)));
-    let stderr = program.stderr();
+    let stderr = program.stderr_with("\"plain\" are refused");
     for line in
         ["\"wrong\" are refused: no rule", "\"plain\" are refused: their rule has no lease", "at most 8 entries"]
     {

@@ -39,7 +39,7 @@ async fn one_cause_of_many_warnings_leaves_room_for_others() {
             client.should_rate_limit(request("test", [entries])).await.unwrap();
         }
     }
-    let stderr = program.stderr();
+    let stderr = program.stderr_with("a concurrency limit needs");
     for (text, times) in [
         ("no file has this domain", 16),
         ("no rule has these entries", 16),

@@ -5,6 +5,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use super::redis_server::Directory;
@@ -62,6 +63,19 @@ impl Program {
     /// What the program has reported.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
+    }
+
+    /// What the program has reported, as soon as that contains `text`.
+    pub fn stderr_with(&self, text: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let stderr = self.stderr();
+            if stderr.contains(text) {
+                return stderr;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{text}\n{stderr}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
