@@ -42,6 +42,9 @@ impl RateLimitService for Service {
         // A call is judged by one version of the configuration.
         let config = self.config.load_full();
         let plan = Plan::new(&config, request.get_ref()).inspect_err(|_| meters.calls_invalid.increment(1))?;
+        if !config.has_domain(&request.get_ref().domain) {
+            self.judge.warnings.unlimited(&request.get_ref().domain);
+        }
         meters.unmatched.increment(plan.parts.iter().filter(|part| part.rule.is_none()).count() as u64);
         let judged = self.judge.judge(&plan).await;
         match self.replies.reply(&plan, &judged) {

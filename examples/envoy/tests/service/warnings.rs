@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use crate::support::{
-    domain, entries,
+    domain, entries, passed,
     program::{Program, configuration},
     quotas::{Quotas, Told},
     request,
@@ -30,6 +30,10 @@ async fn one_cause_of_many_warnings_leaves_room_for_others() {
     envoy.send("test", &[(&[("plain", "secret")], 0, 1)]);
     assert_eq!(envoy.answer().await.unwrap()["plain=secret"], Told::DenyAll);
     let mut client = RateLimitServiceClient::connect(format!("http://{}", program.address)).await.unwrap();
+    for number in 0..100 {
+        let call = request(&format!("unknown{}", number % 2), [entries([("tenant", "secret")])]);
+        assert!(passed(client.should_rate_limit(call).await.unwrap().get_ref()));
+    }
     for _ in 0..3 {
         for entries in [
             entries([("slots", "secret"), ("hold", "secret"), ("settle", "secret")]),
@@ -41,7 +45,9 @@ async fn one_cause_of_many_warnings_leaves_room_for_others() {
     }
     let stderr = program.stderr_with("a concurrency limit needs");
     for (text, times) in [
-        ("no file has this domain", 16),
+        ("are refused: no file has this domain", 16),
+        ("calls of domain \"unknown0\" pass without a limit: no file has this domain; write one", 1),
+        ("pass without a limit", 2),
         ("no rule has these entries", 16),
         ("others with this cause are not reported", 2),
         ("\"plain\" are refused: their rule has no lease", 1),
