@@ -6,7 +6,7 @@ use metrics::Counter;
 use tokio::time::{Instant, timeout_at};
 use tollgate::{
     Check, Decision, Error, ErrorKind, FailurePolicy, Key, Limiter, Policy,
-    decision::PolicyDecision,
+    decision::{PolicyDecision, Source},
     limiter::{Hold, HoldAnswer, SettleFuture},
     store::SettleAnswer,
 };
@@ -127,8 +127,8 @@ impl Judge {
         Ok(Judged::Decided { allowed: true, standings, decision: last })
     }
 
-    /// Judges these charges. If some are quotas, one of them has to have room: each is enforced in turn, beside the
-    /// others in shadow, until the check passes. A check that does not pass charges nothing.
+    /// Judges these charges. If some are quotas, one of them has to have room: one is enforced, beside the others in
+    /// shadow, and then another one, until the check passes. A check that does not pass charges nothing.
     async fn first_with_room(
         &self,
         plan: &Plan,
@@ -136,30 +136,41 @@ impl Judge {
         is_charged: bool,
         on_failure: FailurePolicy,
     ) -> Result<Verdict, Error> {
-        let is_quota = |number: &&usize| plan.charges[**number].kind == Kind::Quota;
-        let quotas: Vec<_> = turn.iter().filter(is_quota).copied().collect();
-        let mut nearest: Option<Verdict> = None;
+        let is_quota = |number: &usize| plan.charges[*number].kind == Kind::Quota;
+        let quotas: Vec<_> = turn.iter().copied().filter(is_quota).collect();
+        let mut untried = quotas.clone();
         let mut enforced = quotas.first().copied();
-        for next in 1.. {
+        let mut is_last = false;
+        loop {
             let verdict = self.attempt(plan, turn, enforced, is_charged, on_failure).await?;
-            let only_by_quota = enforced.is_some_and(|quota| {
-                let denies = |(number, standing): (&usize, &PolicyDecision)| standing.violated && *number != quota;
-                !turn.iter().zip(verdict.decision.policies()).any(denies)
-            });
-            if verdict.decision.is_allowed() || !only_by_quota {
+            let standing = |number: usize| {
+                let mut standings = turn.iter().zip(verdict.decision.policies());
+                standings.find_map(|(of, standing)| (*of == number).then_some(standing))
+            };
+            let denies = |number: usize| standing(number).is_some_and(|standing| standing.violated);
+            let only_by_quota =
+                enforced.is_some_and(|quota| !turn.iter().any(|number| *number != quota && denies(*number)));
+            if verdict.decision.is_allowed() || !only_by_quota || is_last {
                 return Ok(verdict);
             }
-            let wait = |verdict: &Verdict| verdict.decision.retry_after().unwrap_or(Duration::MAX);
-            nearest = match nearest {
-                Some(other) if wait(&other) <= wait(&verdict) => Some(other),
-                _ => Some(verdict),
-            };
-            match quotas.get(next) {
-                Some(quota) => enforced = Some(*quota),
-                None => break,
+            untried.retain(|quota| Some(*quota) != enforced);
+            let last = enforced;
+            // A verdict of the store is also about the quotas in shadow. So the number of calls of the store does not
+            // grow with that of the quotas, which all have to be over within the deadline. A remembered verdict may be
+            // older than what such a quota has left.
+            let is_new = matches!(verdict.decision.source(), Source::Store | Source::Local);
+            let is_over = |quota: usize| is_new && standing(quota).is_some_and(|standing| standing.would_deny);
+            enforced = untried.iter().copied().find(|quota| !is_over(*quota));
+            if enforced.is_none() {
+                // The answer is that of the one which has room first.
+                let wait = |quota: &usize| standing(*quota).and_then(|standing| standing.retry_after);
+                enforced = quotas.iter().copied().min_by_key(|quota| wait(quota).unwrap_or(Duration::MAX));
+                if enforced == last {
+                    return Ok(verdict);
+                }
+                is_last = true;
             }
         }
-        nearest.ok_or_else(|| Error::new(ErrorKind::InvalidCall, "a call without a charge was judged"))
     }
 
     async fn attempt(

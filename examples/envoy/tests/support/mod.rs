@@ -1,13 +1,15 @@
 //! A service in this process, and calls of it.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub, clippy::unwrap_used)]
 
+#[path = "../../../../tests/server/support/link.rs"]
+pub mod link;
 #[path = "../../../../tests/server/support/ports.rs"]
 pub mod ports;
 pub mod program;
 pub mod quotas;
+pub mod raw;
 #[path = "../../../../tests/server/support/redis_server.rs"]
 pub mod redis_server;
-pub mod raw;
 
 use std::{net::SocketAddr, time::Duration};
 
