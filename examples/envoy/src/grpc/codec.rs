@@ -2,7 +2,11 @@
 
 use std::{fmt, marker::PhantomData};
 
-use prost::{Message, bytes::Buf};
+use prost::{
+    Message,
+    bytes::Buf,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder},
@@ -46,6 +50,9 @@ impl<E: 'static, D: Utf8> Decoder for AnyText<E, D> {
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
         // The buffer has the whole message in one piece.
         let message = buffer.chunk();
+        if has_too_many_parts(message) {
+            return Err(Status::out_of_range(format!("the message has more than {MOST_PARTS} parts")));
+        }
         // Nearly all texts are UTF-8.
         let read = D::decode(message).or_else(|error| match D::AnyText::decode(message) {
             Ok(any) => Ok(any.into()),
@@ -54,6 +61,19 @@ impl<E: 'static, D: Utf8> Decoder for AnyText<E, D> {
         buffer.advance(buffer.remaining());
         read.map(Some)
     }
+}
+
+/// A descriptor or a bucket may have two bytes, and takes a hundred in memory.
+const MOST_PARTS: usize = 200_000;
+
+fn has_too_many_parts(mut message: &[u8]) -> bool {
+    for _ in 0..=MOST_PARTS {
+        let Ok((tag, wire_type)) = decode_key(&mut message) else { return false };
+        if skip_field(wire_type, tag, &mut message, DecodeContext::default()).is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 impl<E, D> fmt::Debug for AnyText<E, D> {

@@ -32,8 +32,10 @@ use crate::{
     service::Service,
 };
 
-/// The longest message.
-const LONGEST: usize = 2 << 20;
+/// The longest call, and the longest report. An Envoy reports all values that clients have sent since the last answer,
+/// which has it forget them. So a report that is refused comes again and again.
+const LONGEST_CALL: usize = 2 << 20;
+const LONGEST_REPORT: usize = 16 << 20;
 
 /// The rate limit service as the server runs it.
 #[derive(Clone, Debug)]
@@ -76,7 +78,7 @@ impl TowerService<http::Request<Body>> for Calls {
                 return Ok(unimplemented());
             }
             let codec = AnyText::<RateLimitResponse, RateLimitRequest>::default();
-            Ok(Grpc::new(codec).max_decoding_message_size(LONGEST).unary(service, request).await)
+            Ok(Grpc::new(codec).max_decoding_message_size(LONGEST_CALL).unary(service, request).await)
         })
     }
 }
@@ -97,7 +99,7 @@ impl TowerService<http::Request<Body>> for Quotas {
                 return Ok(unimplemented());
             }
             let codec = AnyText::<RateLimitQuotaResponse, RateLimitQuotaUsageReports>::default();
-            Ok(Grpc::new(codec).max_decoding_message_size(LONGEST).streaming(service, request).await)
+            Ok(Grpc::new(codec).max_decoding_message_size(LONGEST_REPORT).streaming(service, request).await)
         })
     }
 }

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::{
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Request, client::Grpc, transport::Endpoint};
+use tonic::{Code, Request, client::Grpc, transport::Endpoint};
 
 use crate::support::{
     Descriptor, Service, domain, entries, passed,
@@ -85,4 +85,15 @@ async fn a_bucket_that_is_no_utf_8_ends_no_stream_and_gets_nothing() {
         assert!(buckets.iter().all(|bucket| bucket.bucket["tenant"] == tenant), "{buckets:?}");
         assert_eq!(service.left(entries([("tenant", tenant)])).await, 992);
     }
+}
+
+#[tokio::test]
+async fn a_message_of_very_many_parts_is_refused_before_it_takes_memory() {
+    let service = Service::start(&domain(&["{ key: tenant }"])).await;
+    // A descriptor without entries.
+    let call = [0x12, 0x00].repeat(200_001);
+    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let codec = Raw::<RateLimitResponse>::default();
+    let status = client(&service).await.unary(Request::new(call), path, codec).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
 }

@@ -46,6 +46,24 @@ async fn a_bucket_with_too_many_values_takes_no_other_one_out_of_service() {
     assert_eq!(other.tenant("v1999", 0, 1).await, Told::Block(8));
 }
 
+#[tokio::test]
+async fn long_values_of_strangers_end_no_stream() {
+    let (_folder, path) = configuration(&domain(&[HOUR]));
+    let program = Program::start(&["--config", &path]);
+    let mut envoy = Quotas::open(&program.address).await;
+    // Each as long as Envoy lets a field of a request be.
+    let values: Vec<_> = (0..100).map(|number| format!("{number}{}", "x".repeat(60_000))).collect();
+    let buckets: Vec<_> = values.iter().map(|value| [("tenant", value.as_str())]).collect();
+    let of_strangers = |denied| buckets.iter().map(move |bucket| (&bucket[..], 0, denied));
+    let usages: Vec<Usage<'_>> = of_strangers(1).chain([(&[("tenant", "a")][..], 0, 1)]).collect();
+    envoy.send("test", &usages);
+    let told = envoy.answer().await.unwrap();
+    assert_eq!((told.len(), told["tenant=a"]), (101, Told::Block(8)));
+    // An Envoy forgets them with the next answer.
+    envoy.send("test", &of_strangers(0).collect::<Vec<_>>());
+    assert!(envoy.answer().await.unwrap().values().all(|told| *told == Told::Abandon));
+}
+
 /// It waits for the service, which gives a stream ten seconds.
 #[tokio::test]
 async fn a_stream_without_a_report_ends_and_leaves_its_place_to_others() {
@@ -109,7 +127,7 @@ async fn a_stream_that_cannot_be_served_ends_with_what_to_do() {
         assert!(status.code() == code && status.message().contains(advice), "{domains:?} {status}");
     }
     let mut envoy = Quotas::open(service.address).await;
-    let long = "x".repeat(3 << 20);
+    let long = "x".repeat(17 << 20);
     envoy.send("test", &[(&tenant(&long), 0, 1)]);
     let status = envoy.end().await;
     assert!(status.code() == Code::OutOfRange && status.message().contains("too long"), "{status}");

@@ -49,7 +49,7 @@ impl Quotas {
     pub async fn open_on(endpoint: Endpoint) -> Self {
         let channel: Channel = endpoint.connect().await.unwrap();
         let (reports, receiver) = mpsc::unbounded_channel();
-        let mut client = RateLimitQuotaServiceClient::new(channel);
+        let mut client = RateLimitQuotaServiceClient::new(channel).max_decoding_message_size(64 << 20);
         let answers = client.stream_rate_limit_quotas(UnboundedReceiverStream::new(receiver)).await.unwrap();
         Self { reports, answers: answers.into_inner() }
     }
