@@ -30,10 +30,15 @@ class Standing {
     return this.marks.filter((mark) => mark.t > start && mark.t <= end && wanted(mark));
   }
 
+  /** Whether a hold is open. Its units come back with its end, which no time tells. */
+  isHeld() {
+    return model.holds.some((hold) => hold.key === this.key && hold.policy === this.policy.name);
+  }
+
   /** The last report, and what has left the window since then. */
   availableNow() {
     const { limit, window, algorithm } = this.policy;
-    if (!window) return this.available;
+    if (!window || this.isHeld()) return this.available;
     if (now() >= this.t + this.reset * 1000) return limit;
     if (algorithm !== "log") return this.available;
     const [from, to] = [this.t - window * 1000, now() - window * 1000];

@@ -110,9 +110,10 @@ function writeClients() {
   rows("clients", list.map((standing) => {
     const { key, policy } = standing;
     const left = Math.max(0, (standing.t - now()) / 1000 + standing.reset);
+    const full = standing.isHeld() ? "unknown" : left ? seconds(left) : "now";
     const per = policy.window ? `${policy.limit} per ${span(policy.window)}` : `${policy.limit} at once`;
     return [key === model.visitor ? "you" : key.slice(0, 8), policy.name, per, standing.availableNow(),
-      left ? seconds(left) : "now", standing.count(true), standing.count(false)];
+      full, standing.count(true), standing.count(false)];
   }), "None so far");
 }
 
