@@ -168,8 +168,15 @@ impl RedisServer {
     /// Waits until the server answers PING.
     fn wait(&mut self) {
         let start = Instant::now();
-        while !self.try_command("PING").is_ok_and(|reply| reply.starts_with("+PONG") || reply.starts_with("-NOAUTH")) {
-            assert!(start.elapsed() < Duration::from_secs(10), "redis-server did not start; is it installed?");
+        loop {
+            let reply = self.try_command("PING");
+            if reply.as_ref().is_ok_and(|reply| reply.starts_with("+PONG") || reply.starts_with("-NOAUTH")) {
+                return;
+            }
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "redis-server serves nobody; is it installed? {reply:?}"
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
