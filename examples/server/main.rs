@@ -8,7 +8,7 @@ mod options;
 mod page;
 mod prometheus;
 
-use std::{fs, net::SocketAddr, process::ExitCode};
+use std::{fs, net::SocketAddr, process::ExitCode, time::Duration};
 
 use axum::{
     Router,
@@ -19,7 +19,7 @@ use axum::{
     serve::ListenerExt,
 };
 use serde_json::json;
-use tokio::{net::TcpListener, signal};
+use tokio::{net::TcpListener, signal, sync::oneshot, time::sleep};
 use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore, observe::Fingerprint};
 
 use crate::{
@@ -29,6 +29,9 @@ use crate::{
 };
 
 type Failure = Box<dyn std::error::Error>;
+
+/// How long requests may take to end after the signal to stop.
+const DRAIN: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -96,11 +99,21 @@ async fn run() -> Result<(), Failure> {
     // Otherwise a part of a response may wait for the client's acknowledgement of the part before: 40 ms over HTTP/2.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    let (ending, ended) = oneshot::channel();
     let shutdown = async move {
         shutdown_signal().await;
         feed.close();
+        let _ = ending.send(());
     };
-    axum::serve(listener, service).with_graceful_shutdown(shutdown).await?;
+    let drained = async {
+        drop(ended.await);
+        sleep(DRAIN).await;
+    };
+    tokio::select! {
+        result = axum::serve(listener, service).with_graceful_shutdown(shutdown).into_future() => result?,
+        // A client that does not read its response must not keep the server.
+        () = drained => {}
+    }
     // What the last requests have held is given back before the process ends.
     at_the_end.close().await;
     Ok(())

@@ -8,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Bytes;
-use tokio::{
-    sync::mpsc::{Receiver, Sender, channel},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 use tollgate::{
     clock::{Clock, SystemClock},
     observe::{Event, Fingerprint, Observer},
@@ -23,14 +19,13 @@ use crate::page::{
     frame::Frame,
     history::{History, Judged},
     record::{self, Seen},
+    viewer::{Frames, Viewer, viewer},
 };
 
 /// Viewers at a time.
 const MOST_VIEWERS: usize = 16;
 /// Viewers of one address, so that none takes all places.
 const MOST_OF_ONE: usize = 4;
-/// Frames that wait for a viewer: one that is more than three seconds behind is dropped, and may connect again.
-const MOST_FRAMES: usize = 32;
 const FRAME: Duration = Duration::from_millis(100);
 /// The longest time without a frame, in multiples of [`FRAME`]: a frame shows which viewers have gone away.
 const LONGEST_SILENCE: u32 = 10;
@@ -49,8 +44,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     history: History,
-    /// The visitor and the frames of each viewer.
-    viewers: Vec<(Fingerprint, Sender<Bytes>)>,
+    viewers: Vec<Viewer>,
     /// What is recorded while there are viewers.
     watched: Option<Watched>,
     is_closed: bool,
@@ -64,21 +58,21 @@ struct Watched {
 
 impl Feed {
     /// A new viewer's frames, or why there are none.
-    pub(super) fn join(&self, visitor: Fingerprint) -> Result<Receiver<Bytes>, &'static str> {
+    pub(super) fn join(&self, visitor: Fingerprint) -> Result<Frames, &'static str> {
         let mut state = self.state();
         if state.is_closed {
             return Err("The server ends.\n");
         }
         // Those that have gone away are noticed here, or with their next frame.
-        state.viewers.retain(|(_, viewer)| !viewer.is_closed());
-        if state.viewers.iter().filter(|(viewer, _)| *viewer == visitor).count() >= MOST_OF_ONE {
+        state.viewers.retain(|viewer| !viewer.has_gone());
+        if state.viewers.iter().filter(|viewer| viewer.visitor == visitor).count() >= MOST_OF_ONE {
             return Err("Four pages of your address watch already. Close one, or try again later.\n");
         }
         if state.viewers.len() >= MOST_VIEWERS {
             return Err("As many viewers as allowed watch already. Try again later.\n");
         }
-        let (viewer, frames) = channel(MOST_FRAMES);
-        state.viewers.push((visitor, viewer));
+        let (viewer, frames) = viewer(visitor);
+        state.viewers.push(viewer);
         if state.watched.is_none() {
             state.watched = Some(Watched::default());
             if !self.0.is_recording.swap(true, Ordering::Relaxed) {
@@ -116,8 +110,7 @@ impl Feed {
             if !frame.is_empty() || silence >= LONGEST_SILENCE {
                 silence = 0;
                 let frame = frame.take();
-                // Full: the viewer is too slow. Closed: it has gone away.
-                viewers.retain(|(_, viewer)| viewer.try_send(frame.clone()).is_ok());
+                viewers.retain(|viewer| viewer.send(&frame));
             }
             if viewers.is_empty() {
                 *watched = None;

@@ -7,8 +7,9 @@ mod history;
 mod json;
 mod record;
 mod stricter;
+mod viewer;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, future::ready, sync::Arc};
 
 use axum::{
     Router,
@@ -25,7 +26,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tollgate::{ConfigError, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, observe::Fingerprint};
 
@@ -93,13 +94,8 @@ fn events(parts: &Parts, limiter: &Limiter, quota: &Quota, feed: &Feed, store: &
     object.objects("events", [(); 0], |_, ()| {});
     object.end();
     first.extend_from_slice(b"\n\n");
-    let body = stream::unfold((Some(first), frames), |(first, mut frames)| async {
-        let frame = match first {
-            Some(first) => Some(Bytes::from(first)),
-            None => frames.recv().await,
-        };
-        frame.map(|frame| (Ok::<_, Infallible>(frame), (None, frames)))
-    });
+    let first = stream::once(ready(Bytes::from(first)));
+    let body = first.chain(frames).map(Ok::<_, Infallible>);
     (fields("text/event-stream"), Body::from_stream(body)).into_response()
 }
 
@@ -115,8 +111,10 @@ async fn stricter(
     let Ok(client) = client.parse::<Fingerprint>() else {
         return (StatusCode::BAD_REQUEST, "The last part of the path is no client.\n").into_response();
     };
-    let _turn = turn.acquire_owned().await;
+    let turn = turn.acquire_owned().await;
     let answer = spawn_blocking(move || {
+        // It goes on although the client goes away, and so it keeps its turn.
+        let _turn = turn;
         let judged = feed.judged_by(&name);
         let in_force = quota.policy().filter(|policy| policy.name() == name).or_else(|| judged.policy.clone());
         let Some(policy) = in_force.filter(is_replayable) else {

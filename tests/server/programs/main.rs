@@ -24,6 +24,7 @@ mod program;
 mod refusals;
 mod running;
 mod server;
+mod slow_viewers;
 mod streamed;
 #[path = "../support/mod.rs"]
 mod support;

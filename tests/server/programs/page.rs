@@ -22,12 +22,12 @@ use crate::{history::History, running::Server, support::until};
 
 /// As many as the server allows, and of one address.
 const MOST_VIEWERS: usize = 16;
-const MOST_OF_ONE: usize = 4;
+pub(crate) const MOST_OF_ONE: usize = 4;
 
 /// A stream of events.
-struct Viewer {
-    status: u16,
-    lines: BufReader<TcpStream>,
+pub(crate) struct Viewer {
+    pub(crate) status: u16,
+    pub(crate) lines: BufReader<TcpStream>,
 }
 
 impl Viewer {
@@ -45,7 +45,7 @@ impl Viewer {
         Self::over(stream)
     }
 
-    fn over(mut stream: TcpStream) -> Self {
+    pub(crate) fn over(mut stream: TcpStream) -> Self {
         write!(stream, "GET /page/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let mut lines = BufReader::with_capacity(256, stream);
         let mut first = String::new();
@@ -163,7 +163,7 @@ fn stricter(server: &Server, policy: &str, limit: &str, client: &str) -> (u16, V
     }
 }
 
-fn visitor(server: &Server) -> String {
+pub(crate) fn visitor(server: &Server) -> String {
     let frame = Viewer::connect(server).frame();
     frame.split("\"visitor\":\"").nth(1).unwrap()[..22].to_owned()
 }

@@ -64,6 +64,11 @@ impl Server {
         self.process.wait().unwrap();
     }
 
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Asks the server to end, as `kill` does.
     pub(crate) fn terminate(&self) {
         let status = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
