@@ -20,6 +20,7 @@ use crate::page::{
     record,
 };
 
+const HOUR: Duration = Duration::from_micros(HOUR_US);
 const MINUTES: usize = 60;
 /// Requests that the page can mark.
 const MOST_MARKED: usize = 5_000;
@@ -30,6 +31,10 @@ pub(super) fn shadow_of(policy: &Policy, limit: u64) -> Result<Policy, String> {
         return Err(format!("A stricter limit is a number from 1 to {}.\n", policy.limit()));
     }
     let window = policy.window().unwrap_or(Duration::ZERO);
+    if window > HOUR {
+        // What its windows contain at the start of the hour is not kept, so too few requests would be refused.
+        return Err("A stricter limit is judged for windows of an hour at most.\n".to_owned());
+    }
     let mut shadow = Policy::new(policy.name(), limit, window)
         .map_err(|error| format!("{error}\n"))?
         .with_algorithm(policy.algorithm())

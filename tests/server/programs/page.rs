@@ -253,6 +253,16 @@ fn a_question_about_a_limit_is_checked_and_bounded() {
 }
 
 #[test]
+fn a_window_that_is_longer_than_what_is_kept_is_not_judged() {
+    for (window, status) in [("60m", 200), ("61m", 400), ("1d", 400)] {
+        let server = Server::start(&["--limit", "30", "--window", window]);
+        let (found, answer) = stricter(&server, "per-client", "15", &visitor(&server));
+        assert_eq!(found, status, "{window}");
+        assert!(found == 200 || answer == "A stricter limit is judged for windows of an hour at most.\n", "{answer}");
+    }
+}
+
+#[test]
 fn the_history_of_the_page_is_bounded_in_number_and_in_time() {
     const HOUR_US: u64 = 3_600_000_000;
     let history = Arc::new(Mutex::new((History::default(), 0)));
