@@ -33,15 +33,17 @@ async fn charges_only(remote: &Remote, policy: &Policy, admitted: u64) {
 fn law_15_a_runtime_for_each_job_loses_no_units() {
     let (remote, _) = Remote::new(MS);
     let (policy, limiter) = (per_minute(1_000_000, 5_000), remote.limiter());
-    let (mut admitted, mut from_blocks) = (0, 0);
-    for job in 0..40 {
+    let (mut admitted, mut job, mut with_blocks) = (0, 0, 0);
+    // On a busy machine, some jobs are over before they have a block.
+    while with_blocks < 40 {
+        assert!(job < 1_000, "{with_blocks} jobs had blocks");
         let runtime = current_thread();
         let got = runtime.block_on(load(&limiter, &policy, 50, 6 + job % 5));
         assert_eq!(got.denied, 0);
         admitted += got.admitted;
-        from_blocks += got.from_blocks;
+        job += 1;
+        with_blocks += u32::from(got.from_blocks > 0);
     }
-    assert!(from_blocks > admitted / 4, "{from_blocks} of {admitted} from blocks");
     current_thread().block_on(async {
         let _ = limiter.peek("another key", &policy).await.unwrap();
         charges_only(&remote, &policy, admitted).await;
