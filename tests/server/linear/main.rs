@@ -1,15 +1,18 @@
 //! Histories of four processes on one Redis are linearizable: each call takes effect at one instant between its begin
-//! and its end, as if the calls came one after the other. The checker is that of another author.
+//! and its end, as if the calls came one after the other. Where windows pass, the instants are the times of the server.
+//! The checker is that of another author.
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
 mod crew;
 mod history;
+mod plain_script;
 mod player;
 mod specification;
 #[path = "../support/mod.rs"]
 mod support;
 mod two_calls;
+mod windows;
 mod wire;
 mod worker;
 
@@ -21,8 +24,10 @@ use todc_utils::WGLChecker;
 use self::{
     crew::Crew,
     history::Record,
+    plain_script::Leaving,
     player::{Style, play},
     specification::{Budgets, Operation},
+    windows::Windows,
     worker::Subject,
 };
 
@@ -70,6 +75,51 @@ fn a_store_that_reads_and_writes_in_two_calls_is_not_linearizable() {
     }
     print_line(&format!("linear: of 10 histories of two calls, {refused} are refused"));
     assert!(refused > 0, "the checker has found no fault");
+}
+
+/// Plays a history in which windows pass.
+fn play_windows(crew: &mut Crew, seed: u64) -> Record<Operation> {
+    let record = play(crew, seed, Style::Windows);
+    assert_eq!(record.open(), 0, "seed {seed}: a call has no answer: {record:#?}");
+    record
+}
+
+/// Whether calls are linearizable at the times of the server.
+fn is_linearizable_in_time(record: &Record<Operation>) -> bool {
+    WGLChecker::<Windows>::is_linearizable(record.history())
+}
+
+#[test]
+fn law_1_2_3_4_and_5_histories_in_which_windows_pass_are_linearizable_at_the_times_of_the_server() {
+    let (started, mut judged, mut calls) = (Instant::now(), Duration::ZERO, 0);
+    let mut crew = Crew::new(Subject::Windows);
+    for seed in seed::seeds(histories()) {
+        let record = play_windows(&mut crew, seed);
+        let start = Instant::now();
+        assert!(
+            is_linearizable_in_time(&record),
+            "seed {seed}: no order of the calls explains their answers: {record:#?}"
+        );
+        judged += start.elapsed();
+        calls += record.operations().count();
+    }
+    let (took, histories) = (started.elapsed(), histories());
+    print_line(&format!(
+        "linear, windows pass: histories={histories} calls={calls} took={took:.1?} judged={judged:.1?}"
+    ));
+}
+
+#[test]
+fn a_script_whose_units_leave_early_or_never_is_not_linearizable() {
+    for leaving in [Leaving::Right, Leaving::Early, Leaving::Never] {
+        let mut crew = Crew::new(Subject::PlainScript(leaving));
+        let accepted = seed::seeds(10).filter(|&seed| is_linearizable_in_time(&play_windows(&mut crew, seed))).count();
+        print_line(&format!("linear: of 10 histories of a script with units that leave {leaving:?}, {accepted} pass"));
+        match leaving {
+            Leaving::Right => assert_eq!(accepted, 10, "a right script is refused"),
+            _ => assert!(accepted < 10, "the checker has found no fault"),
+        }
+    }
 }
 
 /// Not a test: the entry point of the worker processes.

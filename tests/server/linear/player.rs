@@ -23,6 +23,9 @@ pub(super) enum Style {
     Remembers,
     /// Checks of one budget, peeks and resets, without faults.
     Plain,
+    /// Checks, peeks and resets, so slowly that windows pass. Networks become slow and lose nothing, because a call
+    /// without an answer has no time.
+    Windows,
 }
 
 /// What happens to a worker in a history, and after how many calls.
@@ -124,9 +127,11 @@ impl Player<'_> {
             Kind::Network(Fault::Mute, Duration::from_millis(120)),
             Kind::Network(Fault::Latency(Duration::from_millis(3)), Duration::from_millis(40)),
         ];
+        let slow = &kinds[4..];
+        let kinds = if self.style == Style::Windows { slow } else { &kinds };
         let (after, worker) = (10 + self.random.below(CALLS / 2), self.random.index(WORKERS));
-        let mut troubles = vec![Trouble { after, worker, kind: self.random.pick(&kinds) }];
-        if self.random.one_in(3) {
+        let mut troubles = vec![Trouble { after, worker, kind: self.random.pick(kinds) }];
+        if self.style != Style::Windows && self.random.one_in(3) {
             troubles.insert(0, Trouble { after: after + 20, worker: self.random.index(WORKERS), kind: Kind::Killed });
         }
         troubles
@@ -141,7 +146,11 @@ impl Player<'_> {
         }
         let call = self.draw(client);
         // The others should not have made all of their calls before the trouble is over.
-        let pause = if is_slow { self.random.below(8) } else { 0 };
+        let pause = match self.style {
+            Style::Windows => self.random.below(12),
+            _ if is_slow => self.random.below(8),
+            _ => 0,
+        };
         let (number, release) = (self.record.call(), self.record.call());
         let state = &mut self.clients[client];
         state.pauses_until = now + Duration::from_millis(pause);
@@ -165,6 +174,9 @@ impl Player<'_> {
         costs[budget] = random.cost(MAX_COST);
         if random.one_in(3) {
             costs[1 - budget] = random.cost(MAX_COST);
+        }
+        if self.style == Style::Windows {
+            return [Call::Check(costs), Call::Peek(budget), Call::Reset(budget)][random.weighted(&[16, 3, 1])];
         }
         let ends = if holds.is_empty() { 0 } else { 8 };
         let resets = if self.style == Style::Resets { 1 } else { 0 };
@@ -208,8 +220,8 @@ impl Player<'_> {
                 record.answered(number, Operation::Reset { budget, found: Some(found) });
             }
             (Call::Peek(budget), Reply::Decided(answer)) => {
-                if let Some(available) = answer.available[budget] {
-                    record.answered(number, Operation::Peek { budget, available });
+                if answer.available[budget].is_some() {
+                    record.answered(number, Operation::Peek(answer));
                 }
             }
             (call, reply) => panic!("{call:?} was answered with {reply:?}"),

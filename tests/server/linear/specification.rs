@@ -28,10 +28,7 @@ pub(super) enum Operation {
         budget: usize,
         found: Option<bool>,
     },
-    Peek {
-        budget: usize,
-        available: u64,
-    },
+    Peek(Answer),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +42,17 @@ pub(super) struct Answer {
     pub(super) is_allowed: bool,
     /// What is available afterwards, where the answer tells it.
     pub(super) available: [Option<u64>; 2],
+    /// The time of the server, in microseconds.
+    pub(super) time_us: u64,
+    /// How long a denied caller is told to wait.
+    pub(super) wait_us: Option<u64>,
+}
+
+impl Answer {
+    /// Whether the answer tells what is available, where it tells it at all.
+    pub(super) fn tells(&self, available: impl Fn(usize) -> u64) -> bool {
+        (0..2).all(|budget| self.available[budget].is_none_or(|told| told == available(budget)))
+    }
 }
 
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
@@ -105,10 +113,8 @@ impl Specification for Budgets {
         let is_valid = match *operation {
             Operation::Check { costs, hold, answer } => {
                 let is_allowed = after.check(costs, hold);
-                let is_left =
-                    |budget: usize, told: Option<u64>| told.is_none_or(|told| told == after.available(budget));
                 answer.is_none_or(|answer| {
-                    answer.is_allowed == is_allowed && (0..2).all(|budget| is_left(budget, answer.available[budget]))
+                    answer.is_allowed == is_allowed && answer.tells(|budget| after.available(budget))
                 })
             }
             Operation::End { hold, actual, was_open } => {
@@ -120,7 +126,7 @@ impl Specification for Budgets {
                 // A count of zero may be found or not.
                 found.is_none_or(|found| if found { before.is_counted[budget] } else { before.spent(budget) == 0 })
             }
-            Operation::Peek { budget, available } => available == before.available(budget),
+            Operation::Peek(answer) => answer.tells(|budget| before.available(budget)),
         };
         (is_valid, after)
     }

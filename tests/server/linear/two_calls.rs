@@ -71,10 +71,10 @@ impl fmt::Debug for TwoCalls {
     }
 }
 
-fn name(key: &Key, policy: &Policy) -> Vec<u8> {
+pub(super) fn name(key: &Key, policy: &Policy) -> Vec<u8> {
     [policy.name().as_bytes(), b":", key.encoded()].concat()
 }
 
-fn unavailable(error: redis::RedisError) -> Error {
+pub(super) fn unavailable(error: redis::RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, error.to_string())
 }

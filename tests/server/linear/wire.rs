@@ -83,27 +83,31 @@ impl Request {
 impl Reply {
     pub(super) fn to_line(self, client: u64) -> String {
         let reply = match self {
-            Self::Ready => [0, 0, 0, 0],
-            Self::Failed => [1, 0, 0, 0],
-            Self::Unknown => [2, 0, 0, 0],
-            Self::Decided(Answer { is_allowed, available: [one, other] }) => {
-                [3, is_allowed.into(), one.unwrap_or(NOTHING), other.unwrap_or(NOTHING)]
+            Self::Ready => [0; 6],
+            Self::Failed => [1, 0, 0, 0, 0, 0],
+            Self::Unknown => [2, 0, 0, 0, 0, 0],
+            Self::Decided(Answer { is_allowed, available, time_us, wait_us }) => {
+                let [one, other, wait] = [available[0], available[1], wait_us].map(|told| told.unwrap_or(NOTHING));
+                [3, is_allowed.into(), one, other, time_us, wait]
             }
-            Self::Ended { was_open } => [4, was_open.into(), 0, 0],
-            Self::Reset { found } => [5, found.into(), 0, 0],
+            Self::Ended { was_open } => [4, was_open.into(), 0, 0, 0, 0],
+            Self::Reset { found } => [5, found.into(), 0, 0, 0, 0],
         };
         format!("{MARK}{}", line(&[&[client][..], &reply].concat()))
     }
 
     /// The client and its reply; `None` for a line of the test harness.
     pub(super) fn from_line(line: &str) -> Option<(u64, Self)> {
-        let [client, reply, a, b, c] = numbers(line.strip_prefix(MARK)?);
-        let units = |number: u64| (number != NOTHING).then_some(number);
+        let [client, reply, a, b, c, time_us, wait] = numbers(line.strip_prefix(MARK)?);
+        let told = |number: u64| (number != NOTHING).then_some(number);
         let reply = match reply {
             0 => Self::Ready,
             1 => Self::Failed,
             2 => Self::Unknown,
-            3 => Self::Decided(Answer { is_allowed: a == 1, available: [units(b), units(c)] }),
+            3 => {
+                let available = [told(b), told(c)];
+                Self::Decided(Answer { is_allowed: a == 1, available, time_us, wait_us: told(wait) })
+            }
             4 => Self::Ended { was_open: a == 1 },
             5 => Self::Reset { found: a == 1 },
             _ => panic!("{line}"),

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{sync::mpsc, task::LocalSet};
 use tollgate::{
-    Check, Decision, Error, Limiter, Policy, RedisStore,
+    Check, Decision, Error, Limiter, Policy,
     decision::Source,
     limiter::{Hold, HoldAnswer},
     policy::HoldSettings,
@@ -20,11 +20,13 @@ use tollgate::{
 };
 
 use super::{
+    plain_script::{Leaving, PlainScript},
     specification::{Answer, LIMITS},
     two_calls::TwoCalls,
+    windows,
     wire::{Call, Reply, Request},
 };
-use crate::support::print_line;
+use crate::support::{patient, print_line, time_us};
 
 /// No faulty network answers within this, and a healthy one on a busy machine does. A call that takes longer has an
 /// unknown fate, which is no error.
@@ -33,9 +35,53 @@ pub(super) const DEADLINE: Duration = Duration::from_millis(100);
 /// What the workers ask.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Subject {
+    /// With windows that are longer than a history, and holds.
     Tollgate,
-    /// A store that is wrong.
+    /// A store that is wrong, with one of these windows.
     TwoCalls,
+    /// With windows that pass. Calls wait for Redis as long as it takes.
+    Windows,
+    /// Another store, with the same windows.
+    PlainScript(Leaving),
+}
+
+impl Subject {
+    const ALL: [Self; 6] = [
+        Self::Tollgate,
+        Self::TwoCalls,
+        Self::Windows,
+        Self::PlainScript(Leaving::Right),
+        Self::PlainScript(Leaving::Early),
+        Self::PlainScript(Leaving::Never),
+    ];
+
+    fn word(self) -> String {
+        format!("{self:?}")
+    }
+
+    fn limiter(self, url: &str, remembers: bool) -> Limiter {
+        match self {
+            Self::Tollgate => {
+                let store = patient().deadline(DEADLINE).first_dial_deadline(DEADLINE).breaker(None);
+                Limiter::new(store.deny_cache(remembers).open(url).unwrap()).without_notices()
+            }
+            Self::TwoCalls => Limiter::new(TwoCalls::new(url)),
+            Self::Windows => Limiter::new(patient().breaker(None).deny_cache(remembers).open(url).unwrap()),
+            Self::PlainScript(leaving) => Limiter::new(PlainScript::new(url, leaving)),
+        }
+    }
+
+    fn policies(self) -> [Policy; 2] {
+        let names = [("one", LIMITS[0]), ("other", LIMITS[1])];
+        match self {
+            Self::Tollgate => {
+                let holds = HoldSettings::new().with_ttl(Duration::from_secs(3_600));
+                names.map(|(name, limit)| Policy::per_day(name, limit).unwrap().with_holds(holds))
+            }
+            Self::TwoCalls => names.map(|(name, limit)| Policy::per_day(name, limit).unwrap()),
+            Self::Windows | Self::PlainScript(_) => windows::policies(),
+        }
+    }
 }
 
 /// Starts a worker that finds Redis at this URL.
@@ -43,7 +89,7 @@ pub(super) fn spawn(url: &str, subject: Subject) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "worker_process", "--ignored", "--nocapture"])
         .env("LINEAR_URL", url)
-        .env("LINEAR_IN_TWO_CALLS", (subject == Subject::TwoCalls).to_string())
+        .env("LINEAR_SUBJECT", subject.word())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -55,13 +101,11 @@ pub(super) fn spawn(url: &str, subject: Subject) -> Child {
 pub(super) fn main() {
     let url = env::var("LINEAR_URL").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let in_two_calls = env::var("LINEAR_IN_TWO_CALLS").unwrap() == "true";
+    let word = env::var("LINEAR_SUBJECT").unwrap();
+    let subject = Subject::ALL.into_iter().find(|subject| subject.word() == word).unwrap();
     LocalSet::new().block_on(&runtime, async {
-        let limiters = [false, true].map(|remembers| match in_two_calls {
-            true => Limiter::new(TwoCalls::new(&url)),
-            false => Limiter::new(open(&url, remembers)).without_notices(),
-        });
-        let worker = Rc::new(Worker { limiters, policies: policies(in_two_calls), holds: RefCell::default() });
+        let limiters = [false, true].map(|remembers| subject.limiter(&url, remembers));
+        let worker = Rc::new(Worker { limiters, policies: subject.policies(), holds: RefCell::default() });
         let (sender, mut lines) = mpsc::unbounded_channel();
         thread::spawn(move || io::stdin().lines().try_for_each(|line| sender.send(line.unwrap())));
         // A failure is no concern of the worker: the calls that follow report it.
@@ -76,18 +120,6 @@ pub(super) fn main() {
             });
         }
     });
-}
-
-fn open(url: &str, remembers: bool) -> RedisStore {
-    let store = RedisStore::builder().deadline(DEADLINE).first_dial_deadline(DEADLINE).breaker(None);
-    store.deny_cache(remembers).open(url).unwrap()
-}
-
-fn policies(in_two_calls: bool) -> [Policy; 2] {
-    let policy = |name: &str, limit| Policy::per_day(name, limit).unwrap();
-    let holds = HoldSettings::new().with_ttl(Duration::from_secs(3_600));
-    let policies = [policy("one", LIMITS[0]), policy("other", LIMITS[1])];
-    if in_two_calls { policies } else { policies.map(|policy| policy.with_holds(holds)) }
 }
 
 struct Worker {
@@ -159,7 +191,9 @@ fn decided(decision: &Decision) -> Reply {
         let standing = decision.policies().iter().find(|standing| standing.policy.name() == name)?;
         (!is_remembered).then_some(standing.available)
     });
-    Reply::Decided(Answer { is_allowed: decision.is_allowed(), available })
+    let time_us = time_us(decision).unwrap();
+    let wait_us = decision.retry_after().map(|wait| wait.as_micros() as u64);
+    Reply::Decided(Answer { is_allowed: decision.is_allowed(), available, time_us, wait_us })
 }
 
 fn failed(error: Error) -> Reply {
