@@ -4,7 +4,7 @@ use crate::{
     plan::{
         Plan,
         fault::{Fault, Kind},
-        mode::{LONGEST_BAN, Mode, SLOTS, TTL, WINDOW},
+        mode::{BLOCK_TTL, LONGEST_BAN, Mode, SLOTS, TTL, WINDOW},
     },
     world::{Ending, Report},
 };
@@ -22,9 +22,6 @@ const QUIET: u64 = 700;
 const RECOVERY: u64 = 1_500;
 /// How long it may take to see that a count is free, in milliseconds.
 const SEEN_AFTER: u64 = 400;
-
-/// How long a block of a lease may outlive its process, in milliseconds.
-const BLOCK_TTL: u64 = 2_000;
 
 /// What a caller has held is free soon after it has ended its work or has gone, and what was charged when its window is
 /// over. Only what a killed process has held may stay until its time-to-live, and is charged then. So may what a server
@@ -83,6 +80,19 @@ pub(super) fn close_leaves_nothing(_: &Plan, report: &Report, mode: Mode) -> Opt
 pub(super) fn close_settles_blocks(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let (spent, charged) = report.probes.settled.filter(|(spent, charged)| mode == Mode::Lease && spent != charged)?;
     Some(format!("{charged} units are charged after a limiter was closed that had spent {spent}"))
+}
+
+/// What a runtime has spent from its blocks is charged, and no more is held, soon after it has ended.
+pub(super) fn others_settle_blocks(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let found = report.probes.settled_by_others;
+    let (spent, charged) = found.filter(|(spent, charged)| mode == Mode::Lease && spent != charged)?;
+    Some(format!("{charged} units are charged or held after a runtime has ended that had spent {spent}"))
+}
+
+/// A block of a killed process ends within two seconds, and leaves its window then.
+pub(super) fn blocks_expire(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
+    let kept = report.probes.kept.filter(|kept| mode == Mode::Lease && *kept > 0)?;
+    Some(format!("{kept} units are charged or held long after a process was killed"))
 }
 
 pub(super) fn every_key_expires(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {

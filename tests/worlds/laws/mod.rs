@@ -41,7 +41,7 @@ pub(crate) struct Breach {
 type Law = fn(&Plan, &Report, Mode) -> Option<String>;
 
 /// All laws, by their names.
-const LAWS: [(&str, Law); 51] = [
+const LAWS: [(&str, Law); 53] = [
     ("law-1-never-over", amounts::never_over),
     ("law-1-nobody-exceeds-its-part", amounts::nobody_exceeds_its_part),
     ("law-1-a-former-master-is-left", masters::a_former_master_is_left),
@@ -88,8 +88,10 @@ const LAWS: [(&str, Law); 51] = [
     ("law-15-all-is-free-in-the-end", endings::all_is_free),
     ("law-15-all-is-free-soon", endings::all_is_free_soon),
     ("law-15-an-ended-runtime-leaves-nothing", endings::an_ended_runtime_leaves_nothing),
+    ("law-15-blocks-expire", endings::blocks_expire),
     ("law-15-close-leaves-nothing", endings::close_leaves_nothing),
     ("law-15-close-settles-blocks", endings::close_settles_blocks),
+    ("law-15-others-settle-blocks", endings::others_settle_blocks),
     ("law-15-settled-is-billed", bills::settled_is_billed),
     ("law-16-watching-changes-nothing", watching::watching_changes_nothing),
     ("no-panic", endings::no_panic),

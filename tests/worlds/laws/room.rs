@@ -2,7 +2,10 @@
 
 use crate::{
     changes::{Change, End, What},
-    plan::{Plan, mode::Mode},
+    plan::{
+        Plan,
+        mode::{BLOCK_TTL, Mode},
+    },
     world::Report,
 };
 
@@ -12,9 +15,6 @@ pub(super) fn given_back(report: &Report, mode: Mode, key: u64, from: u64, to: u
     let of_key = credits.filter(|credit| (credit.mode, credit.key) == (mode, key));
     of_key.filter(|credit| credit.asked <= to && from <= credit.made_by).map(Change::most).sum()
 }
-
-/// How long a block may be spent after the store has forgotten it, in milliseconds: its time-to-live.
-const BLOCK_TTL: u64 = 2_000;
 
 /// The most units that resets within a time may have made room for. Others go on with the blocks that they have.
 pub(super) fn room_of_resets(plan: &Plan, report: &Report, mode: Mode, key: u64, from: u64, to: u64) -> u64 {

@@ -16,6 +16,8 @@ pub(crate) const SLOTS: u64 = 3;
 /// The time-to-live of holds, in milliseconds: a renewal in each third finds the store, after an outage with slots and
 /// the second until its end is noticed.
 pub(crate) const TTL: u64 = 3_000;
+/// How long a block of a lease may outlive its process, in milliseconds.
+pub(crate) const BLOCK_TTL: u64 = 2_000;
 /// The shards of a policy.
 pub(crate) const SHARDS: u32 = 3;
 /// How long callers wait for their turn, in milliseconds.

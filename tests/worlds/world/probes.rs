@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tokio::task::JoinSet;
-use tollgate::{Error, Policy};
+use tollgate::{Error, Limiter, Policy};
 
 use super::{Standing, World, ending::output_of};
 use crate::{
     plan::{
         fault::Kind,
-        mode::{LIMIT, Mode, SLOTS, WINDOW},
+        mode::{BLOCK_TTL, LIMIT, Mode, SLOTS, WINDOW},
     },
     time::{ms, now},
 };
@@ -29,6 +29,10 @@ pub(crate) struct Probes {
     /// The units that a process has spent from blocks before it has closed its limiter and has ended at once, and those
     /// that are charged then.
     pub(crate) settled: Option<(u64, u64)>,
+    /// The same for a runtime that ends, whose process goes on.
+    pub(crate) settled_by_others: Option<(u64, u64)>,
+    /// The units of a process that was killed with a block, when the block should have ended and left its window.
+    pub(crate) kept: Option<u64>,
 }
 
 /// A denial, and what the same cost got before and after its Retry-After.
@@ -53,6 +57,7 @@ const BURST: usize = 8;
 const MOST_CHECKS: usize = 60;
 /// A limit of a long window, and the bursts of checks that spend from blocks of it.
 const MANY: u64 = 10_000;
+const LONG: u64 = 10 * WINDOW;
 const BURSTS: u64 = 20;
 /// How long a new process may wait for its first connection, in milliseconds.
 const FIRST_DIAL: u64 = 400;
@@ -68,6 +73,8 @@ impl World {
         let waits = modes.into_iter().filter_map(|mode| Some((mode, self.wait(mode)?))).collect();
         let left = self.end_a_runtime();
         let closed = self.close();
+        let settled_by_others = self.end_a_runtime_with_blocks();
+        let kept = self.kill_with_blocks();
         let settled = self.close_with_blocks();
         if closed.is_some() || settled.is_some() {
             self.pass(FIRST_DIAL);
@@ -75,7 +82,7 @@ impl World {
         let stands = |mode: &Mode| exact(mode) || matches!(mode, Mode::Shards | Mode::Holds);
         let modes: Vec<Mode> = self.plan.modes.iter().copied().filter(stands).collect();
         let standings = modes.into_iter().filter_map(|mode| Some((mode, self.stand(mode)?))).collect();
-        Probes { burst, waits, standings, left, closed, settled }
+        Probes { burst, waits, standings, left, closed, settled, settled_by_others, kept }
     }
 
     /// A runtime ends that holds a slot. Its process asks something else on another runtime, and later for the slots.
@@ -131,35 +138,64 @@ impl World {
 
     /// The last process spends units from blocks, closes its limiter and ends. Another one looks at what is charged.
     fn close_with_blocks(&mut self) -> Option<(u64, u64)> {
+        let last = self.last_with_blocks()?;
+        let limiter = self.processes[last].limiter();
+        let spent = self.answer_of(last, async move {
+            let spent = spend_from_blocks(&limiter, "closed", LONG).await;
+            limiter.close().await;
+            spent
+        });
+        let spent = spent.flatten()?;
+        self.restart(last);
+        Some((spent, self.charged(0, "closed", LONG)?))
+    }
+
+    /// The last process is killed while it has a block, which is charged when it has ended. Another one looks at what
+    /// is left of it a window later.
+    fn kill_with_blocks(&mut self) -> Option<u64> {
+        const SHORT: u64 = 2 * WINDOW;
+        let last = self.last_with_blocks()?;
+        let limiter = self.processes[last].limiter();
+        self.answer_of(last, async move { spend_from_blocks(&limiter, "killed", SHORT).await }).flatten()?;
+        self.restart(last);
+        self.pass(BLOCK_TTL + SHORT + SOON);
+        self.charged(0, "killed", SHORT)
+    }
+
+    /// A runtime ends that has a block. Its process asks something else on another runtime.
+    fn end_a_runtime_with_blocks(&mut self) -> Option<(u64, u64)> {
+        self.last_with_blocks()?;
+        let process = (0..self.processes.len()).find(|process| self.processes[*process].count_runtimes() > 1)?;
+        let (limiter, last) = (self.processes[process].limiter(), self.processes[process].count_runtimes() - 1);
+        let mut spender = self.spawn(process, last, async move { spend_from_blocks(&limiter, "ended", LONG).await });
+        while !spender.is_finished() {
+            self.tick();
+        }
+        let spent = output_of(&mut spender).flatten()?;
+        if !self.processes[process].end_last_runtime() {
+            return None;
+        }
+        self.charged(process, "other", LONG)?;
+        self.pass(SOON);
+        Some((spent, self.charged(process, "ended", LONG)?))
+    }
+
+    /// The last process, if blocks are tried with it.
+    fn last_with_blocks(&mut self) -> Option<usize> {
         let last = self.processes.len() - 1;
         let forgets = self.plan.faults.iter().any(|fault| fault.kind == Kind::HalfOpen);
         if last == 0 || forgets || !self.plan.modes.contains(&Mode::Lease) {
             return None;
         }
         self.pass(FIRST_DIAL);
-        let policy =
-            Policy::new("closed", MANY, ms(60 * WINDOW)).and_then(|policy| policy.with_lease(MANY / 10).validated());
-        let policy = policy.expect("the policy is valid");
-        let (limiter, of_lease) = (self.processes[last].limiter(), policy.clone());
-        let spent = self.answer_of(last, async move {
-            for _ in 0..BURSTS {
-                let mut burst = JoinSet::new();
-                for _ in 0..BURST {
-                    let (limiter, policy) = (limiter.clone(), of_lease.clone());
-                    burst.spawn(async move { limiter.check("closed", &policy, 1).await });
-                }
-                while let Some(result) = burst.join_next().await {
-                    result.ok()?.ok()?.into_result().ok()?;
-                }
-            }
-            limiter.close().await;
-            Some(BURSTS * BURST as u64)
-        });
-        let spent = spent.flatten()?;
-        self.restart(last);
-        let peek = self.processes[0].limiter().peek("closed", &policy);
-        let available = self.answer_of(0, peek)?.ok()?.available()?;
-        Some((spent, MANY.saturating_sub(available)))
+        Some(last)
+    }
+
+    /// The units of a key of [`policy_of_blocks`] that are charged, as a process sees it.
+    fn charged(&mut self, process: usize, key: &'static str, window: u64) -> Option<u64> {
+        let limiter = self.processes[process].limiter();
+        let decision = self.answer_of(process, async move { limiter.peek(key, &policy_of_blocks(window)).await })?;
+        Some(MANY.saturating_sub(decision.ok()?.available()?))
     }
 
     fn burst(&mut self) -> Vec<(u64, Result<(), String>)> {
@@ -225,4 +261,25 @@ impl World {
             decision.retry_after().map(|wait| u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(0));
         Ok((decision.is_allowed(), retry_after))
     }
+}
+
+/// A window that is long beside the way, so that a key is hot soon.
+fn policy_of_blocks(window: u64) -> Policy {
+    let policy = Policy::new("blocks", MANY, ms(window)).and_then(|policy| policy.with_lease(MANY / 10).validated());
+    policy.expect("the policy is valid")
+}
+
+/// Spends units of a key, from blocks if it can. Returns how many.
+async fn spend_from_blocks(limiter: &Limiter, key: &'static str, window: u64) -> Option<u64> {
+    for _ in 0..BURSTS {
+        let mut burst = JoinSet::new();
+        for _ in 0..BURST {
+            let limiter = limiter.clone();
+            burst.spawn(async move { limiter.check(key, &policy_of_blocks(window), 1).await });
+        }
+        while let Some(result) = burst.join_next().await {
+            result.ok()?.ok()?.into_result().ok()?;
+        }
+    }
+    Some(BURSTS * BURST as u64)
 }
