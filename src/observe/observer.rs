@@ -282,9 +282,8 @@ impl<'a> Event<'a> {
 
     /// The keys and policies that the event is about, each with a number of units: the charges of a check, in order,
     /// with their costs; what was held, for a `hold_end`; what is spent, for a `near_limit`; the largest block, for a
-    /// `lease_change`. Empty for other events. Of
-    /// [alternatives](crate::Check::first_of) there is one: the policy that the decision names, or without a verdict
-    /// the first.
+    /// `lease_change`. Empty for other events. Of [alternatives](crate::Check::first_of) there is one: the policy that
+    /// the decision names, or without a verdict the first.
     ///
     /// Also present without a verdict. The [policies of a decision](Decision::policies) are in the same order.
     pub fn charges(&self) -> impl Iterator<Item = (ObservedKey<'a>, &'a Policy, u64)> + use<'a> {

@@ -44,7 +44,7 @@ pub(super) struct Answer {
     pub(super) available: [Option<u64>; 2],
     /// The time of the server, in microseconds.
     pub(super) time_us: u64,
-    /// How long a denied caller is told to wait.
+    /// The Retry-After of a denial, in microseconds.
     pub(super) wait_us: Option<u64>,
 }
 

@@ -85,6 +85,8 @@ fn text(bytes: Vec<u8>) -> String {
 
 impl Utf8 for RateLimitRequest {
     type AnyText = Call;
+    /// Descriptors, and their entries.
+    const PARTS: &'static [u32] = &[2, 1];
 }
 
 impl From<Call> for RateLimitRequest {
@@ -102,6 +104,8 @@ impl From<Descriptor> for RateLimitDescriptor {
 
 impl Utf8 for RateLimitQuotaUsageReports {
     type AnyText = Report;
+    /// Usages, their buckets, and the entries of these.
+    const PARTS: &'static [u32] = &[2, 1, 1];
 }
 
 impl From<Report> for RateLimitQuotaUsageReports {

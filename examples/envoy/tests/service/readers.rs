@@ -18,7 +18,7 @@ use crate::support::{
     request,
 };
 
-/// A program whose lines nobody reads. It ends with this value.
+/// A program with output that is not read. It ends when this value is dropped.
 struct Unread {
     process: Child,
     address: String,
