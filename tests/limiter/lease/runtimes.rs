@@ -34,7 +34,7 @@ fn law_15_a_runtime_for_each_job_loses_no_units() {
     let (remote, _) = Remote::new(MS);
     let (policy, limiter) = (per_minute(1_000_000, 5_000), remote.limiter());
     let (mut admitted, mut job, mut with_blocks) = (0, 0, 0);
-    // On a busy machine, some jobs are over before they have a block.
+    // On a busy machine, some jobs are over soon after they have a block, or before.
     while with_blocks < 40 {
         assert!(job < 1_000, "{with_blocks} jobs had blocks");
         let runtime = current_thread();
@@ -42,7 +42,7 @@ fn law_15_a_runtime_for_each_job_loses_no_units() {
         assert_eq!(got.denied, 0);
         admitted += got.admitted;
         job += 1;
-        with_blocks += u32::from(got.from_blocks > 0);
+        with_blocks += u32::from(got.from_blocks > got.admitted / 4);
     }
     current_thread().block_on(async {
         let _ = limiter.peek("another key", &policy).await.unwrap();

@@ -175,7 +175,7 @@ impl RedisServer {
             }
             assert!(
                 start.elapsed() < Duration::from_secs(10),
-                "redis-server serves nobody; is it installed? {reply:?}"
+                "redis-server does not answer; is it installed? {reply:?}"
             );
             thread::sleep(Duration::from_millis(5));
         }
