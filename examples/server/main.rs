@@ -1,4 +1,4 @@
-//! A server with limited routes: `cargo run --release -p examples --example server`, then
+//! A server with limited routes: `cargo run -p examples --example server`, then
 //! `curl -i localhost:3000/watch`.
 
 mod holds;
