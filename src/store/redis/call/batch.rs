@@ -164,6 +164,7 @@ async fn call(
     request: Request,
 ) -> (Result<Verdict, Error>, CallSeries) {
     let paced = PacedCall::new(series.traffic().pace(), request.len());
+    series.traffic().sends_over(&connection);
     let result = match series.client.call(connection, once(&request)).await {
         Ok(mut verdicts) => {
             paced.answered();

@@ -182,19 +182,10 @@ impl Progress {
         self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
     }
 
-    /// Whether Redis has answered since the check was queued, and within half a deadline before `now_us`. A Redis that
+    /// Whether Redis has answered since the check was queued, and has not been silent for half a deadline. A Redis that
     /// has just fallen silent is left to the failure policy.
-    ///
-    /// A stalled process reads no answers, so its stalls do not count as silence. A check ends later than its deadline
-    /// by the stalls during its wait, so the wait shows how long they were. A check whose deadline has passed at the
-    /// end of a stall does not show it, so it relies on those whose deadlines passed before.
-    fn sees_answers(&self, deadline: Duration, now_us: u64) -> bool {
-        let stalled = self.waited(now_us).saturating_sub(deadline);
-        let is_recent = |queued: &Queued| {
-            queued.traffic.was_late(stalled, now_us);
-            queued.traffic.has_answered_within(deadline / 2, now_us)
-        };
-        self.is_queued_and(is_recent) && self.has_seen_answers()
+    fn sees_answers(&self, deadline: Duration) -> bool {
+        self.has_seen_answers() && self.is_queued_and(|queued| !queued.traffic.is_silent_for(deadline / 2))
     }
 
     /// Time since the check was made, or since its wait for the first connection ended.
@@ -233,7 +224,7 @@ impl DeadlineHandler for Progress {
         let now_us = SystemClock.now_us();
         let is_own_load = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
         // Redis still answers, so this process sends more than Redis can answer in time.
-        let error = if self.sees_answers(deadline, now_us) && is_own_load() {
+        let error = if self.sees_answers(deadline) && is_own_load() {
             Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
         } else {
             no_answer(deadline)
@@ -269,6 +260,10 @@ impl DeadlineHandler for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use tokio::time::advance;
+
     use super::*;
 
     const DEADLINE: Duration = Duration::from_millis(50);
@@ -292,8 +287,8 @@ mod tests {
         error.kind()
     }
 
-    #[test]
-    fn a_late_check_is_overload_only_if_it_waits_behind_own_checks_while_others_are_answered() {
+    #[tokio::test]
+    async fn a_late_check_is_overload_only_if_it_waits_behind_own_checks_while_others_are_answered() {
         for (here_ms, answered, crowded, kind) in [
             (50, true, false, ErrorKind::Overloaded),
             (20, true, false, ErrorKind::Overloaded),
@@ -313,19 +308,25 @@ mod tests {
         }
     }
 
-    /// The error of a check that was made `waited` ago behind a crowd. The last answer came `silent` ago.
-    fn error_after_silence(waited_ms: u64, silent_ms: u64) -> ErrorKind {
+    /// The error of a check behind a crowd, when the last answer is `silent` old. The runtime has stalled for the last
+    /// `stalled` of this time.
+    async fn error_after_silence(silent_ms: u64, stalled_ms: u64) -> ErrorKind {
         let (mut progress, traffic) =
             (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
         (0..1_000).for_each(|_| traffic.add_check());
         progress.queued(&traffic);
-        traffic.answered_at(SystemClock.now_us() - 1_000 * silent_ms);
-        *progress.made_us.get_mut() -= 1_000 * waited_ms;
+        traffic.answered();
+        advance(Duration::from_millis(silent_ms - stalled_ms)).await;
+        let stalled = Duration::from_millis(stalled_ms);
+        // A stall, which passes by both clocks.
+        thread::sleep(stalled);
+        advance(stalled).await;
+        *progress.made_us.get_mut() -= 50_000;
         progress.error(DEADLINE).kind()
     }
 
-    #[test]
-    fn law_14_a_check_that_came_before_a_crowd_and_outlasts_it_is_overload() {
+    #[tokio::test]
+    async fn law_14_a_check_that_came_before_a_crowd_and_outlasts_it_is_overload() {
         let (mut progress, traffic) =
             (Arc::into_inner(Progress::new(false)).unwrap(), Arc::clone(&Traffic::of_domains(1)[0]));
         progress.queued(&traffic);
@@ -339,19 +340,18 @@ mod tests {
         assert_eq!(progress.error(DEADLINE).kind(), ErrorKind::Overloaded);
     }
 
-    #[test]
-    fn law_14_a_stall_of_the_process_is_no_silence_of_the_store() {
-        for (waited_ms, silent_ms, kind) in [
-            // No stall.
-            (50, 20, ErrorKind::Overloaded),
-            (50, 30, ErrorKind::Deadline),
-            // The process was away for 22 or 50 ms of the wait.
-            (72, 30, ErrorKind::Overloaded),
-            (72, 60, ErrorKind::Deadline),
-            (100, 60, ErrorKind::Overloaded),
-            (100, 90, ErrorKind::Deadline),
+    #[tokio::test(start_paused = true)]
+    async fn law_14_a_stall_of_the_process_is_no_silence_of_the_store() {
+        for (silent_ms, stalled_ms, kind) in [
+            (20, 0, ErrorKind::Overloaded),
+            (30, 0, ErrorKind::Deadline),
+            (30, 22, ErrorKind::Overloaded),
+            (60, 22, ErrorKind::Deadline),
+            (60, 50, ErrorKind::Overloaded),
+            (90, 50, ErrorKind::Deadline),
         ] {
-            assert_eq!(error_after_silence(waited_ms, silent_ms), kind, "{waited_ms} ms, silent for {silent_ms} ms");
+            let error = error_after_silence(silent_ms, stalled_ms).await;
+            assert_eq!(error, kind, "silent for {silent_ms} ms, of which the process stalled for {stalled_ms}");
         }
     }
 
@@ -368,26 +368,5 @@ mod tests {
         assert!(!progress.has_waited_here(DEADLINE, made_us + 50_000));
         progress.ended(made_us + 40_000);
         assert!(progress.has_waited_here(DEADLINE, made_us + 60_000));
-    }
-
-    #[test]
-    fn law_14_a_check_that_is_due_at_the_end_of_a_stall_relies_on_those_that_were_due_before() {
-        let traffic = Arc::clone(&Traffic::of_domains(1)[0]);
-        (0..1_000).for_each(|_| traffic.add_check());
-        let check = |waited_ms: u64| {
-            let mut progress = Arc::into_inner(Progress::new(false)).unwrap();
-            progress.queued(&traffic);
-            *progress.made_us.get_mut() -= 1_000 * waited_ms;
-            progress
-        };
-        let (first, last) = (check(80), check(50));
-        let other = check(50);
-        traffic.answered_at(SystemClock.now_us() - 50_000);
-        assert_eq!(other.error(DEADLINE).kind(), ErrorKind::Deadline, "nothing says that the process was late");
-        assert_eq!(first.error(DEADLINE).kind(), ErrorKind::Overloaded, "30 ms late, 20 ms silent");
-        assert_eq!(last.error(DEADLINE).kind(), ErrorKind::Overloaded, "the same stall");
-        // A store that is silent for longer than the stall.
-        traffic.answered_at(SystemClock.now_us() - 90_000);
-        assert_eq!(last.error(DEADLINE).kind(), ErrorKind::Deadline);
     }
 }

@@ -182,7 +182,10 @@ pub(super) async fn drive(mut series: CallSeries) {
         let requests = batch.iter().map(|waiting| &waiting.request);
         let paced = PacedCall::new(series.traffic().pace(), requests.clone().map(Request::len).sum());
         let verdicts = match &connection {
-            Ok(connection) => holding(turn, series.client.call(connection.clone(), requests)).await,
+            Ok(connection) => {
+                series.traffic().sends_over(connection);
+                holding(turn, series.client.call(connection.clone(), requests)).await
+            }
             Err(error) => Err(error.clone()),
         };
         match verdicts {

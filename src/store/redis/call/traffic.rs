@@ -2,17 +2,20 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use super::pace::Pace;
 use crate::{
     check::Check,
-    clock::{Clock, SystemClock, micros},
-    store::redis::net::slot::SLOT_COUNT,
+    clock::{Clock, SystemClock},
+    runtime::stalls::Begin,
+    store::redis::net::{routed::RoutedConnection, slot::SLOT_COUNT, transit::Transit},
 };
 
 /// The most charges in one call. They take Redis less than half a millisecond.
@@ -23,10 +26,10 @@ pub(crate) const MAX_CHARGES_PER_CALL: usize = 2 * Check::MAX_CHARGES;
 pub(crate) struct Traffic {
     /// Calls that have been answered.
     answers: AtomicU64,
-    /// When the last call was answered, by the process's clock.
-    answered_us: AtomicU64,
-    /// The last time in which the runtime was too late to fire timers, and so to read answers.
-    late: Mutex<Span>,
+    /// When the last call was answered.
+    answered: Mutex<Option<Begin>>,
+    /// The connections of the last calls.
+    transits: Mutex<Vec<Weak<Transit>>>,
     /// The last times in which calls waited for a connection, the oldest first. None of them touch.
     unconnected: Mutex<Vec<Span>>,
     load: Arc<Load>,
@@ -92,11 +95,7 @@ impl Traffic {
 
     /// Records the answer of a call.
     pub(crate) fn answered(&self) {
-        self.answered_at(SystemClock.now_us());
-    }
-
-    pub(super) fn answered_at(&self, now_us: u64) {
-        self.answered_us.store(now_us, Ordering::Relaxed);
+        *lock(&self.answered) = Begin::now(Duration::ZERO);
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -104,23 +103,28 @@ impl Traffic {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Records that a timer of a check has fired late: the runtime has read no answers for this time.
-    pub(crate) fn was_late(&self, by: Duration, now_us: u64) {
-        let new = Span { from_us: now_us.saturating_sub(micros(by)), until_us: now_us };
-        let mut late = lock(&self.late);
-        // Timers that were due at different times fire together. The one that was due first was late for the whole
-        // time.
-        if new.from_us > late.until_us || new.length_us() > late.length_us() {
-            *late = new;
+    /// Records the connection of a call.
+    pub(crate) fn sends_over(&self, connection: &RoutedConnection) {
+        let Some(transit) = connection.transit() else { return };
+        let mut transits = lock(&self.transits);
+        if !transits.iter().any(|known| known.as_ptr() == Arc::as_ptr(transit)) {
+            transits.retain(|known| known.strong_count() > 0);
+            transits.push(Arc::downgrade(transit));
         }
     }
 
-    /// Whether a call was answered within `period` before `now_us`. The time in which the runtime was late does not
-    /// count: answers may have come that the runtime has not read.
-    pub(crate) fn has_answered_within(&self, period: Duration, now_us: u64) -> bool {
-        let answered_us = self.answered_us.load(Ordering::Relaxed);
-        let late_us = lock(&self.late).within_us(answered_us, now_us);
-        now_us.saturating_sub(answered_us).saturating_sub(late_us) < micros(period)
+    /// Whether the server has been silent for `period`: no call was answered, and the server owes an answer on a
+    /// connection. Stalls of the runtime do not count, because it has not read what came meanwhile.
+    pub(crate) fn is_silent_for(&self, period: Duration) -> bool {
+        let has_answered = lock(&self.answered).is_some_and(|answered| answered.running(Instant::now()) < period);
+        !has_answered && self.owes_answers_for(period)
+    }
+
+    /// Whether the server owes an answer for `period`. Without a connection, nothing shows that it does not.
+    fn owes_answers_for(&self, period: Duration) -> bool {
+        let transits = lock(&self.transits);
+        let mut open = transits.iter().filter_map(Weak::upgrade).peekable();
+        open.peek().is_none() || open.any(|transit| transit.is_silent_for(period))
     }
 
     /// Records that a call has waited for a connection from `from_us` until now.
@@ -184,8 +188,8 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    #[test]
-    fn law_8_a_check_that_waited_for_a_connection_is_not_one_of_too_many() {
+    #[tokio::test]
+    async fn law_8_a_check_that_waited_for_a_connection_is_not_one_of_too_many() {
         for (dials, kind) in [(false, ErrorKind::Overloaded), (true, ErrorKind::Deadline)] {
             let (progress, traffic) = (Progress::new(false), Arc::clone(&Traffic::of_domains(1)[0]));
             progress.queued(&traffic);

@@ -10,13 +10,14 @@ use std::{
 
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
-use super::liveness::ConnectionLiveness;
+use super::{liveness::ConnectionLiveness, transit::Transit, wire::Wire};
 use crate::runtime::deadline::within;
 
 /// A multiplexed connection and its liveness. Clones share both.
 #[derive(Clone)]
 pub(crate) struct Connection {
     inner: MultiplexedConnection,
+    transit: Option<Arc<Transit>>,
     liveness: Arc<ConnectionLiveness>,
     /// How long a command waits for its reply.
     deadline: Duration,
@@ -26,8 +27,19 @@ pub(crate) struct Connection {
 const UNREAD_REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Connection {
-    pub(crate) fn new(inner: MultiplexedConnection, liveness: Arc<ConnectionLiveness>, deadline: Duration) -> Self {
-        Self { inner, liveness, deadline }
+    /// A connection of a pool that the caller has given. What travels on it is unknown.
+    pub(crate) fn external(inner: MultiplexedConnection, liveness: ConnectionLiveness, deadline: Duration) -> Self {
+        Self { inner, transit: None, liveness: Arc::new(liveness), deadline }
+    }
+
+    /// A connection that has been dialled.
+    pub(crate) fn new(wire: Wire, liveness: Arc<ConnectionLiveness>, deadline: Duration) -> Self {
+        Self { inner: wire.connection, transit: wire.transit, liveness, deadline }
+    }
+
+    /// What travels on the connection, if that is known.
+    pub(crate) fn transit(&self) -> Option<&Arc<Transit>> {
+        self.transit.as_ref()
     }
 
     /// How long a command waits for its reply.

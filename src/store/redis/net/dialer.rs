@@ -97,9 +97,9 @@ impl Dialer {
     /// Records that a dial has succeeded.
     async fn succeeded(&self, wire: Wire) -> Connection {
         self.failure.set(None);
-        let liveness = Arc::new(ConnectionLiveness::new(Arc::clone(&self.liveness), wire.closed, wire.tenure));
+        let liveness = Arc::new(ConnectionLiveness::of_wire(Arc::clone(&self.liveness), &wire));
         *self.latest() = Arc::downgrade(&liveness);
-        let connection = Connection::new(wire.connection, liveness, self.settings.deadline);
+        let connection = Connection::new(wire, liveness, self.settings.deadline);
         if !self.has_connected.swap(true, Ordering::Relaxed) {
             connection.send_ahead((self.settings.first_command)()).await;
         }

@@ -12,6 +12,7 @@ use super::{
     followed::Tenure,
     redial::Redial,
     silence::{Lost, ServerSilence, TimeoutStreak},
+    wire::Wire,
 };
 use crate::{
     clock::micros,
@@ -112,6 +113,11 @@ impl PoolLiveness {
 }
 
 impl ConnectionLiveness {
+    /// The liveness of a connection that has been dialled.
+    pub(super) fn of_wire(pool: Arc<PoolLiveness>, wire: &Wire) -> Self {
+        Self::new(pool, Arc::clone(&wire.closed), wire.tenure.clone())
+    }
+
     /// The liveness of a connection that has just been made. `closed` becomes true when the other end closes it.
     pub(crate) fn new(pool: Arc<PoolLiveness>, closed: Arc<AtomicBool>, tenure: Option<Tenure>) -> Self {
         let born_us = pool.now_us();

@@ -20,8 +20,10 @@ pub(crate) mod routed;
 mod server_pool;
 pub(crate) mod silence;
 pub(crate) mod slot;
+mod tcp;
 #[cfg(feature = "tls")]
 mod tls;
+pub(crate) mod transit;
 pub(crate) mod url;
 mod wire;
 
@@ -107,7 +109,7 @@ impl Pool {
             Self::External { pool, liveness, deadline } => match pool.get().await {
                 Ok(guard) => {
                     let liveness = ConnectionLiveness::new(Arc::clone(liveness), Arc::default(), None);
-                    let connection = Connection::new(guard.clone(), Arc::new(liveness), *deadline);
+                    let connection = Connection::external(guard.clone(), liveness, *deadline);
                     Ok(RoutedConnection::to_server(connection))
                 }
                 Err(RunError::User(error)) => Err(error::convert_dial(&error, &Passwords::default())),

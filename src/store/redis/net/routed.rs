@@ -3,12 +3,15 @@
 //! A node of a cluster that does not have a slot replies with the node that has it (MOVED, ASK) and has not run the
 //! command, so the command is sent to that node. No other command is ever sent twice.
 
+use std::sync::Arc;
+
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     cluster::{Node, Redirection},
     connection::{Connection, no_reply},
+    transit::Transit,
 };
 use crate::runtime::deadline::within;
 
@@ -72,6 +75,11 @@ impl RoutedConnection {
             }
             None => result,
         }
+    }
+
+    /// What travels on the connection, if that is known.
+    pub(crate) fn transit(&self) -> Option<&Arc<Transit>> {
+        self.connection.transit()
     }
 
     /// A turn to send a call to a node of a cluster, when the node has few calls to evaluate. `None` at once for a

@@ -10,19 +10,16 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use redis::{
-    ConnectionAddr, ConnectionInfo,
-    io::tcp::{TcpSettings, socket2::SockRef},
-};
+use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::{
     CertificateError, ClientConfig, Error, RootCertStore,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{first_dial::DialProgress, login::Source};
+use super::{first_dial::DialProgress, login::Source, tcp};
 use crate::error::ConfigError;
 
 /// The certificates of a store, as PEM.
@@ -90,8 +87,7 @@ impl Tls {
         let name = ServerName::try_from(host.clone());
         let name = name.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no valid name"))?;
         let connector = self.connector().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.plain()))?;
-        let stream = connect_tcp(host, *port).await?;
-        configure(&stream, info.tcp_settings())?;
+        let stream = tcp::connect(host, *port, info.tcp_settings()).await?;
         progress.is_accepted(stream.peer_addr()?);
         connector.connect(name, stream).await.map_err(|error| explained(error, naming_advice))
     }
@@ -219,37 +215,6 @@ fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn invalid(setting: &'static str, reason: &str) -> Unusable {
     Unusable::Given(setting, reason.to_owned())
-}
-
-/// Connects to the address of `host` that accepts first. All are tried at the same time, because one of them may not
-/// answer at all.
-async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut attempts = JoinSet::new();
-    for address in tokio::net::lookup_host((host, port)).await? {
-        attempts.spawn(TcpStream::connect(address));
-    }
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => failure = error,
-            // The runtime is shutting down.
-            Err(_) => {}
-        }
-    }
-    Err(failure)
-}
-
-/// Sets the options of a socket, as the redis crate does for connections without TLS.
-fn configure(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
-    stream.set_nodelay(settings.nodelay())?;
-    let socket = SockRef::from(stream);
-    if let Some(keepalive) = settings.keepalive() {
-        socket.set_tcp_keepalive(keepalive)?;
-    }
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
-    Ok(())
 }
 
 /// The most names of a certificate that an error shows.

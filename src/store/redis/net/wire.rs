@@ -36,6 +36,8 @@ use super::{
     error,
     first_dial::DialProgress,
     followed::Tenure,
+    tcp,
+    transit::{Recorded, Transit},
 };
 use crate::runtime::deadline::within;
 #[cfg(feature = "test-util")]
@@ -48,6 +50,8 @@ pub(crate) struct Wire {
     pub(crate) closed: Arc<AtomicBool>,
     /// `None` for a server that is not behind sentinels.
     pub(crate) tenure: Option<Tenure>,
+    /// `None` for a socket of the operating system.
+    pub(crate) transit: Option<Arc<Transit>>,
 }
 
 impl Wire {
@@ -66,8 +70,8 @@ impl Wire {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024);
         if endpoint.info.redis_settings().protocol() == ProtocolVersion::RESP2 {
-            let connection = connect(endpoint, config, progress).await?;
-            return Ok(Self { connection, closed, tenure: None });
+            let (connection, transit) = connect(endpoint, config, progress).await?;
+            return Ok(Self { connection, closed, tenure: None, transit });
         }
         let watched = config.clone().set_push_sender({
             let closed = Arc::clone(&closed);
@@ -78,11 +82,11 @@ impl Wire {
                 Ok::<(), Infallible>(())
             }
         });
-        let connection = match connect(endpoint, watched, progress).await {
+        let (connection, transit) = match connect(endpoint, watched, progress).await {
             Err(error) if lacks_resp3(&error) => connect(&endpoint.with_resp2(), config, progress).await?,
             result => result?,
         };
-        Ok(Self { connection, closed, tenure: None })
+        Ok(Self { connection, closed, tenure: None, transit })
     }
 }
 
@@ -92,7 +96,7 @@ async fn connect(
     endpoint: &Endpoint,
     config: AsyncConnectionConfig,
     progress: &DialProgress,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<(MultiplexedConnection, Option<Arc<Transit>>)> {
     #[cfg(feature = "test-util")]
     if let ConnectionAddr::Tcp(host, port) = endpoint.info.addr()
         && let Some(dialled) = world::dial(host, *port)
@@ -108,21 +112,27 @@ async fn connect(
         )
         .await;
     }
-    Client::open(endpoint.info.clone())?.get_multiplexed_async_connection_with_config(&config).await
+    if let ConnectionAddr::Tcp(host, port) = endpoint.info.addr() {
+        let stream = tcp::connect(host, *port, endpoint.info.tcp_settings()).await?;
+        return connection_over(stream, endpoint, config).await;
+    }
+    let client = Client::open(endpoint.info.clone())?;
+    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, None))
 }
 
-/// Logs in over a stream that is not the redis crate's.
-#[cfg(any(feature = "test-util", feature = "tls"))]
+/// Logs in over a stream.
 async fn connection_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     endpoint: &Endpoint,
     config: AsyncConnectionConfig,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<(MultiplexedConnection, Option<Arc<Transit>>)> {
     let settings = endpoint.info.redis_settings();
+    let transit = Transit::new();
+    let stream = Recorded::new(stream, &transit);
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
     // The driver ends with the last clone of the connection.
     tokio::spawn(driver);
-    Ok(connection)
+    Ok((connection, Some(transit)))
 }
 
 /// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3. Some servers hang up instead of

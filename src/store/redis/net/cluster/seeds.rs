@@ -109,8 +109,8 @@ async fn dial(
 ) -> Result<Connection, Error> {
     match within(patience, Wire::dial(seed, progress)).await.unwrap_or_else(no_reply) {
         Ok(wire) => {
-            let liveness = ConnectionLiveness::new(Arc::new(PoolLiveness::new(deadline)), wire.closed, None);
-            Ok(Connection::new(wire.connection, Arc::new(liveness), deadline))
+            let liveness = ConnectionLiveness::of_wire(Arc::new(PoolLiveness::new(deadline)), &wire);
+            Ok(Connection::new(wire, Arc::new(liveness), deadline))
         }
         Err(error) => Err(error::convert_dial(&error, &seed.passwords())),
     }
