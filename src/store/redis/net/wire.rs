@@ -50,7 +50,7 @@ pub(crate) struct Wire {
     pub(crate) closed: Arc<AtomicBool>,
     /// `None` for a server that is not behind sentinels.
     pub(crate) tenure: Option<Tenure>,
-    /// `None` for a socket of the operating system.
+    /// `None` over a Unix socket.
     pub(crate) transit: Option<Arc<Transit>>,
 }
 
