@@ -207,7 +207,9 @@ impl RedisStoreBuilder {
     /// The pool keeps its settings. By default it sends a PING before each check, which doubles the round trips; with
     /// `test_on_check_out(false)` it hands out a broken connection until the connection's lifetime ends. Its
     /// connections have no TCP_NODELAY unless their `ConnectionInfo` sets it. The store cannot read the pool's
-    /// password, so an error contains the password if the server's text does. The deadline holds with every pool.
+    /// password, so an error contains the password if the server's text does. Nor does it see when answers arrive:
+    /// with tens of thousands of checks at once, a process that is too busy to read the answers takes Redis for silent,
+    /// and leaves these checks to the failure policy. The deadline holds with every pool.
     ///
     /// # Examples
     ///
