@@ -182,10 +182,12 @@ impl Progress {
         self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
     }
 
-    /// Whether Redis has answered since the check was queued, and has not been silent for half a deadline. A Redis that
-    /// has just fallen silent is left to the failure policy.
+    /// Whether Redis has answered since the check was queued, and within half a deadline, or owes no answer. A Redis
+    /// that has just fallen silent is left to the failure policy.
     fn sees_answers(&self, deadline: Duration) -> bool {
-        self.has_seen_answers() && self.is_queued_and(|queued| !queued.traffic.is_silent_for(deadline / 2))
+        let has_answered = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2);
+        self.is_queued_and(has_answered) && self.has_seen_answers()
+            || self.is_queued_and(|queued| queued.traffic.owes_no_answer_for(deadline / 2))
     }
 
     /// Time since the check was made, or since its wait for the first connection ended.

@@ -14,7 +14,6 @@ use super::{
     traffic::Traffic,
 };
 use crate::{
-    clock::{Clock, SystemClock},
     error::{Error, ErrorKind},
     runtime::deadline::within,
     store::contract::DeadlineHandler,
@@ -167,9 +166,9 @@ pub(super) async fn drive(mut series: CallSeries) {
         }
         // Connects before the batch is taken: a dial takes time, and a request whose caller leaves meanwhile is not
         // sent.
-        let since_us = SystemClock.now_us();
+        let awaits_connection = series.traffic().awaits_connection();
         let connection = series.client.connect(&series.runtime.pool, series.slot).await;
-        series.traffic().connected(since_us);
+        drop(awaits_connection);
         let turn = series.turn(&connection).await;
         let (Taken { batch, denied, .. }, _in_flight) = series.take();
         for (waiting, denial) in denied {

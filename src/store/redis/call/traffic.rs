@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use crate::{
     check::Check,
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, micros},
     runtime::stalls::Begin,
     store::redis::net::{routed::RoutedConnection, slot::SLOT_COUNT, transit::Transit},
 };
@@ -28,6 +28,10 @@ pub(crate) struct Traffic {
     answers: AtomicU64,
     /// When the last call was answered.
     answered: Mutex<Option<Begin>>,
+    /// How many calls wait for a connection.
+    unconnected_calls: AtomicUsize,
+    /// Since when there are such calls, by the process's clock.
+    unconnected_since_us: AtomicU64,
     /// The connections of the last calls.
     transits: Mutex<Vec<Weak<Transit>>>,
     /// The last times in which calls waited for a connection, the oldest first. None of them touch.
@@ -108,27 +112,42 @@ impl Traffic {
         let Some(transit) = connection.transit() else { return };
         let mut transits = lock(&self.transits);
         if !transits.iter().any(|known| known.as_ptr() == Arc::as_ptr(transit)) {
-            transits.retain(|known| known.strong_count() > 0);
+            transits.retain(|known| known.upgrade().is_some_and(|known| !known.is_closed()));
             transits.push(Arc::downgrade(transit));
         }
     }
 
-    /// Whether the server has been silent for `period`: no call was answered, and the server owes an answer on a
-    /// connection. Stalls of the runtime do not count, because it has not read what came meanwhile.
-    pub(crate) fn is_silent_for(&self, period: Duration) -> bool {
-        let has_answered = lock(&self.answered).is_some_and(|answered| answered.running(Instant::now()) < period);
-        !has_answered && self.owes_answers_for(period)
+    /// Whether a call was answered within `period`. Stalls of the runtime do not count: answers may have come that it
+    /// has not read.
+    pub(crate) fn has_answered_within(&self, period: Duration) -> bool {
+        lock(&self.answered).is_some_and(|answered| answered.running(Instant::now()) < period)
     }
 
-    /// Whether the server owes an answer for `period`. Without a connection, nothing shows that it does not.
-    fn owes_answers_for(&self, period: Duration) -> bool {
+    /// Whether no call has waited for a connection for `period`, and the server owes no answer on any for so long. Then
+    /// checks wait because this process has not sent them, or has not read the answers.
+    pub(crate) fn owes_no_answer_for(&self, period: Duration) -> bool {
+        let is_unconnected = self.unconnected_calls.load(Ordering::Acquire) > 0;
+        let unconnected_us = SystemClock.now_us().saturating_sub(self.unconnected_since_us.load(Ordering::Acquire));
+        if is_unconnected && unconnected_us >= micros(period) {
+            return false;
+        }
         let transits = lock(&self.transits);
-        let mut open = transits.iter().filter_map(Weak::upgrade).peekable();
-        open.peek().is_none() || open.any(|transit| transit.is_silent_for(period))
+        let mut open = transits.iter().filter_map(Weak::upgrade).filter(|transit| !transit.is_closed()).peekable();
+        open.peek().is_some() && !open.any(|transit| transit.is_silent_for(period))
+    }
+
+    /// Records that a call waits for a connection, until the guard is dropped.
+    pub(crate) fn awaits_connection(self: &Arc<Self>) -> AwaitsConnection {
+        let since_us = SystemClock.now_us();
+        if self.unconnected_calls.load(Ordering::Relaxed) == 0 {
+            self.unconnected_since_us.store(since_us, Ordering::Release);
+        }
+        self.unconnected_calls.fetch_add(1, Ordering::Release);
+        AwaitsConnection { traffic: Arc::clone(self), since_us }
     }
 
     /// Records that a call has waited for a connection from `from_us` until now.
-    pub(crate) fn connected(&self, from_us: u64) {
+    fn connected(&self, from_us: u64) {
         let new = Span { from_us, until_us: SystemClock.now_us() };
         // A connection that is open is there at once.
         if new.length_us() < SHORTEST_DIAL_US {
@@ -161,6 +180,19 @@ impl Traffic {
     /// How often the traffic has become crowded.
     pub(crate) fn crowds(&self) -> u64 {
         self.load.crowds.load(Ordering::Relaxed)
+    }
+}
+
+/// A call that waits for a connection.
+pub(crate) struct AwaitsConnection {
+    traffic: Arc<Traffic>,
+    since_us: u64,
+}
+
+impl Drop for AwaitsConnection {
+    fn drop(&mut self) {
+        self.traffic.unconnected_calls.fetch_sub(1, Ordering::Relaxed);
+        self.traffic.connected(self.since_us);
     }
 }
 
@@ -202,6 +234,22 @@ mod tests {
             traffic.answered();
             assert_eq!(progress.error(DEADLINE).kind(), kind, "{dials}");
         }
+    }
+
+    #[tokio::test]
+    async fn law_14_a_server_owes_no_answer_unless_a_call_has_waited_for_a_connection() {
+        let (traffic, transit) = (Arc::clone(&Traffic::of_domains(1)[0]), Transit::new());
+        assert!(!traffic.owes_no_answer_for(DEADLINE), "no connection");
+        lock(&traffic.transits).push(Arc::downgrade(&transit));
+        assert!(traffic.owes_no_answer_for(DEADLINE));
+        let awaits_connection = traffic.awaits_connection();
+        assert!(traffic.owes_no_answer_for(DEADLINE), "for a moment");
+        sleep(DEADLINE);
+        assert!(!traffic.owes_no_answer_for(DEADLINE), "for a deadline");
+        drop(awaits_connection);
+        assert!(traffic.owes_no_answer_for(DEADLINE));
+        drop(transit);
+        assert!(!traffic.owes_no_answer_for(DEADLINE), "no connection any more");
     }
 
     #[test]

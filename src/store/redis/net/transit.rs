@@ -29,11 +29,22 @@ pub(crate) struct Transit {
     is_unread: AtomicBool,
     /// When bytes were sent first after the last bytes were read, in microseconds since `start`. Zero if none were.
     sent_us: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 impl Transit {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { start: Instant::now(), is_unread: AtomicBool::new(false), sent_us: AtomicU64::new(0) })
+    pub(in crate::store::redis) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            is_unread: AtomicBool::new(false),
+            sent_us: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the connection has ended, so that it says nothing about the server.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether nothing has come for `period` after a request was sent.
@@ -82,6 +93,12 @@ impl<S> Recorded<S> {
     }
 }
 
+impl<S> Drop for Recorded<S> {
+    fn drop(&mut self) {
+        self.transit.is_closed.store(true, Ordering::Release);
+    }
+}
+
 struct Recording {
     transit: Arc<Transit>,
     waker: Waker,
@@ -103,11 +120,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
         let this = self.get_mut();
         let waker = this.recording(cx);
         this.transit.is_unread.store(false, Ordering::Release);
-        let read = Pin::new(&mut this.stream).poll_read(&mut Context::from_waker(&waker), buf);
-        if read.is_ready() {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut this.stream).poll_read(&mut Context::from_waker(&waker), buf));
+        if buf.filled().len() > before {
             this.transit.sent_us.store(0, Ordering::Release);
+        } else {
+            this.transit.is_closed.store(true, Ordering::Release);
         }
-        read
+        Poll::Ready(read)
     }
 }
 
@@ -158,6 +178,20 @@ mod tests {
         assert!(!transit.is_silent_for(PERIOD), "unread");
         assert!(read.as_mut().poll(cx).is_ready());
         advance(PERIOD).await;
-        assert!(!transit.is_silent_for(PERIOD), "read");
+        assert!(!transit.is_silent_for(PERIOD) && !transit.is_closed(), "read");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_ended_is_closed() {
+        let (client, server) = duplex(64);
+        let transit = Transit::new();
+        let mut client = Recorded::new(client, &transit);
+        drop(server);
+        assert!(!transit.is_closed());
+        assert_eq!(client.read(&mut [0; 4]).await.unwrap(), 0);
+        assert!(transit.is_closed());
+        let transit = Transit::new();
+        drop(Recorded::new(client, &transit));
+        assert!(transit.is_closed());
     }
 }
