@@ -92,9 +92,9 @@ async fn run() -> Result<(), Failure> {
     let app = if options.limited { app.layer(limits.layer) } else { app };
     let app = app.merge(holds).merge(page);
 
-    let listener = TcpListener::bind(&options.listen)
-        .await
-        .map_err(|error| format!("cannot listen on {}: {error}; choose another address with --listen", options.listen))?;
+    let listener = TcpListener::bind(&options.listen).await.map_err(|error| {
+        format!("cannot listen on {}: {error}; choose another address with --listen", options.listen)
+    })?;
     options.print_commands_to_try(listener.local_addr()?);
     // Otherwise a part of a response may wait for the client's acknowledgement of the part before: 40 ms over HTTP/2.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
