@@ -54,7 +54,7 @@ impl Connection {
 
     /// Sends a command once.
     pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
-        tracked(&self.liveness, command.query_async(&mut self.inner)).await
+        tracked(&self.liveness, owed(self.transit.as_ref(), command.query_async(&mut self.inner))).await
     }
 
     /// Sends a command that the owner of its slot has redirected to this server with ASK, because the slot is moving.
@@ -62,7 +62,8 @@ impl Connection {
         let mut pipeline = redis::pipe();
         // Without `ignore_errors` an error would lose its text, which may name another node.
         pipeline.cmd("ASKING").ignore().add_command(command.clone()).ignore_errors();
-        let replies: Vec<RedisResult<Value>> = tracked(&self.liveness, pipeline.query_async(&mut self.inner)).await?;
+        let reply = owed(self.transit.as_ref(), pipeline.query_async(&mut self.inner));
+        let replies: Vec<RedisResult<Value>> = tracked(&self.liveness, reply).await?;
         replies.into_iter().next_back().unwrap_or(Ok(Value::Nil))
     }
 
@@ -90,6 +91,14 @@ impl Connection {
     /// Whether the connection broke soon after it was made.
     pub(crate) fn broke_young(&self) -> bool {
         self.liveness.broke_young()
+    }
+}
+
+/// Records in `transit`, if there is one, that the server owes the reply.
+async fn owed<T>(transit: Option<&Arc<Transit>>, reply: impl Future<Output = T>) -> T {
+    match transit {
+        Some(transit) => transit.owes(reply).await,
+        None => reply.await,
     }
 }
 

@@ -4,11 +4,12 @@
 //! connection waits behind all others. A check whose deadline passes meanwhile must not take that for a silent server.
 
 use std::{
+    future::{Future, poll_fn},
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Wake, Waker, ready},
     time::Duration,
@@ -27,8 +28,13 @@ pub(crate) struct Transit {
     start: Instant,
     /// Whether bytes have come that the task of the connection has not read.
     is_unread: AtomicBool,
-    /// When bytes were sent first after the last bytes were read, in microseconds since `start`. Zero if none were.
-    sent_us: AtomicU64,
+    /// When the server was last known not to be silent: bytes were read, or were sent when it owed nothing. In
+    /// microseconds since `start`. Zero if it owes nothing.
+    since_us: AtomicU64,
+    /// Calls whose replies the task of the connection has not read.
+    owed: AtomicUsize,
+    /// Those of them that began after the last bytes were sent.
+    unsent: AtomicUsize,
     is_closed: AtomicBool,
 }
 
@@ -37,7 +43,9 @@ impl Transit {
         Arc::new(Self {
             start: Instant::now(),
             is_unread: AtomicBool::new(false),
-            sent_us: AtomicU64::new(0),
+            since_us: AtomicU64::new(0),
+            owed: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -47,12 +55,25 @@ impl Transit {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Whether nothing has come for `period` after a request was sent.
+    /// Whether the server owes an answer, and nothing has come for `period`.
     pub(crate) fn is_silent_for(&self, period: Duration) -> bool {
-        let sent_us = self.sent_us.load(Ordering::Acquire);
+        let since_us = self.since_us.load(Ordering::Acquire);
         !self.is_unread.load(Ordering::Acquire)
-            && sent_us > 0
-            && self.now_us().saturating_sub(sent_us) >= micros(period)
+            && since_us > 0
+            && self.now_us().saturating_sub(since_us) >= micros(period)
+    }
+
+    /// The reply of a call, which the server owes until the task of the connection has read it. The task of the call
+    /// may run much later.
+    pub(super) async fn owes<T>(self: &Arc<Self>, reply: impl Future<Output = T>) -> T {
+        let mut reply = pin!(reply);
+        let mut debt: Option<Debt> = None;
+        poll_fn(|cx| {
+            let debt = debt.get_or_insert_with(|| Debt(Owed::new(self, cx.waker())));
+            debt.0.begin_again(cx.waker());
+            reply.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&debt.0))))
+        })
+        .await
     }
 
     /// Since `start`, and not zero.
@@ -60,10 +81,70 @@ impl Transit {
         micros(self.start.elapsed()).max(1)
     }
 
+    fn owes_nothing(&self) -> bool {
+        self.owed.load(Ordering::Acquire) <= self.unsent.load(Ordering::Acquire)
+    }
+
     fn sent(&self) {
-        if self.sent_us.load(Ordering::Relaxed) == 0 {
-            self.sent_us.store(self.now_us(), Ordering::Release);
+        self.unsent.store(0, Ordering::Release);
+        if self.since_us.load(Ordering::Relaxed) == 0 {
+            self.since_us.store(self.now_us(), Ordering::Release);
         }
+    }
+
+    fn read(&self) {
+        let since_us = if self.owes_nothing() { 0 } else { self.now_us() };
+        self.since_us.store(since_us, Ordering::Release);
+    }
+}
+
+/// A call that waits for its reply. The task of the connection wakes it when it has read the reply.
+struct Owed {
+    transit: Arc<Transit>,
+    is_owed: AtomicBool,
+    waker: Mutex<Waker>,
+}
+
+impl Owed {
+    fn new(transit: &Arc<Transit>, waker: &Waker) -> Arc<Self> {
+        transit.unsent.fetch_add(1, Ordering::AcqRel);
+        transit.owed.fetch_add(1, Ordering::AcqRel);
+        let (transit, waker) = (Arc::clone(transit), Mutex::new(waker.clone()));
+        Arc::new(Self { transit, is_owed: AtomicBool::new(true), waker })
+    }
+
+    /// Records that the call is polled, before it is: it may have been woken to be sent, and not by its reply.
+    fn begin_again(&self, waker: &Waker) {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+        if !self.is_owed.swap(true, Ordering::AcqRel) {
+            self.transit.owed.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn end(&self) {
+        if self.is_owed.swap(false, Ordering::AcqRel) {
+            self.transit.owed.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Wake for Owed {
+    fn wake(self: Arc<Self>) {
+        self.end();
+        if self.transit.owes_nothing() {
+            self.transit.since_us.store(0, Ordering::Release);
+        }
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+    }
+}
+
+/// Ends when the reply has come or the call is given up. A call that is given up does not show that the server answers.
+struct Debt(Arc<Owed>);
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -123,7 +204,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut this.stream).poll_read(&mut Context::from_waker(&waker), buf));
         if buf.filled().len() > before {
-            this.transit.sent_us.store(0, Ordering::Release);
+            this.transit.read();
         } else {
             this.transit.is_closed.store(true, Ordering::Release);
         }
@@ -152,6 +233,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Recorded<S> {
 mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, duplex},
+        sync::oneshot::channel,
         time::advance,
     };
 
@@ -193,5 +275,45 @@ mod tests {
         let transit = Transit::new();
         drop(Recorded::new(client, &transit));
         assert!(transit.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_has_answered_one_of_two_calls_is_silent_until_it_answers_the_other() {
+        let (client, mut server) = duplex(64);
+        let transit = Transit::new();
+        let mut client = Recorded::new(client, &transit);
+        let cx = &mut Context::from_waker(Waker::noop());
+        advance(PERIOD).await;
+        let [(first, one), (second, other)] = [channel::<()>(), channel::<()>()];
+        let (mut one, mut other) = (Box::pin(transit.owes(one)), Box::pin(transit.owes(other)));
+        assert!(one.as_mut().poll(cx).is_pending() && other.as_mut().poll(cx).is_pending());
+        client.write_all(b"PINGPING").await.unwrap();
+        for (reply, is_silent) in [(first, true), (second, false)] {
+            server.write_all(b"PONG").await.unwrap();
+            client.read_exact(&mut [0; 4]).await.unwrap();
+            reply.send(()).unwrap();
+            assert!(!transit.is_silent_for(PERIOD), "just answered");
+            advance(PERIOD).await;
+            assert_eq!(transit.is_silent_for(PERIOD), is_silent, "the calls have not run since");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_leaves_a_silent_server_silent_until_bytes_come() {
+        let (client, mut server) = duplex(64);
+        let transit = Transit::new();
+        let mut client = Recorded::new(client, &transit);
+        advance(PERIOD).await;
+        let (_reply, call) = channel::<()>();
+        let mut call = Box::pin(transit.owes(call));
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        client.write_all(b"PING").await.unwrap();
+        advance(PERIOD).await;
+        drop(call);
+        assert!(transit.is_silent_for(PERIOD));
+        server.write_all(b"PONG").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        advance(PERIOD).await;
+        assert!(!transit.is_silent_for(PERIOD));
     }
 }
