@@ -222,8 +222,8 @@ fn law_14_a_flood_that_redis_cannot_answer_in_time_lifts_no_limit() {
     floods(&[ROUND_TRIPS[1], ROUND_TRIPS[5]], FLOOD);
 }
 
-/// So many checks that tasks of connections wait for longer than a deadline behind those of checks: Redis has answered,
-/// and nobody has read it.
+/// With this many checks, the task of a connection runs after their deadlines: Redis has answered, and the process has
+/// not read the answers yet.
 #[test]
 fn law_14_answers_that_are_read_after_the_deadline_lift_no_limit() {
     exclusively(|| flood(ROUND_TRIPS[1], 5 * FLOOD, 5 * FLOOD));
