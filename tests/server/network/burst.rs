@@ -11,7 +11,11 @@ use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
 use crate::{
     ROUND_TRIPS, exclusively, print_line,
-    support::{asserts_times, link::Link, redis_server::RedisServer},
+    support::{
+        asserts_times,
+        link::Link,
+        redis_server::{Directory, RedisServer},
+    },
 };
 
 const LIMIT: u64 = 10;
@@ -123,8 +127,8 @@ impl Witness {
     }
 
     /// Asks one question after the other until `ended`.
-    fn ask(&self, link: &Link, ended: &AtomicBool) {
-        let mut connection = tollgate::redis::Client::open(link.url()).unwrap().get_connection().unwrap();
+    fn ask(&self, url: &str, ended: &AtomicBool) {
+        let mut connection = tollgate::redis::Client::open(url).unwrap().get_connection().unwrap();
         while !ended.load(Ordering::Relaxed) {
             let () = tollgate::redis::cmd("PING").exec(&mut connection).unwrap();
             self.longest_us.fetch_max(self.silence_us(), Ordering::Relaxed);
@@ -144,13 +148,18 @@ impl Witness {
 
 /// Sends more concurrent checks than a busy Redis can process within the deadline; no check may pass without a verdict.
 fn flood(round_trip: Duration, checks: u64, keys: u64) {
-    let (server, ended, witness) = (RedisServer::start(), AtomicBool::new(false), Witness::new());
+    let server = RedisServer::start();
     let link = Link::to(server.port(), round_trip);
+    flood_over(&link.url(), &server, round_trip, checks, keys);
+}
+
+fn flood_over(url: &str, server: &RedisServer, round_trip: Duration, checks: u64, keys: u64) {
+    let (ended, witness) = (AtomicBool::new(false), Witness::new());
     thread::scope(|scope| {
         let end = End(&ended);
-        scope.spawn(|| keep_busy(&server, &ended));
-        scope.spawn(|| witness.ask(&link, &ended));
-        flood_busy(&link, &witness, round_trip, checks, keys);
+        scope.spawn(|| keep_busy(server, &ended));
+        scope.spawn(|| witness.ask(url, &ended));
+        flood_busy(url, &witness, round_trip, checks, keys);
         drop(end);
     });
 }
@@ -167,8 +176,8 @@ impl Drop for End<'_> {
 /// Repeats the flood until no check has passed three times. A flood does not count if another client saw that Redis was
 /// silent for half a deadline: checks of a silent Redis are left to the failure policy. A busy machine takes the
 /// processor from Redis.
-fn flood_busy(link: &Link, witness: &Witness, round_trip: Duration, checks: u64, keys: u64) {
-    let limiter = Limiter::new(RedisStore::builder().deadline(FLOOD_DEADLINE).open(&link.url()).unwrap());
+fn flood_busy(url: &str, witness: &Witness, round_trip: Duration, checks: u64, keys: u64) {
+    let limiter = Limiter::new(RedisStore::builder().deadline(FLOOD_DEADLINE).open(url).unwrap());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(wait_until_connected(&limiter));
     let (mut met, mut time) = (0, 0);
@@ -227,6 +236,15 @@ fn law_14_a_flood_that_redis_cannot_answer_in_time_lifts_no_limit() {
 #[test]
 fn law_14_answers_that_are_read_after_the_deadline_lift_no_limit() {
     exclusively(|| flood(ROUND_TRIPS[1], 5 * FLOOD, 5 * FLOOD));
+}
+
+#[test]
+fn law_14_answers_that_are_read_after_the_deadline_lift_no_limit_over_a_unix_socket() {
+    let directory = Directory::new();
+    let socket = directory.path("redis.sock");
+    let server = RedisServer::start_with(&["--unixsocket", &socket]);
+    let url = format!("unix://{socket}");
+    exclusively(|| flood_over(&url, &server, Duration::ZERO, 5 * FLOOD, 5 * FLOOD));
 }
 
 #[test]

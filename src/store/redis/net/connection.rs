@@ -34,7 +34,7 @@ impl Connection {
 
     /// A connection that has been dialled.
     pub(crate) fn new(wire: Wire, liveness: Arc<ConnectionLiveness>, deadline: Duration) -> Self {
-        Self { inner: wire.connection, transit: wire.transit, liveness, deadline }
+        Self { inner: wire.connection, transit: Some(wire.transit), liveness, deadline }
     }
 
     /// What travels on the connection, if that is known.

@@ -31,7 +31,7 @@ fn configured(stream: TcpStream, settings: &TcpSettings) -> io::Result<TcpStream
     if let Some(keepalive) = settings.keepalive() {
         socket.set_tcp_keepalive(keepalive)?;
     }
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     socket.set_tcp_user_timeout(settings.user_timeout())?;
     Ok(stream)
 }

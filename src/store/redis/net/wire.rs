@@ -23,9 +23,11 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, ErrorKind as RedisErrorKind, ProtocolVersion, PushInfo,
-    PushKind, RedisError, RedisResult, aio::MultiplexedConnection,
+    AsyncConnectionConfig, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    aio::MultiplexedConnection,
 };
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -50,8 +52,7 @@ pub(crate) struct Wire {
     pub(crate) closed: Arc<AtomicBool>,
     /// `None` for a server that is not behind sentinels.
     pub(crate) tenure: Option<Tenure>,
-    /// `None` over a Unix socket.
-    pub(crate) transit: Option<Arc<Transit>>,
+    pub(crate) transit: Arc<Transit>,
 }
 
 impl Wire {
@@ -96,7 +97,7 @@ async fn connect(
     endpoint: &Endpoint,
     config: AsyncConnectionConfig,
     progress: &DialProgress,
-) -> RedisResult<(MultiplexedConnection, Option<Arc<Transit>>)> {
+) -> RedisResult<(MultiplexedConnection, Arc<Transit>)> {
     #[cfg(feature = "test-util")]
     if let ConnectionAddr::Tcp(host, port) = endpoint.info.addr()
         && let Some(dialled) = world::dial(host, *port)
@@ -105,19 +106,17 @@ async fn connect(
     }
     #[cfg(feature = "tls")]
     if let Some(tls) = &endpoint.tls {
-        return connection_over(
-            tls.connect(&endpoint.info, endpoint.naming_advice(), progress).await?,
-            endpoint,
-            config,
-        )
-        .await;
-    }
-    if let ConnectionAddr::Tcp(host, port) = endpoint.info.addr() {
-        let stream = tcp::connect(host, *port, endpoint.info.tcp_settings()).await?;
+        let stream = tls.connect(&endpoint.info, endpoint.naming_advice(), progress).await?;
         return connection_over(stream, endpoint, config).await;
     }
-    let client = Client::open(endpoint.info.clone())?;
-    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, None))
+    match endpoint.info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            connection_over(tcp::connect(host, *port, endpoint.info.tcp_settings()).await?, endpoint, config).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => connection_over(UnixStream::connect(path).await?, endpoint, config).await,
+        _ => Err((ErrorKind::InvalidClientConfig, "this platform has no Unix sockets; connect over TCP").into()),
+    }
 }
 
 /// Logs in over a stream.
@@ -125,14 +124,14 @@ async fn connection_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     endpoint: &Endpoint,
     config: AsyncConnectionConfig,
-) -> RedisResult<(MultiplexedConnection, Option<Arc<Transit>>)> {
+) -> RedisResult<(MultiplexedConnection, Arc<Transit>)> {
     let settings = endpoint.info.redis_settings();
     let transit = Transit::new();
     let stream = Recorded::new(stream, &transit);
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
     // The driver ends with the last clone of the connection.
     tokio::spawn(driver);
-    Ok((connection, Some(transit)))
+    Ok((connection, transit))
 }
 
 /// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3. Some servers hang up instead of
@@ -182,7 +181,7 @@ pub(crate) async fn explained<T>(endpoint: &Endpoint, dial: impl Future<Output =
 
 /// Whether an error may be that of a wrong scheme.
 fn is_unspecific(error: &RedisError) -> bool {
-    matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Parse)
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
         && !error.is_connection_refusal()
         && !error::is_invalid_data(error)
 }
