@@ -20,9 +20,12 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-fn poll_once<F: Future + Unpin>(runtime: &Runtime, future: &mut F) {
+/// Polls once, while the server cannot answer. It would if the thread of the test lost its processor during the poll.
+fn poll_once<F: Future + Unpin>(runtime: &Runtime, server: &RedisServer, future: &mut F) {
     let _entered = runtime.enter();
+    server.signal("STOP");
     assert!(std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    server.signal("CONT");
 }
 
 /// Polls without a runtime.
@@ -56,7 +59,7 @@ fn a_check_that_leaves_the_runtime_gets_its_verdict_if_the_script_has_to_be_load
     let _ = runtime.block_on(limiter.check("warm", &policy(), 1)).unwrap();
     server.command("SCRIPT FLUSH");
     let mut check = limiter.check("k", &policy(), 1);
-    poll_once(&runtime, &mut check);
+    poll_once(&runtime, &server, &mut check);
     std::thread::sleep(Duration::from_millis(100));
     let start = Instant::now();
     let verdict = poll_outside(check);
@@ -70,7 +73,7 @@ fn a_check_that_leaves_the_runtime_does_not_panic_when_its_slot_has_moved() {
     let (slot, owner) = cluster.slot_of(&plain_key("bar", &policy()));
     cluster.move_slot(slot, owner, (owner + 1) % 3);
     let mut check = limiter.check("bar", &policy(), 1);
-    poll_once(&runtime, &mut check);
+    poll_once(&runtime, &cluster.nodes[owner], &mut check);
     std::thread::sleep(Duration::from_millis(100));
     assert!(poll_outside(check).is_ok());
 }
@@ -85,7 +88,7 @@ fn the_slot_map_is_refreshed_after_a_check_was_polled_on_a_runtime_that_is_idle_
     cluster.move_slot(slot, owner, next);
     std::thread::sleep(Duration::from_millis(500));
     let mut check = limiter.check("bar", &policy(), 1);
-    poll_once(&runtime, &mut check);
+    poll_once(&runtime, &cluster.nodes[owner], &mut check);
     let idle = Builder::new_current_thread().enable_all().build().unwrap();
     let _ = idle.block_on(check).unwrap();
     // A replica takes over, which only a refresh of the slot map finds.
@@ -151,7 +154,7 @@ fn a_check_that_is_polled_once_during_a_dial_delays_no_other() {
     std::thread::sleep(Duration::from_millis(100));
     proxy.set(Fault::Latency(Duration::from_millis(30)));
     let mut held = limiter.check("held", &policy(), 1);
-    poll_once(&runtime, &mut held);
+    poll_once(&runtime, &server, &mut held);
     let start = Instant::now();
     let verdict = runtime.block_on(limiter.check("k", &policy(), 1));
     assert!(verdict.is_ok() && start.elapsed() < Duration::from_secs(1), "{verdict:?} after {:?}", start.elapsed());
