@@ -66,8 +66,11 @@ if used % 2 >= 1 then
       local usual = false
       repeat
         if packed == '' then
-          -- A shorter value is not a log.
-          if skipped > 0 and call('GETRANGE', key, '0', '0') ~= '' then break end
+          -- A shorter value is not a log. Where one key is new, others are: they are not read twice.
+          if skipped > 0 then
+            skipped, start, length = 0, '0', 107
+            if call('GETRANGE', key, '0', '0') ~= '' then break end
+          end
           call('SETRANGE', key, '44',
             pack('<I3I5I5I5I6I6I6ddI6I5c77', 1, 0, 0, 0, cost, limit, 0, stamp, stamp, cost, 1, UNUSED))
           expire(key, true, window + quarter + resolution)

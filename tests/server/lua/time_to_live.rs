@@ -42,8 +42,8 @@ impl Log {
         );
         let script = patched(
             &script,
-            "string.format('%.0f', math.max(0, math.ceil(time / 1000)) + slack)",
-            &format!("string.format('%.0f', time + (slack == 1000 and 0 or {slack_us}))"),
+            "math.max(0, math.ceil(time / 1000)) + slack",
+            &format!("time + (slack == 1000 and 0 or {slack_us})"),
         );
         let caller = Caller { connection: server.connection(), script: Script::new(&script) };
         Self { caller, window_us, resolution_us, expires_us: None }
