@@ -146,7 +146,9 @@ impl Setup {
         let ipv6 = if self.lines == Lines::Forwarded && has_ipv6() { format!(",[::1]:{port}") } else { String::new() };
         let lines = replace(&lines, "bind :80", &format!("bind 127.0.0.1:{port}{ipv6}\n    {encrypted}"));
         let file = self.directory.write("haproxy.cfg", lines);
-        Program::start(&["haproxy", "-db", "-f", &file], self.directory, &self.ports)
+        // One thread, because threads share connections to the application only now and then.
+        let threads = self.directory.write("threads.cfg", "global\n    nbthread 1\n");
+        Program::start(&["haproxy", "-db", "-f", &threads, "-f", &file], self.directory, &self.ports)
     }
 
     fn nginx(self) -> Program {
