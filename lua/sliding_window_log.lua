@@ -56,8 +56,8 @@ if used % 2 >= 1 then
     local quarter_start = stamp - stamp % quarter
     -- A place that holds no record yet may hold any bytes.
     local UNUSED = '-----------------------------------------------------------------------------'
-    -- Each byte read costs, so a long run reads the copy only from the first key on whose records have left. `skipped`
-    -- is the number of bytes before `packed`, and `length` that of its own.
+    -- Each byte read costs, so a long run reads the copy only from the first key on that is new, or whose records have
+    -- left. `skipped` is the number of bytes before `packed`, and `length` that of its own.
     local skipped, start, length = 0, '0', 107
     if to - from >= 8 then skipped, start, length = 44, '44', 63 end
     for number = from, to, step or 1 do
@@ -66,7 +66,7 @@ if used % 2 >= 1 then
       local usual = false
       repeat
         if packed == '' then
-          -- A shorter value is not a log. Where one key is new, others are: they are not read twice.
+          -- A shorter value is not a log. Other keys of the run may be new too, and are then not read twice.
           if skipped > 0 then
             skipped, start, length = 0, '0', 107
             if call('GETRANGE', key, '0', '0') ~= '' then break end

@@ -136,7 +136,7 @@ const REMEDIES: &[(&str, &str)] = &[
         " alert: ",
         "Set a certificate that the server accepts with `RedisStoreBuilder::client_certificate`, or read its log.",
     ),
-    (" DB index", "Correct the number after the last slash of the store's URL."),
+    (" DB index", "Correct the number of the database in the store's URL."),
     (" NOAUTH ", "Write the login into the store's URL: redis://user:password@host."),
     (" NOPERM ", "Grant the user what the docs of `RedisStore` list as the least ACL."),
     (" OOM ", "Raise the server's maxmemory, or give the limiter a separate server."),

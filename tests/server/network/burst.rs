@@ -110,7 +110,7 @@ fn keep_busy(server: &RedisServer, ended: &AtomicBool) {
     }
 }
 
-/// Another client of the same server over the same link: it sees how long Redis stays silent.
+/// Another client of the same server: it sees how long Redis stays silent.
 struct Witness {
     begun: Instant,
     last_answer_us: AtomicU64,

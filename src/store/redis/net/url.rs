@@ -131,7 +131,13 @@ fn socket_mistake(rest: &str) -> Option<&'static str> {
     if path.contains('#') {
         return Some("a path or a login has a # that is not escaped; write %23 for it");
     }
-    query_mistake(path.split_once('?').map_or("", |(_, query)| query))
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    let is_known =
+        |pair: &str| ["", "db", "user", "pass", "protocol"].contains(&pair.split('=').next().unwrap_or(pair));
+    match query.split('&').all(is_known) {
+        true => query_mistake(query),
+        false => Some("a socket's parameters are db, user, pass and protocol; write unix:///run/redis.sock?db=3"),
+    }
 }
 
 fn query_mistake(query: &str) -> Option<&'static str> {
@@ -141,7 +147,7 @@ fn query_mistake(query: &str) -> Option<&'static str> {
 }
 
 /// Time without an acknowledgement after which the kernel gives a peer up. Checks stop waiting much sooner.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const PEER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Socket settings that detect a lost peer in seconds. The kernel's defaults take a quarter of an hour and two hours.
@@ -151,7 +157,7 @@ pub(crate) fn tcp_settings() -> TcpSettings {
     let keepalive = keepalive.with_interval(Duration::from_secs(1)).with_retries(3);
     // Nagle's algorithm would hold a small request back until the reply to the previous one has come.
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(PEER_TIMEOUT);
     settings
 }

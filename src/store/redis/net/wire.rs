@@ -26,11 +26,9 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
     aio::MultiplexedConnection,
 };
-#[cfg(unix)]
-use tokio::net::UnixStream;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net,
 };
 
 use super::{
@@ -114,7 +112,7 @@ async fn connect(
             connection_over(tcp::connect(host, *port, endpoint.info.tcp_settings()).await?, endpoint, config).await
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => connection_over(UnixStream::connect(path).await?, endpoint, config).await,
+        ConnectionAddr::Unix(path) => connection_over(net::UnixStream::connect(path).await?, endpoint, config).await,
         _ => Err((ErrorKind::InvalidClientConfig, "this platform has no Unix sockets; connect over TCP").into()),
     }
 }
@@ -222,7 +220,7 @@ async fn first_byte(host: &str, port: u16, probe: &[u8]) -> Option<u8> {
     if let Some(dialled) = crate::runtime::world::dial(host, port) {
         return answer(dialled.await.ok()?, probe).await;
     }
-    answer(TcpStream::connect((host, port)).await.ok()?, probe).await
+    answer(net::TcpStream::connect((host, port)).await.ok()?, probe).await
 }
 
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -> Option<u8> {
