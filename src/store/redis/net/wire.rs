@@ -128,7 +128,7 @@ async fn connection_over(
     let stream = Recorded::new(stream, &transit);
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
     // The driver ends with the last clone of the connection.
-    tokio::spawn(driver);
+    tokio::spawn(Arc::clone(&transit).drive(driver));
     Ok((connection, transit))
 }
 
