@@ -27,7 +27,8 @@ local times = #keys > 1 and {unpack(keys)} or {0}
 local function expire(key, is_new, time)
   local slack = tonumber(ARGV[2]) and 60000 or 1000
   local milliseconds = math.max(0, math.ceil(time / 1000)) + slack
-  -- `..` and tostring would round to 14 digits. `%d` is several times as fast as `%.0f`, and may have 32 bits.
+  -- `..` and tostring would round to 14 digits. `%d` is several times as fast as `%.0f`, but it has
+  -- only 32 bits on some servers.
   milliseconds = string.format(milliseconds < 2^31 and '%d' or '%.0f', milliseconds)
   local reply = redis.pcall('PEXPIRE', key, milliseconds)
   if type(reply) == 'table' then

@@ -33,11 +33,13 @@ pub(crate) struct Transit {
     since_us: AtomicU64,
     /// Calls whose replies the task of the connection has not read.
     owed: AtomicUsize,
-    /// Calls that have begun; those that are queued for the task of the connection; those that were when it ran last;
-    /// and those that were when it ran and sent bytes. A call may begin while bytes are sent that do not contain it.
+    /// All calls that have begun.
     begun: AtomicUsize,
+    /// Those of them that wait for the task of the connection, or have reached it.
     queued: AtomicUsize,
+    /// Those that were queued when the task ran last.
     taken: AtomicUsize,
+    /// Those that the task had taken when it sent bytes last. Calls that begin while it sends are not in these bytes.
     sent: AtomicUsize,
     is_closed: AtomicBool,
 }
@@ -108,8 +110,9 @@ impl Transit {
     }
 
     fn owes_nothing(&self) -> bool {
-        let owed = self.owed.load(Ordering::Acquire);
-        owed <= self.begun.load(Ordering::Acquire).wrapping_sub(self.sent.load(Ordering::Acquire))
+        // Loaded first, because it grows, and is never more than what has begun.
+        let sent = self.sent.load(Ordering::Acquire);
+        self.owed.load(Ordering::Acquire) <= self.begun.load(Ordering::Acquire).saturating_sub(sent)
     }
 
     fn sent(&self) {
