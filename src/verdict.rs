@@ -60,7 +60,7 @@ impl Verdict {
     }
 
     /// The charges of `check` that were charged.
-    pub(crate) fn charged<'a>(&'a self, check: &'a Check) -> impl Iterator<Item = &'a Charge> {
+    pub(crate) fn charged<'a>(&'a self, check: &'a Check) -> impl Iterator<Item = &'a Charge> + Clone {
         let mut charged = first_of::charged();
         let is_charged = move |(charge, outcome): &(&Charge, &Outcome)| {
             charged(charge, outcome.fits) && self.allowed && charge.cost > 0

@@ -27,15 +27,18 @@ impl Calls {
     ) -> Decision {
         self.notice_answer(verdict);
         if let Some(fallback) = &self.fallback {
-            if fallback.debts().any()
-                && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, purpose, release)
+            if is_admitted_by_store(verdict)
+                && !fallback.admit(verdict.charged(check), purpose.uses_fallback())
+                && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, release)
             {
                 if let Some(span) = span {
                     span.end(Some(&*decision));
                 }
                 return *decision;
             }
-            self.update_fallback(fallback, check, verdict);
+            if verdict.source == Source::Store {
+                self.settle_debts(fallback);
+            }
         }
         if purpose.is_peek() || span.is_some() {
             return *self.decision_with_report(check, verdict, purpose, span);
@@ -142,16 +145,13 @@ impl Calls {
         fallback: &Arc<Fallback>,
         check: &Check,
         verdict: &Verdict,
-        purpose: Purpose,
         release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
-        if !purpose.uses_fallback()
-            || !is_admitted_by_store(verdict)
-            || verdict.charged(check).all(|charge| fallback.has_room_beside_debts(charge))
-        {
+        let Ok(decision) = fallback.judge(check, &Self::held_back()) else {
+            // The number of instances is not known any more.
+            fallback.mirror(verdict.charged(check));
             return None;
-        }
-        let decision = fallback.judge(check, &Self::held_back()).ok()?;
+        };
         verdict.charged(check).filter(|charge| charge.hold.is_none()).for_each(|charge| fallback.pay(charge));
         release(check);
         self.settle_debts(fallback);
@@ -165,23 +165,12 @@ impl Calls {
     /// have the same units left.
     pub(crate) fn on_spent(self: &Arc<Self>, charge: &Charge, purpose: Purpose) -> Result<(), Error> {
         let Some(fallback) = &self.fallback else { return Ok(()) };
-        if purpose.uses_fallback() && fallback.debts().any() && !fallback.has_room_beside_debts(charge) {
-            fallback.pay(charge);
-            self.settle_debts(fallback);
-            return Err(Self::held_back());
+        if fallback.admit(iter::once(charge), purpose.uses_fallback()) {
+            return Ok(());
         }
-        fallback.mirror(iter::once(charge));
-        Ok(())
-    }
-
-    /// Mirrors what the store has admitted, and settles the fallback's debts.
-    fn update_fallback(self: &Arc<Self>, fallback: &Arc<Fallback>, check: &Check, verdict: &Verdict) {
-        if is_admitted_by_store(verdict) {
-            fallback.mirror(verdict.charged(check));
-        }
-        if verdict.source == Source::Store {
-            self.settle_debts(fallback);
-        }
+        fallback.pay(charge);
+        self.settle_debts(fallback);
+        Err(Self::held_back())
     }
 
     /// The decision of a verdict on a peek, or under an observer. Apart and boxed, so that the compiler writes other

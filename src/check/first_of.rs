@@ -151,7 +151,7 @@ pub(crate) fn pass<'a>(mut charges: impl Iterator<Item = (&'a Charge, bool)>) ->
 
 /// Returns, for one charge after the other, whether it is charged if the check is allowed. Each comes with whether it
 /// fits itself. Of alternatives, the first that fits is charged.
-pub(crate) fn charged() -> impl FnMut(&Charge, bool) -> bool {
+pub(crate) fn charged() -> impl FnMut(&Charge, bool) -> bool + Clone {
     // Whether an earlier alternative is charged.
     let mut is_taken = false;
     move |charge: &Charge, fits: bool| {

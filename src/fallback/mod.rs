@@ -1,11 +1,12 @@
 //! The local fallback: an instance judges by its share of the limit while the store gives no verdict.
 //!
-//! This file judges by shares and counts what the store admits, `shares` divides policies by the number of instances
-//! and reserves room for checks that the store has not answered yet, `debts` and `domain_debts` remember what the store
-//! has yet to be charged, and `settlement` charges it.
+//! This file judges by shares and counts what the store admits, one thread at a time for each key (`key_locks`).
+//! `shares` divides policies by the number of instances and reserves room for checks that the store has not answered
+//! yet, `debts` and `domain_debts` remember what the store has yet to be charged, and `settlement` charges it.
 
 mod debts;
 mod domain_debts;
+mod key_locks;
 mod settlement;
 mod shares;
 
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 
 use self::{
     debts::Debts,
+    key_locks::KeyLocks,
     shares::{Reserved, Share, Shares},
 };
 use crate::{
@@ -43,6 +45,7 @@ pub(crate) struct Fallback {
     store: Arc<dyn Store>,
     debts: Arc<Debts>,
     reserved: Arc<Reserved>,
+    locks: KeyLocks,
 }
 
 /// How often a charge of as much as fits looks for room. Each but the last was disturbed by another check.
@@ -54,12 +57,25 @@ const ABOVE_SHARE_RETRY_AFTER_US: u64 = 1_000_000;
 impl Fallback {
     pub(crate) fn new(memory: MemoryStore, instances: Instances, store: Arc<dyn Store>) -> Self {
         let debts = Arc::new(Debts::new(store.deadline()));
-        Self { memory, shares: Shares::new(instances), store, debts, reserved: Arc::default() }
+        let shares = Shares::new(instances);
+        Self { memory, shares, store, debts, reserved: Arc::default(), locks: KeyLocks::default() }
     }
 
     /// Passes the observer to the memory, which reports when it is full.
     pub(crate) fn set_observer(&self, observer: Option<&Arc<dyn Observer>>) {
         self.memory.set_observer(observer);
+    }
+
+    /// Counts what the store has admitted, unless `needs_room` and this instance has given its room away meanwhile.
+    /// Returns whether it is counted.
+    pub(crate) fn admit<'a>(&self, charged: impl Iterator<Item = &'a Charge> + Clone, needs_room: bool) -> bool {
+        self.locks.locked(charged.clone().map(|charge| &charge.key), || {
+            if needs_room && self.debts.any() && !charged.clone().all(|charge| self.has_room_beside_debts(charge)) {
+                return false;
+            }
+            self.mirror(charged);
+            true
+        })
     }
 
     /// Counts what the store has admitted, so that an outage gives no client a fresh budget.
@@ -93,18 +109,21 @@ impl Fallback {
     ///
     /// Returns the error if the number of instances is unknown.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
-        let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares))?;
-        if verdict.allowed {
-            let is_debt = becomes_debt(error);
-            // A hold becomes a debt when it is settled. Until then the store does not know it.
-            let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
-            unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
-            if is_debt {
-                self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+        let is_debt = becomes_debt(error);
+        let verdict = self.locks.locked(check.charges().iter().map(|charge| &charge.key), || {
+            let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares))?;
+            if verdict.allowed {
+                // A hold becomes a debt when it is settled. Until then the store does not know it.
+                let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
+                unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
+                if is_debt {
+                    self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
+                }
             }
-        }
+            Ok::<Verdict, Error>(verdict)
+        })?;
         // The decision names the whole policies: a share would disclose the number of instances to clients.
-        Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
+        Ok(Decision::new(&mut check.clone(), &verdict).owed(is_debt))
     }
 
     /// The verdict on a check by the shares of its policies, as `judge` returns it. The error if the number of
@@ -280,7 +299,7 @@ impl Fallback {
 
     /// Whether a charge that the store has made fits this instance's counts as well: its share while it owes units of
     /// the count, and the whole limit while the store may lack some.
-    pub(crate) fn has_room_beside_debts(&self, charge: &Charge) -> bool {
+    fn has_room_beside_debts(&self, charge: &Charge) -> bool {
         let Charge { key, policy, cost, .. } = charge;
         // Shadow policies deny nothing.
         if policy.is_shadow() {

@@ -5,6 +5,7 @@ mod debts;
 mod debts_by_domain;
 mod probes;
 mod shares;
+mod threads;
 
 use std::time::Duration;
 
