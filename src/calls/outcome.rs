@@ -147,11 +147,15 @@ impl Calls {
         verdict: &Verdict,
         release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
-        let Ok(decision) = fallback.judge(check, &Self::held_back()) else {
+        let Ok(decision) = fallback.judge_charged(check, &Self::held_back()) else {
             // The number of instances is not known any more.
             fallback.mirror(verdict.charged(check));
             return None;
         };
+        if decision.is_allowed() {
+            // Room has come meanwhile, and the share has counted what the store has charged.
+            return None;
+        }
         verdict.charged(check).filter(|charge| charge.hold.is_none()).for_each(|charge| fallback.pay(charge));
         release(check);
         self.settle_debts(fallback);

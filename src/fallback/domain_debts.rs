@@ -43,6 +43,8 @@ struct Owed {
     units: u64,
     /// Whether further units are being charged.
     is_sent: bool,
+    /// The units that were paid while all of the debt was being charged.
+    paid: u64,
     kept: u32,
     /// When all units were charged, and other instances will have charged theirs. The debt is kept until then.
     over: Option<Instant>,
@@ -71,7 +73,7 @@ impl DomainDebts {
             return false;
         }
         if is_room {
-            let owed = Owed { policy, units: cost, is_sent: false, kept, over: None };
+            let owed = Owed { policy, units: cost, is_sent: false, paid: 0, kept, over: None };
             self.by_key.entry(key.clone()).or_default().push(owed);
             self.entries += 1;
             self.due.push_back(key);
@@ -114,6 +116,7 @@ impl DomainDebts {
     /// See [`Debts::settled`](super::debts::Debts::settled).
     pub(super) fn settled(&mut self, debt: &Debt, rest: u64, due: Option<Instant>) {
         let Some(owed) = self.owed_mut(&debt.key, &debt.policy) else { return };
+        let rest = rest.saturating_sub(std::mem::take(&mut owed.paid));
         owed.is_sent = false;
         owed.units = owed.units.saturating_add(rest);
         owed.kept = if rest > 0 && due.is_some() { debt.kept.saturating_add(1) } else { 0 };
@@ -126,11 +129,14 @@ impl DomainDebts {
         self.schedule(debt.key.clone(), due);
     }
 
-    /// Takes units off a debt.
+    /// Takes units off a debt. Of a debt that is being charged, they are taken off what does not fit.
     pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u64) {
-        let Some(owed) = self.owed_mut(key, policy).filter(|owed| owed.units > 0) else { return };
-        owed.units = owed.units.saturating_sub(units);
-        if owed.units == 0 && !owed.is_sent {
+        let Some(owed) = self.owed_mut(key, policy) else { return };
+        let paid = units.min(owed.units);
+        owed.units -= paid;
+        if owed.is_sent {
+            owed.paid = owed.paid.saturating_add(units - paid);
+        } else if paid > 0 && owed.units == 0 {
             let over = Instant::now() + CAUTION;
             owed.over = Some(over);
             self.schedule(key.clone(), Some(over));
@@ -143,7 +149,7 @@ impl DomainDebts {
         let keys: Vec<Key> = self.by_key.iter().filter(|(_, debts)| sent(debts)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             for owed in self.by_key.get_mut(&key).into_iter().flatten().filter(|owed| owed.is_sent) {
-                owed.is_sent = false;
+                (owed.is_sent, owed.paid) = (false, 0);
                 note(&key, &owed.policy);
             }
             self.retain(&key, |owed| owed.units > 0);
@@ -189,4 +195,24 @@ pub(super) fn pause_of_kept(policy: &Policy, kept: u32) -> Duration {
     const LONGEST: Duration = Duration::from_secs(10);
     let longest = (policy.window_length() / 64).clamp(SHORTEST, LONGEST);
     SHORTEST.saturating_mul(1_u32.checked_shl(kept).unwrap_or(u32::MAX)).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_denied_check_has_paid_while_a_debt_is_being_charged_is_taken_off_what_does_not_fit() {
+        let (key, policy, now) = (Key::new("k"), Policy::per_minute("p", 80).unwrap(), Instant::now());
+        for (rest, left) in [(3, None), (5, None), (7, Some(2))] {
+            let (mut debts, mut taken) = (DomainDebts::default(), Vec::new());
+            debts.add(Debt { domain: 0, key: key.clone(), policy: policy.clone(), cost: 8, kept: 0 }, true);
+            assert!(debts.take_key(0, now, &mut taken));
+            debts.pay(&key, &policy, 5);
+            debts.settled(&taken[0], rest, None);
+            taken.clear();
+            debts.take_key(0, now, &mut taken);
+            assert_eq!(taken.first().map(|debt| debt.cost), left, "{rest}");
+        }
+    }
 }

@@ -109,21 +109,34 @@ impl Fallback {
     ///
     /// Returns the error if the number of instances is unknown.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
-        let is_debt = becomes_debt(error);
-        let verdict = self.locks.locked(check.charges().iter().map(|charge| &charge.key), || {
-            let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares))?;
-            if verdict.allowed {
-                // A hold becomes a debt when it is settled. Until then the store does not know it.
-                let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
-                unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
-                if is_debt {
-                    self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
-                }
+        self.judge_and(check, error, |verdict| {
+            let is_debt = becomes_debt(error);
+            // A hold becomes a debt when it is settled. Until then the store does not know it.
+            let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
+            unsure.for_each(|charge| self.note_unsure(&charge.key, &charge.policy));
+            if is_debt {
+                self.add_debts(verdict.charged(check).filter(|charge| charge.hold.is_none()));
             }
-            Ok::<Verdict, Error>(verdict)
+        })
+    }
+
+    /// As [`judge`](Self::judge), of a check that the store has charged: nothing is owed to the store.
+    pub(crate) fn judge_charged(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
+        self.judge_and(check, error, |_| ())
+    }
+
+    /// Judges a check. `admitted` gets a verdict that allows it, before another thread looks at its counts.
+    fn judge_and(&self, check: &Check, error: &Error, admitted: impl FnOnce(&Verdict)) -> Result<Decision, Error> {
+        let verdict = self.locks.locked(check.charges().iter().map(|charge| &charge.key), || {
+            let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares));
+            verdict.inspect(|verdict| {
+                if verdict.allowed {
+                    admitted(verdict)
+                }
+            })
         })?;
         // The decision names the whole policies: a share would disclose the number of instances to clients.
-        Ok(Decision::new(&mut check.clone(), &verdict).owed(is_debt))
+        Ok(Decision::new(&mut check.clone(), &verdict).owed(becomes_debt(error)))
     }
 
     /// The verdict on a check by the shares of its policies, as `judge` returns it. The error if the number of
@@ -326,11 +339,13 @@ impl Fallback {
 
     /// Forgets the counts and the debts of a key. Returns whether there was a count to forget.
     pub(crate) fn forget(&self, key: &Key, policy: &Policy) -> bool {
-        let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
-        // The unsettled units are also in the count that `found` covers.
-        drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
-        self.debts.forget(failure_domain_of(&*self.store, key), key, policy);
-        found
+        self.locks.locked(iter::once(key), || {
+            let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
+            // The unsettled units are also in the count that `found` covers.
+            drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
+            self.debts.forget(failure_domain_of(&*self.store, key), key, policy);
+            found
+        })
     }
 
     /// Ends a ban to which denials of the fallback have led. Returns whether there was one.
