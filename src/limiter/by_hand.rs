@@ -98,19 +98,24 @@ impl Limiter {
         let observed = core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
         let fallback = core.calls.fallback.as_ref().filter(|_| change == CountChange::Unban);
         let has_ended_here = fallback.is_some_and(|fallback| fallback.unban(&key, policy));
-        // What this process has spent of its blocks is charged first, so that it can be given back.
-        if let (CountChange::Ban(_) | CountChange::Credit(_), Some(_)) = (change, policy.lease()) {
-            lease::give_back(core, &key, policy).await;
-        }
-        let result = match change {
-            CountChange::Record(units) => units::record(&core.calls, &key, policy, units).await,
-            CountChange::Credit(units) => units::credit(&core.calls, &key, policy, units).await,
-            CountChange::Ban(_) | CountChange::Unban => {
-                let change_one =
-                    |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
-                let changed = sharded::of_each(&key, policy, change_one).await;
-                changed.map(|changed| changed.into_iter().max().unwrap_or(0).max(has_ended_here.into()))
+        let changed = async {
+            match change {
+                CountChange::Record(units) => units::record(&core.calls, &key, policy, units).await,
+                CountChange::Credit(units) => units::credit(&core.calls, &key, policy, units).await,
+                CountChange::Ban(_) | CountChange::Unban => {
+                    let change_one =
+                        |key: Key, policy: Policy| async move { core.calls.change_count(&key, &policy, change).await };
+                    let changed = sharded::of_each(&key, policy, change_one).await;
+                    changed.map(|changed| changed.into_iter().max().unwrap_or(0).max(has_ended_here.into()))
+                }
             }
+        };
+        let result = match change {
+            // What this process has spent of its blocks is charged first, so that it can be given back.
+            CountChange::Ban(_) | CountChange::Credit(_) => {
+                lease::change_without_blocks(core, &key, policy, changed).await
+            }
+            CountChange::Record(_) | CountChange::Unban => changed.await,
         };
         core.queues.forget(&key, policy);
         if let Some((observer, started)) = observed {

@@ -295,11 +295,9 @@ impl Limiter {
         let key = key.into();
         let observed = self.core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.calls.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
-        if policy.lease().is_some() {
-            // With what was spent: if the reset fails, it still counts.
-            lease::give_back(&self.core, &key, policy).await;
-        }
-        let result = self.reset_in_store(&key, policy).await;
+        // With what was spent: if the reset fails, it still counts.
+        let reset = self.reset_in_store(&key, policy);
+        let result = lease::change_without_blocks(&self.core, &key, policy, reset).await;
         let was_paused = self.core.queues.end_pause(&key, policy);
         let result = result.map(|in_store| in_store || found || was_paused);
         self.core.queues.forget(&key, policy);

@@ -61,7 +61,8 @@ impl Workers {
             let running = self.lock();
             for (id, running) in &*running {
                 let due = if Some(*id) == here { Some(due) } else { elsewhere };
-                if running.wakes.zip(due).is_some_and(|(wakes, due)| due < wakes) {
+                // One that works may have looked before the work came: it looks again.
+                if due.is_some_and(|due| running.wakes.is_none_or(|wakes| due < wakes)) {
                     running.wake.notify_one();
                 }
             }
@@ -153,4 +154,57 @@ pub(crate) fn takes_tasks() -> bool {
     let is_taken = !task.is_finished();
     task.abort();
     is_taken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+        thread,
+        time::Duration,
+    };
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    /// While it works for the first time, another thread brings work that is due soon.
+    struct Interrupted {
+        workers: Arc<Workers>,
+        start: Instant,
+        runs: AtomicUsize,
+        is_done: AtomicBool,
+    }
+
+    impl Job for Interrupted {
+        fn run(&self, _: runtime::Id) -> Option<Instant> {
+            if self.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+                let runtime = Handle::current();
+                let brings = || {
+                    let _guard = runtime.enter();
+                    self.workers.start(self.start + SOON, None, || unreachable!("the runtime has a worker"));
+                };
+                thread::scope(|scope| scope.spawn(brings).join().unwrap());
+            }
+            // It has looked before that work came.
+            let is_known = self.runs.load(Ordering::SeqCst) > 1;
+            let is_done = self.start.elapsed() >= SOON;
+            self.is_done.store(is_done, Ordering::SeqCst);
+            Some(self.start + if is_known && !is_done { SOON } else { 100 * SOON })
+        }
+
+        fn on_runtime_end(&self, _: runtime::Id) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_comes_while_a_worker_works_is_done_in_time() {
+        let (workers, start) = (Arc::<Workers>::default(), Instant::now());
+        let (runs, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let job = Arc::new(Interrupted { workers: Arc::clone(&workers), start, runs, is_done });
+        workers.start(start + 100 * SOON, None, || Arc::clone(&job) as Arc<dyn Job>);
+        sleep(2 * SOON).await;
+        assert!(job.is_done.load(Ordering::SeqCst));
+    }
 }

@@ -181,9 +181,26 @@ pub(in crate::limiter) async fn close(core: &Arc<Core>) {
     }
 }
 
+/// Changes a count in a way that no block may outlast: a ban or a reset. Blocks are given back before it, with what was
+/// spent, and after it, because checks may have taken blocks meanwhile.
+pub(in crate::limiter) async fn change_without_blocks<T>(
+    core: &Arc<Core>,
+    key: &Key,
+    policy: &Policy,
+    change: impl Future<Output = T>,
+) -> T {
+    give_back(core, key, policy).await;
+    let changed = change.await;
+    give_back(core, key, policy).await;
+    changed
+}
+
 /// Settles the blocks of a key before a call that needs all units of its count: a ban, a reset, or a charge of what
 /// fits.
 pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
+    if policy.lease().is_none() {
+        return;
+    }
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
     for settlement in settle(core, ended) {
         // If the store does not answer, the call that follows reports it.

@@ -237,9 +237,12 @@ pub(super) fn start(core: &Arc<Core>, id: LeaseId, wake: Arc<Notify>) {
 impl Keeper {
     async fn run(mut self) {
         loop {
+            // From before the step, so that a close waits for what the step decides.
+            let busy = self.core.leases.busy();
             match self.core.leases.step(&self.id, Instant::now()) {
                 None => break,
                 Some(Step::Sleep(until)) => {
+                    drop(busy);
                     let _ = timeout_at(until, self.wake.notified()).await;
                 }
                 Some(Step::Actions(Actions { ended, deliveries, ask, is_over })) => {
@@ -249,6 +252,7 @@ impl Keeper {
                     if let Some(units) = ask {
                         self.ask(units).await;
                     }
+                    drop(busy);
                     if is_over {
                         break;
                     }
@@ -274,7 +278,6 @@ impl Keeper {
         if !calls.may_take_blocks(charge) || !calls.held.request(key, block_policy, sent) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);
         }
-        let _busy = self.core.leases.busy();
         let mut on_its_way = OnItsWay { core: &self.core, block: Some((hold.clone(), units)) };
         let deadline = self.core.calls.store.deadline();
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);

@@ -233,9 +233,6 @@ impl Leases {
 
     fn end_all(&self, now: Instant, ends: impl Fn(&Lease) -> bool) -> Remains {
         let mut remains = Remains::default();
-        if self.count.load(Ordering::Acquire) == 0 {
-            return remains;
-        }
         for shard in &self.shards {
             let mut shard = lock(shard);
             let leases = shard.iter().flat_map(|(hash, leases)| leases.iter().map(|lease| (*hash, lease)));

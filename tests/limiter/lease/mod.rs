@@ -1,6 +1,7 @@
 //! Policies with leases, on a store in memory whose clock follows tokio's paused time.
 
 mod blocks;
+mod by_hand;
 mod calls;
 mod decisions;
 mod moving;
