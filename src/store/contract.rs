@@ -109,7 +109,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The failure domain of `key`, counted from 0. A check of several keys asks the breaker of its first key; a
-    /// `RedisStore` asks the breaker of each failure domain.
+    /// `RedisStore` asks the breaker of each failure domain. Must not wait, and must not use a limiter.
     ///
     /// Defaults to 0.
     fn failure_domain_of(&self, key: &Key) -> usize {

@@ -31,6 +31,20 @@ async fn a_unix_socket_and_its_database_are_read_from_the_url() {
     assert!(keyspace.contains("db0:keys=1") && keyspace.contains("db3:keys=1"), "{keyspace}");
 }
 
+/// The owner of a socket may be another user than that of the service. Tests that run as root may use any socket.
+#[tokio::test]
+async fn the_error_of_a_socket_names_it_and_says_whether_the_setup_is_wrong() {
+    let directory = Directory::new();
+    let (gone, long) = (directory.path("gone.sock"), directory.path(&"long".repeat(40)));
+    for (socket, kind, advice) in
+        [(&gone, ErrorKind::Unavailable, ""), (&long, ErrorKind::StoreMisconfigured, "choose a shorter path")]
+    {
+        let error = at(&format!("unix://{socket}")).check("k", &policy(), 1).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_charged()), (kind, false), "{error}");
+        assert!(error.to_string().contains(socket.as_str()) && error.to_string().contains(advice), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_database_number_is_read_from_the_url() {
     let server = RedisServer::start();

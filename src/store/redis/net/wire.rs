@@ -112,9 +112,25 @@ async fn connect(
             connection_over(tcp::connect(host, *port, endpoint.info.tcp_settings()).await?, endpoint, config).await
         }
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => connection_over(net::UnixStream::connect(path).await?, endpoint, config).await,
+        ConnectionAddr::Unix(path) => {
+            let stream = net::UnixStream::connect(path).await.map_err(|error| of_socket(path, &error))?;
+            connection_over(stream, endpoint, config).await
+        }
         _ => Err((ErrorKind::InvalidClientConfig, "this platform has no Unix sockets; connect over TCP").into()),
     }
+}
+
+/// The error of a socket that does not take a connection. What no restart of Redis mends is a mistake of the setup.
+#[cfg(unix)]
+fn of_socket(path: &std::path::Path, error: &io::Error) -> io::Error {
+    let (kind, advice) = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            (io::ErrorKind::InvalidData, "; let this user write to it: see unixsocketperm")
+        }
+        io::ErrorKind::InvalidInput => (io::ErrorKind::InvalidData, "; choose a shorter path"),
+        kind => (kind, ""),
+    };
+    io::Error::new(kind, format!("{error} at the socket {}{advice}", path.display()))
 }
 
 /// Logs in over a stream.
@@ -231,6 +247,18 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Unlike other tests, this one does not need a user who may not use the socket.
+    #[cfg(unix)]
+    #[test]
+    fn a_socket_of_another_user_is_a_mistake_of_the_setup() {
+        let error = of_socket("/run/redis.sock".as_ref(), &io::ErrorKind::PermissionDenied.into());
+        assert_eq!(
+            error.to_string(),
+            "permission denied at the socket /run/redis.sock; let this user write to it: see unixsocketperm"
+        );
+        assert!(error::is_invalid_data(&error.into()));
+    }
 
     #[test]
     fn servers_and_proxies_without_resp3_are_recognised() {
