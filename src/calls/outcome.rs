@@ -147,7 +147,9 @@ impl Calls {
         verdict: &Verdict,
         release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
-        let Ok(decision) = fallback.judge_charged(check, &Self::held_back()) else {
+        // The share must not take another alternative than the one that the store has charged.
+        let charged = Check::of_distinct(verdict.charged(check).map(Charge::alone));
+        let Ok(decision) = fallback.judge_charged(&charged, &Self::held_back()) else {
             // The number of instances is not known any more.
             fallback.mirror(verdict.charged(check));
             return None;

@@ -124,7 +124,6 @@ impl Charge {
     }
 
     /// The same charge without alternatives.
-    #[cfg(feature = "redis")]
     pub(crate) fn alone(&self) -> Self {
         Self { place: Place::Alone, ..self.clone() }
     }

@@ -131,7 +131,8 @@ impl DomainDebts {
 
     /// Takes units off a debt. Of a debt that is being charged, they are taken off what does not fit.
     pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u64) {
-        let Some(owed) = self.owed_mut(key, policy) else { return };
+        let mut debts = self.by_key.get_mut(key).into_iter().flatten();
+        let Some(owed) = debts.find(|owed| owed.policy.counts_with(policy)) else { return };
         let paid = units.min(owed.units);
         owed.units -= paid;
         if owed.is_sent {

@@ -27,8 +27,9 @@ impl Limiter {
     /// Other instances notice a ban within a second at the latest: at the next check that asks the store.
     ///
     /// * [Holds](Self::hold) that are open stay open and are settled as usual. New ones are denied.
-    /// * Under a [lease](Policy::with_lease), this process gives its blocks back first. Other processes spend theirs,
-    ///   which last for at most 4 s, and take no new ones.
+    /// * Under a [lease](Policy::with_lease), this process gives its blocks back before the ban, and once more after it
+    ///   what a check has taken meanwhile. Other processes spend theirs, which last for at most 4 s, and take no new
+    ///   ones.
     /// * Under [shards](Policy::with_shards), all shards are banned.
     /// * The [local fallback](Self::with_local_fallback) of an outage knows nothing of the ban.
     ///
@@ -36,11 +37,12 @@ impl Limiter {
     ///
     /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `duration` is shorter than 1 µs or longer
     /// than [`Policy::MAX_WINDOW`]. An [`Error`] if the store does not answer within its deadline, or cannot ban.
-    /// Whether the key is banned is then unknown.
+    /// Whether the key is banned is then unknown. To give blocks back may take a deadline more, before and after.
     ///
     /// # Cancel safety
     ///
-    /// Once the future has been polled, the key may be banned although the future is dropped.
+    /// Once the future has been polled, the key may be banned although the future is dropped. Blocks may then be spent
+    /// that were taken meanwhile.
     ///
     /// # Examples
     ///

@@ -284,11 +284,13 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error`] if the store does not answer within its deadline, or fails. If
-    /// [`may_have_charged`](Error::may_have_charged) is true, the count may be forgotten, or some of its shards.
+    /// [`may_have_charged`](Error::may_have_charged) is true, the count may be forgotten, or some of its shards. To
+    /// give blocks of a [lease](Policy::with_lease) back may take a deadline more, before and after.
     ///
     /// # Cancel safety
     ///
-    /// Once the future has been polled, the key may be reset although the future is dropped.
+    /// Once the future has been polled, the key may be reset although the future is dropped. Blocks may then be spent
+    /// that were taken meanwhile.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         self.core.mistake.found()?;
         policy.validate()?;

@@ -198,9 +198,6 @@ pub(in crate::limiter) async fn change_without_blocks<T>(
 /// Settles the blocks of a key before a call that needs all units of its count: a ban, a reset, or a charge of what
 /// fits.
 pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    if policy.lease().is_none() {
-        return;
-    }
     let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
     for settlement in settle(core, ended) {
         // If the store does not answer, the call that follows reports it.
