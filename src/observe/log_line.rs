@@ -123,6 +123,8 @@ const REMEDIES: &[(&str, &str)] = &[
     ("announce-hostnames", ""),
     ("write redis:// ", ""),
     ("write rediss:// ", ""),
+    ("(unixsocketperm)", ""),
+    ("choose a shorter path", ""),
     (
         "certificate is not valid for the name",
         "Use a host of the certificate in the store's URL, or renew the certificate.",

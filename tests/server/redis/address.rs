@@ -31,7 +31,6 @@ async fn a_unix_socket_and_its_database_are_read_from_the_url() {
     assert!(keyspace.contains("db0:keys=1") && keyspace.contains("db3:keys=1"), "{keyspace}");
 }
 
-/// The owner of a socket may be another user than that of the service. Tests that run as root may use any socket.
 #[tokio::test]
 async fn the_error_of_a_socket_names_it_and_says_whether_the_setup_is_wrong() {
     let directory = Directory::new();

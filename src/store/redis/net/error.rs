@@ -119,7 +119,7 @@ fn class_of(error: &RedisError) -> Class {
     }
 }
 
-/// Whether TLS has refused a certificate, or the scheme of the URL is wrong.
+/// Whether TLS has refused a certificate, the scheme of the URL is wrong, or the setup of a Unix socket is.
 pub(crate) fn is_invalid_data(error: &RedisError) -> bool {
     // The redis crate returns the `Arc` in which it keeps the error.
     let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());

@@ -120,17 +120,18 @@ async fn connect(
     }
 }
 
-/// The error of a socket that does not take a connection. What no restart of Redis mends is a mistake of the setup.
+/// The error of a socket that does not take a connection. Waiting does not mend a missing permission or a path that is
+/// too long: they are mistakes of the setup.
 #[cfg(unix)]
 fn of_socket(path: &std::path::Path, error: &io::Error) -> io::Error {
     let (kind, advice) = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            (io::ErrorKind::InvalidData, "; let this user write to it: see unixsocketperm")
+            (io::ErrorKind::InvalidData, "; let this user write to it (unixsocketperm) and search its directories")
         }
         io::ErrorKind::InvalidInput => (io::ErrorKind::InvalidData, "; choose a shorter path"),
         kind => (kind, ""),
     };
-    io::Error::new(kind, format!("{error} at the socket {}{advice}", path.display()))
+    io::Error::new(kind, format!("the socket {}: {error}{advice}", path.display()))
 }
 
 /// Logs in over a stream.
@@ -248,14 +249,15 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -
 mod tests {
     use super::*;
 
-    /// Unlike other tests, this one does not need a user who may not use the socket.
+    /// Tests that run as root may use any socket, so this one makes the error itself.
     #[cfg(unix)]
     #[test]
     fn a_socket_of_another_user_is_a_mistake_of_the_setup() {
         let error = of_socket("/run/redis.sock".as_ref(), &io::ErrorKind::PermissionDenied.into());
         assert_eq!(
             error.to_string(),
-            "permission denied at the socket /run/redis.sock; let this user write to it: see unixsocketperm"
+            "the socket /run/redis.sock: permission denied; let this user write to it (unixsocketperm) and search its \
+             directories"
         );
         assert!(error::is_invalid_data(&error.into()));
     }
