@@ -57,7 +57,7 @@ use crate::runtime::real_time::{RealInstant, wall_time, world_us};
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
     ///
-    /// Called while a count is locked, so it must not wait, and must not use a limiter.
+    /// A store calls this method while it holds a lock, so it must not wait, and must not use a limiter.
     fn now_us(&self) -> u64;
 }
 

@@ -28,7 +28,7 @@ impl Calls {
         self.notice_answer(verdict);
         if let Some(fallback) = &self.fallback {
             if is_admitted_by_store(verdict)
-                && !fallback.admit(verdict.charged(check), purpose.uses_fallback())
+                && !fallback.mirror_if_room(verdict.charged(check), purpose.uses_fallback())
                 && let Some(decision) = self.deny_beyond_share(fallback, check, verdict, release)
             {
                 if let Some(span) = span {
@@ -148,8 +148,8 @@ impl Calls {
         release: impl FnOnce(&Check),
     ) -> Option<Box<Decision>> {
         // The share must not take another alternative than the one that the store has charged.
-        let charged = Check::of_distinct(verdict.charged(check).map(Charge::alone));
-        let Ok(decision) = fallback.judge_charged(&charged, &Self::held_back()) else {
+        let charged = check.has_alternatives().then(|| Check::of_distinct(verdict.charged(check).map(Charge::alone)));
+        let Ok(decision) = fallback.judge_charged(charged.as_ref().unwrap_or(check), &Self::held_back()) else {
             // The number of instances is not known any more.
             fallback.mirror(verdict.charged(check));
             return None;
@@ -171,7 +171,7 @@ impl Calls {
     /// have the same units left.
     pub(crate) fn on_spent(self: &Arc<Self>, charge: &Charge, purpose: Purpose) -> Result<(), Error> {
         let Some(fallback) = &self.fallback else { return Ok(()) };
-        if fallback.admit(iter::once(charge), purpose.uses_fallback()) {
+        if fallback.mirror_if_room(iter::once(charge), purpose.uses_fallback()) {
             return Ok(());
         }
         fallback.pay(charge);

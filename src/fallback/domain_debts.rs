@@ -43,7 +43,7 @@ struct Owed {
     units: u64,
     /// Whether further units are being charged.
     is_sent: bool,
-    /// The units that were paid while all of the debt was being charged.
+    /// What denied checks have paid beyond `units` while the debt is being charged: taken off what does not fit.
     paid: u64,
     kept: u32,
     /// When all units were charged, and other instances will have charged theirs. The debt is kept until then.
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_denied_check_has_paid_while_a_debt_is_being_charged_is_taken_off_what_does_not_fit() {
+    fn a_payment_while_a_debt_is_being_charged_reduces_what_is_left_of_it() {
         let (key, policy, now) = (Key::new("k"), Policy::per_minute("p", 80).unwrap(), Instant::now());
         for (rest, left) in [(3, None), (5, None), (7, Some(2))] {
             let (mut debts, mut taken) = (DomainDebts::default(), Vec::new());

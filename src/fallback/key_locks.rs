@@ -23,7 +23,7 @@ pub(super) struct KeyLocks {
 struct Stripe(Mutex<()>);
 
 impl KeyLocks {
-    /// Runs `work` while no other thread does so for any of the keys. Observers hear of it afterwards.
+    /// Runs `work` under the locks of the keys. Observers hear of it afterwards, because they may use the limiter.
     pub(super) fn locked<'a, T>(&self, keys: impl Iterator<Item = &'a Key>, work: impl FnOnce() -> T) -> T {
         let stripe_of = |key| self.hasher.hash_one(key) as usize % self.stripes.len();
         let mut numbers: SmallVec<[usize; 2]> = keys.map(stripe_of).collect();

@@ -66,9 +66,13 @@ impl Fallback {
         self.memory.set_observer(observer);
     }
 
-    /// Counts what the store has admitted, unless `needs_room` and this instance has given its room away meanwhile.
-    /// Returns whether it is counted.
-    pub(crate) fn admit<'a>(&self, charged: impl Iterator<Item = &'a Charge> + Clone, needs_room: bool) -> bool {
+    /// As [`mirror`](Self::mirror), unless `needs_room` and this instance has given the room away meanwhile. Returns
+    /// whether the charges are counted.
+    pub(crate) fn mirror_if_room<'a>(
+        &self,
+        charged: impl Iterator<Item = &'a Charge> + Clone,
+        needs_room: bool,
+    ) -> bool {
         self.locks.locked(charged.clone().map(|charge| &charge.key), || {
             if needs_room && self.debts.any() && !charged.clone().all(|charge| self.has_room_beside_debts(charge)) {
                 return false;
@@ -109,7 +113,7 @@ impl Fallback {
     ///
     /// Returns the error if the number of instances is unknown.
     pub(crate) fn judge(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
-        self.judge_and(check, error, |verdict| {
+        self.judge_then(check, error, |verdict| {
             let is_debt = becomes_debt(error);
             // A hold becomes a debt when it is settled. Until then the store does not know it.
             let unsure = verdict.charged(check).filter(|charge| !is_debt || charge.hold.is_some());
@@ -122,16 +126,17 @@ impl Fallback {
 
     /// As [`judge`](Self::judge), of a check that the store has charged: nothing is owed to the store.
     pub(crate) fn judge_charged(&self, check: &Check, error: &Error) -> Result<Decision, Error> {
-        self.judge_and(check, error, |_| ())
+        self.judge_then(check, error, |_| ())
     }
 
-    /// Judges a check. `admitted` gets a verdict that allows it, before another thread looks at its counts.
-    fn judge_and(&self, check: &Check, error: &Error, admitted: impl FnOnce(&Verdict)) -> Result<Decision, Error> {
+    /// Judges a check under the locks of its keys. Calls `on_allowed` under the same locks, so that debts are noted
+    /// before another thread looks.
+    fn judge_then(&self, check: &Check, error: &Error, on_allowed: impl FnOnce(&Verdict)) -> Result<Decision, Error> {
         let verdict = self.locks.locked(check.charges().iter().map(|charge| &charge.key), || {
             let verdict = self.judge_by(check, error, |shares| self.judge_in_memory(shares));
             verdict.inspect(|verdict| {
                 if verdict.allowed {
-                    admitted(verdict)
+                    on_allowed(verdict)
                 }
             })
         })?;

@@ -27,9 +27,9 @@ impl Limiter {
     /// Other instances notice a ban within a second at the latest: at the next check that asks the store.
     ///
     /// * [Holds](Self::hold) that are open stay open and are settled as usual. New ones are denied.
-    /// * Under a [lease](Policy::with_lease), this process gives its blocks back before the ban, and once more after it
-    ///   what a check has taken meanwhile. Other processes spend theirs, which last for at most 4 s, and take no new
-    ///   ones.
+    /// * Under a [lease](Policy::with_lease), this limiter gives its blocks back before the ban, and afterwards those
+    ///   that checks have taken during the call. Each may take a deadline more. Other processes spend theirs, which
+    ///   last for at most 4 s, and take no new ones.
     /// * Under [shards](Policy::with_shards), all shards are banned.
     /// * The [local fallback](Self::with_local_fallback) of an outage knows nothing of the ban.
     ///
@@ -37,12 +37,12 @@ impl Limiter {
     ///
     /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `duration` is shorter than 1 µs or longer
     /// than [`Policy::MAX_WINDOW`]. An [`Error`] if the store does not answer within its deadline, or cannot ban.
-    /// Whether the key is banned is then unknown. To give blocks back may take a deadline more, before and after.
+    /// Whether the key is banned is then unknown.
     ///
     /// # Cancel safety
     ///
-    /// Once the future has been polled, the key may be banned although the future is dropped. Blocks may then be spent
-    /// that were taken meanwhile.
+    /// Once the future has been polled, the key may be banned although the future is dropped. Under a lease, blocks
+    /// that checks took during the call may then still be spent.
     ///
     /// # Examples
     ///
@@ -113,7 +113,7 @@ impl Limiter {
             }
         };
         let result = match change {
-            // What this process has spent of its blocks is charged first, so that it can be given back.
+            // What was spent of blocks is charged before a credit, so that it can be given back.
             CountChange::Ban(_) | CountChange::Credit(_) => {
                 lease::change_without_blocks(core, &key, policy, changed).await
             }

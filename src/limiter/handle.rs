@@ -258,6 +258,9 @@ impl Limiter {
     /// policy's name, algorithm, window or calendar, and resolution. A `RedisStore` keeps a count for a little longer
     /// than its window, and returns `true` until the count is gone.
     ///
+    /// Under a [lease](Policy::with_lease), this limiter gives its blocks back before the reset, and afterwards those
+    /// that checks have taken during the call. Each may take a deadline more. Other processes still spend theirs.
+    ///
     /// # Examples
     ///
     /// ```
@@ -284,20 +287,19 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error`] if the store does not answer within its deadline, or fails. If
-    /// [`may_have_charged`](Error::may_have_charged) is true, the count may be forgotten, or some of its shards. To
-    /// give blocks of a [lease](Policy::with_lease) back may take a deadline more, before and after.
+    /// [`may_have_charged`](Error::may_have_charged) is true, the count may be forgotten, or some of its shards.
     ///
     /// # Cancel safety
     ///
-    /// Once the future has been polled, the key may be reset although the future is dropped. Blocks may then be spent
-    /// that were taken meanwhile.
+    /// Once the future has been polled, the key may be reset although the future is dropped. Under a lease, blocks that
+    /// checks took during the call may then still be spent.
     pub async fn reset(&self, key: impl Into<Key>, policy: &Policy) -> Result<bool, Error> {
         self.core.mistake.found()?;
         policy.validate()?;
         let key = key.into();
         let observed = self.core.calls.observer.as_ref().map(|observer| (observer, Instant::now()));
         let found = self.core.calls.fallback.as_ref().is_some_and(|fallback| fallback.forget(&key, policy));
-        // With what was spent: if the reset fails, it still counts.
+        // Blocks are settled with what was spent, so that it still counts if the reset fails.
         let reset = self.reset_in_store(&key, policy);
         let result = lease::change_without_blocks(&self.core, &key, policy, reset).await;
         let was_paused = self.core.queues.end_pause(&key, policy);

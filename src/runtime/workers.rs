@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_comes_while_a_worker_works_is_done_in_time() {
+    async fn work_that_comes_while_a_worker_is_busy_is_done_in_time() {
         let (workers, start) = (Arc::<Workers>::default(), Instant::now());
         let (runs, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
         let job = Arc::new(Interrupted { workers: Arc::clone(&workers), start, runs, is_done });

@@ -101,7 +101,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The number of failure domains: parts of the key space that can be down independently, such as the masters of a
-    /// cluster. Each has its own breaker.
+    /// cluster. Each has its own breaker. As [`failure_domain_of`](Self::failure_domain_of), it must not wait.
     ///
     /// Defaults to 1.
     fn failure_domains(&self) -> usize {
@@ -109,7 +109,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The failure domain of `key`, counted from 0. A check of several keys asks the breaker of its first key; a
-    /// `RedisStore` asks the breaker of each failure domain. Must not wait, and must not use a limiter.
+    /// `RedisStore` asks the breaker of each failure domain. The limiter calls this method while it
+    /// holds a lock, so it must not wait, and must not use a limiter.
     ///
     /// Defaults to 0.
     fn failure_domain_of(&self, key: &Key) -> usize {
@@ -118,7 +119,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The number of instances that share this store, if the store counts them.
     /// [`Limiter::with_local_fallback`](crate::Limiter::with_local_fallback) calls this method once when it is set,
-    /// so that the store starts to count, and whenever it needs the number.
+    /// so that the store starts to count, and whenever it needs the number. As
+    /// [`failure_domain_of`](Self::failure_domain_of), it must not wait.
     ///
     /// Defaults to `None`, unknown.
     fn instances(&self) -> Option<u32> {

@@ -181,8 +181,8 @@ pub(in crate::limiter) async fn close(core: &Arc<Core>) {
     }
 }
 
-/// Changes a count in a way that no block may outlast: a ban or a reset. Blocks are given back before it, with what was
-/// spent, and after it, because checks may have taken blocks meanwhile.
+/// Changes a count in a way that no block may outlast. Blocks are given back before it, with what was spent, and after
+/// it, because checks may have taken blocks meanwhile.
 pub(in crate::limiter) async fn change_without_blocks<T>(
     core: &Arc<Core>,
     key: &Key,

@@ -46,7 +46,7 @@ impl Store for SlowChanges {
     }
 }
 
-/// Loads a key before, beside and after `change`. Returns what was admitted after it.
+/// Loads a key before, during and after `change`. Returns what was admitted after it.
 async fn admitted_after(policy: &Policy, change: impl AsyncFnOnce(&Limiter)) -> u64 {
     let limiter = Limiter::new(SlowChanges(MemoryStore::new().with_clock(TokioClock::new())));
     assert!(load(&limiter, policy, 10, 20).await.from_blocks > 0);

@@ -372,7 +372,7 @@ async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
 
 /// The share has room for another alternative than the one that the store has charged.
 #[tokio::test(start_paused = true)]
-async fn law_1_an_alternative_that_the_share_has_no_room_for_is_not_admitted_as_the_store_charged_it() {
+async fn law_1_a_check_whose_charged_alternative_has_no_room_in_the_share_is_denied() {
     let clock = ManualClock::default();
     let memory = || MemoryStore::new().with_clock(clock.clone());
     let store = UnhealthyStore::new(Health::Slow(Duration::from_millis(30))).counting_in(memory());

@@ -20,7 +20,7 @@ use tollgate::{
 use super::per_minute;
 use crate::support::random::Random;
 
-/// A store that loses one check of so many, or none at 0, before it is charged. The caller cannot know that.
+/// A store that loses one of every `one_of` checks before it is charged, and none at 0. The caller cannot know that.
 #[derive(Clone, Debug)]
 struct Lossy {
     memory: MemoryStore,
@@ -29,7 +29,7 @@ struct Lossy {
 }
 
 impl Lossy {
-    /// One of its instances, whose share is the whole limit. The counts of both have one clock.
+    /// A store, and a limiter whose share is the whole limit. The counts of both have one clock.
     fn alone(one_of: u64) -> (Limiter, Self) {
         let clock = ManualClock::default();
         let memory = || MemoryStore::new().with_clock(clock.clone());
@@ -67,7 +67,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Runs two jobs for each of `trials`, each in a thread of its own, which begins them up to so many spins later.
+/// Two threads run through `trials` together. For each trial, each thread spins up to so many times, and then runs its
+/// job.
 fn race<T: Sync>(
     trials: &[T],
     spins: [u64; 2],
@@ -102,7 +103,7 @@ fn over_the_limit(admits: impl Fn(&Runtime, &Limiter) -> bool + Sync) -> usize {
     limiters.iter().filter(|(_, admitted)| admitted.load(Ordering::Relaxed) > LIMIT).count()
 }
 
-/// The share has room for one, a thread sees it, another thread takes it, and the first one passes as well: so it was.
+/// A thread sees that the share has room for one, another thread takes it, and the first one must not pass as well.
 #[test]
 fn law_1_two_threads_of_one_instance_do_not_take_the_same_room_of_the_share() {
     let policy = per_minute(LIMIT);

@@ -27,7 +27,7 @@ impl Transit {
                 self.queued.fetch_add(1, Ordering::AcqRel);
             }
             if polled.is_pending() {
-                debt.0.is_owed_after(woken);
+                debt.0.owe_again_unless_woken(woken);
             }
             polled
         })
@@ -61,8 +61,9 @@ impl Owed {
         self.state.load(Ordering::Acquire) & !OWED
     }
 
-    /// Records that the call has no reply yet, unless it was woken since: it was woken before to be sent.
-    fn is_owed_after(&self, woken: usize) {
+    /// Counts the call as owed again: it was woken to be sent. Not if it was woken during this poll, because the reply
+    /// may have come.
+    fn owe_again_unless_woken(&self, woken: usize) {
         if self.state.compare_exchange(woken, woken | OWED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.transit.owed.fetch_add(1, Ordering::AcqRel);
         }

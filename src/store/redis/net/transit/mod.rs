@@ -30,7 +30,7 @@ pub(crate) struct Transit {
     /// When the server was last known not to be silent: bytes were read, or were sent when it owed nothing. In
     /// microseconds since `start`. Zero if it owes nothing.
     since_us: AtomicU64,
-    /// Whether the task of the connection has read bytes since it runs.
+    /// Whether the task of the connection has read bytes during its current poll.
     has_read: AtomicBool,
     /// Calls whose replies the task of the connection has not read. Below zero for a moment if a reply comes while its
     /// call is recorded.
@@ -69,7 +69,7 @@ impl Transit {
 
     /// Whether the server owes an answer, and nothing has come for `period`.
     pub(crate) fn is_silent_for(&self, period: Duration) -> bool {
-        // Loaded first, because what begins to read sets the time before it clears this.
+        // Loaded before the time: a reader sets the time first, and clears this second.
         let is_unread = self.is_unread.load(Ordering::Acquire);
         let since_us = self.since_us.load(Ordering::Acquire);
         !is_unread && since_us > 0 && self.now_us().saturating_sub(since_us) >= micros(period)
@@ -79,21 +79,21 @@ impl Transit {
     pub(super) async fn drive(self: Arc<Self>, driver: impl Future<Output = ()>) {
         let mut driver = pin!(driver);
         poll_fn(|cx| {
-            self.runs();
+            self.before_poll();
             let polled = driver.as_mut().poll(cx);
-            self.has_run();
+            self.after_poll();
             polled
         })
         .await;
     }
 
-    fn runs(&self) {
+    fn before_poll(&self) {
         self.taken.store(self.queued.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Looks what the server still owes, when the calls have got all replies that were read. Calls that are given up
+    /// Checks what the server still owes, when the calls have got all replies that were read. Calls that are given up
     /// between the bytes and their replies owe nothing.
-    fn has_run(&self) {
+    fn after_poll(&self) {
         if self.has_read.swap(false, Ordering::AcqRel) && self.owes_nothing() {
             self.since_us.store(0, Ordering::Release);
         }
@@ -110,27 +110,28 @@ impl Transit {
         self.owed.load(Ordering::Acquire) <= self.begun.load(Ordering::Acquire).wrapping_sub(sent) as isize
     }
 
-    fn sent(&self) {
+    fn on_sent(&self) {
         self.sent.store(self.taken.load(Ordering::Acquire), Ordering::Release);
         if self.since_us.load(Ordering::Relaxed) == 0 {
             self.since_us.store(self.now_us(), Ordering::Release);
         }
     }
 
-    /// Records that bytes which have come are about to be read. The time comes first, so that nobody finds neither.
-    fn begins_to_read(&self) {
+    /// Records that bytes which have come are about to be read. The time is set before `is_unread` is cleared, so that
+    /// another thread always finds one of the two.
+    fn on_read_begins(&self) {
         if self.is_unread.load(Ordering::Acquire) {
-            self.is_not_silent();
+            self.note_sign_of_life();
             self.is_unread.store(false, Ordering::Release);
         }
     }
 
-    fn read(&self) {
-        self.is_not_silent();
+    fn on_read(&self) {
+        self.note_sign_of_life();
         self.has_read.store(true, Ordering::Release);
     }
 
-    fn is_not_silent(&self) {
+    fn note_sign_of_life(&self) {
         if self.since_us.load(Ordering::Relaxed) > 0 {
             self.since_us.store(self.now_us(), Ordering::Release);
         }
@@ -182,18 +183,18 @@ mod tests {
         }
 
         async fn send(&mut self) {
-            self.transit.runs();
+            self.transit.before_poll();
             self.client.write_all(b"PING").await.unwrap();
-            self.transit.has_run();
+            self.transit.after_poll();
         }
 
         /// The server answers, the bytes are read, and `then` happens before the task has done its work.
         async fn answer(&mut self, then: impl FnOnce()) {
             self.server.write_all(b"PONG").await.unwrap();
-            self.transit.runs();
+            self.transit.before_poll();
             self.client.read_exact(&mut [0; 4]).await.unwrap();
             then();
-            self.transit.has_run();
+            self.transit.after_poll();
         }
 
         async fn is_silent_after_a_period(&self) -> bool {
@@ -219,7 +220,7 @@ mod tests {
         assert!(read.as_mut().poll(cx).is_ready());
         drop(read);
         reply.send(()).unwrap();
-        line.transit.has_run();
+        line.transit.after_poll();
         assert!(!line.is_silent_after_a_period().await && !line.transit.is_closed(), "read");
     }
 
@@ -246,7 +247,7 @@ mod tests {
         let mut read = Box::pin(client.read_exact(&mut bytes));
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(read.as_mut().poll(cx).is_pending());
-        transit.sent();
+        transit.on_sent();
         advance(PERIOD).await;
         assert!(transit.is_silent_for(PERIOD));
         server.write_all(b"PONG").await.unwrap();
@@ -283,7 +284,7 @@ mod tests {
     async fn law_14_a_call_that_begins_while_bytes_are_sent_is_not_owed_until_it_is_sent() {
         let mut line = Line::open().await;
         let (first, _one) = line.call();
-        line.transit.runs();
+        line.transit.before_poll();
         let (_second, _other) = line.call();
         line.client.write_all(b"PING").await.unwrap();
         line.answer(|| first.send(()).unwrap()).await;

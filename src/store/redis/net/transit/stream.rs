@@ -63,11 +63,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let waker = this.recording(cx);
-        this.transit.begins_to_read();
+        this.transit.on_read_begins();
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut this.stream).poll_read(&mut Context::from_waker(&waker), buf));
         if buf.filled().len() > before {
-            this.transit.read();
+            this.transit.on_read();
         } else {
             this.transit.is_closed.store(true, Ordering::Release);
         }
@@ -79,7 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Recorded<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf));
-        this.transit.sent();
+        this.transit.on_sent();
         Poll::Ready(written)
     }
 
