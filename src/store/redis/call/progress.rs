@@ -267,6 +267,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::runtime::real_time::RealInstant;
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -352,7 +353,14 @@ mod tests {
             (60, 50, ErrorKind::Overloaded),
             (90, 50, ErrorKind::Deadline),
         ] {
-            let error = error_after_silence(silent_ms, stalled_ms).await;
+            // Once more if the machine has made the stall longer than it should be.
+            let error = loop {
+                let start = RealInstant::now();
+                let error = error_after_silence(silent_ms, stalled_ms).await;
+                if start.elapsed() < Duration::from_millis(stalled_ms + 3) {
+                    break error;
+                }
+            };
             assert_eq!(error, kind, "silent for {silent_ms} ms, of which the process stalled for {stalled_ms}");
         }
     }
