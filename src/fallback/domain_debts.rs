@@ -132,12 +132,13 @@ impl DomainDebts {
     /// Takes units off a debt. Of a debt that is being charged, they are taken off what does not fit.
     pub(super) fn pay(&mut self, key: &Key, policy: &Policy, units: u64) {
         let mut debts = self.by_key.get_mut(key).into_iter().flatten();
-        let Some(owed) = debts.find(|owed| owed.policy.counts_with(policy)) else { return };
+        let is_open = |owed: &&mut Owed| owed.policy.counts_with(policy) && (owed.units > 0 || owed.is_sent);
+        let Some(owed) = debts.find(is_open) else { return };
         let paid = units.min(owed.units);
         owed.units -= paid;
         if owed.is_sent {
             owed.paid = owed.paid.saturating_add(units - paid);
-        } else if paid > 0 && owed.units == 0 {
+        } else if owed.units == 0 {
             let over = Instant::now() + CAUTION;
             owed.over = Some(over);
             self.schedule(key.clone(), Some(over));
@@ -209,7 +210,8 @@ mod tests {
             let (mut debts, mut taken) = (DomainDebts::default(), Vec::new());
             debts.add(Debt { domain: 0, key: key.clone(), policy: policy.clone(), cost: 8, kept: 0 }, true);
             assert!(debts.take_key(0, now, &mut taken));
-            debts.pay(&key, &policy, 5);
+            // Under another policy of the same count.
+            debts.pay(&key, &policy.clone().ban_after(9, CAUTION), 5);
             debts.settled(&taken[0], rest, None);
             taken.clear();
             debts.take_key(0, now, &mut taken);

@@ -12,7 +12,7 @@ use crate::{key::Key, observe::with_reports_after, runtime::random::FastState};
 /// A striped lock: keys whose hashes fall on the same stripe share a lock.
 #[derive(Default)]
 pub(super) struct KeyLocks {
-    // So many that threads rarely wait because of a key that is not theirs.
+    // Few threads meet on the same one of 32 stripes.
     stripes: [Stripe; 32],
     hasher: FastState,
 }

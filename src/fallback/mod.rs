@@ -73,6 +73,7 @@ impl Fallback {
         charged: impl Iterator<Item = &'a Charge> + Clone,
         needs_room: bool,
     ) -> bool {
+        // Locked without debts too: another thread may have admitted a check, and not noted its debt yet.
         self.locks.locked(charged.clone().map(|charge| &charge.key), || {
             if needs_room && self.debts.any() && !charged.clone().all(|charge| self.has_room_beside_debts(charge)) {
                 return false;

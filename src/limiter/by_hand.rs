@@ -113,9 +113,11 @@ impl Limiter {
             }
         };
         let result = match change {
-            // What was spent of blocks is charged before a credit, so that it can be given back.
-            CountChange::Ban(_) | CountChange::Credit(_) => {
-                lease::change_without_blocks(core, &key, policy, changed).await
+            CountChange::Ban(_) => lease::change_without_blocks(core, &key, policy, changed).await,
+            CountChange::Credit(_) => {
+                // What was spent of blocks is charged first, so that it can be given back.
+                lease::give_back(core, &key, policy).await;
+                changed.await
             }
             CountChange::Record(_) | CountChange::Unban => changed.await,
         };

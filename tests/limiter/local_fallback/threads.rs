@@ -67,8 +67,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Two threads run through `trials` together. For each trial, each thread spins up to so many times, and then runs its
-/// job.
+/// Two threads run through `trials` together. In each trial, each thread spins a random number of times, below its
+/// bound in `spins`, and then runs its job.
 fn race<T: Sync>(
     trials: &[T],
     spins: [u64; 2],
