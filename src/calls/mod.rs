@@ -26,6 +26,7 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::{
@@ -35,7 +36,7 @@ use crate::{
     error::Error,
     failure::FailurePolicy,
     fallback::Fallback,
-    hold::{HoldChange, SettleAnswer},
+    hold::{HoldChange, HoldId, SettleAnswer},
     key::Key,
     observe::{CheckSpan, NearLimits, Notices, Observer},
     policy::{HoldSettings, Policy},
@@ -235,63 +236,80 @@ impl fmt::Debug for Calls {
 /// The counts of which the store may hold blocks of this process, by the hash of their keys and policies.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCounts {
-    counts: Mutex<HashMap<u64, HeldCount, FastState>>,
+    noted: Mutex<Noted>,
     hasher: FastState,
     /// The number of counts, so that a process without blocks takes no lock.
     number: AtomicUsize,
-    /// When ended counts were looked for.
-    swept: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    counts: HashMap<u64, HeldCount, FastState>,
+    /// When expired counts were looked for.
+    swept: Option<Instant>,
 }
 
 /// Two counts of one hash are taken for one. Their checks ask for holds a little longer than they have to.
 #[derive(Debug)]
 struct HeldCount {
-    blocks: usize,
     holds: HoldSettings,
-    /// When the last block has certainly expired, and what was charged for it has left its window.
-    until: Instant,
+    /// The blocks by their ids, because an end may come twice and late; and when each has certainly expired, and what
+    /// was charged for it has left its window.
+    blocks: SmallVec<[(HoldId, Instant); MOST_BLOCKS]>,
+    /// The same time of older blocks of unknown fate, whose ids are forgotten.
+    others_until: Option<Instant>,
+}
+
+impl HeldCount {
+    fn is_held(&self, now: Instant) -> bool {
+        self.blocks.iter().map(|(_, until)| *until).chain(self.others_until).any(|until| now < until)
+    }
 }
 
 /// The most counts, about 3 MB: one for each lease that may have blocks, and some whose blocks are of unknown fate.
 const MOST: usize = 20_000;
+/// The most blocks of a count that are noted by their ids: more than a lease has at a time.
+const MOST_BLOCKS: usize = 4;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl HeldCounts {
     /// Notes that a block is requested. Returns whether there was room for the note: a block without one could be
     /// overlooked, so it must not be requested.
     #[must_use]
-    pub(crate) fn request(&self, key: &Key, policy: &Policy, now: Instant) -> bool {
-        let Some(holds) = policy.holds().copied() else { return false };
-        let hash = self.hash(key, policy);
-        let mut counts = self.lock();
-        if counts.len() >= MOST && !counts.contains_key(&hash) {
-            let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-            if swept.is_none_or(|swept| now >= swept + SWEEP_INTERVAL) {
-                *swept = Some(now);
-                counts.retain(|_, count| now < count.until);
-            }
-            if counts.len() >= MOST {
-                return false;
-            }
+    pub(crate) fn request(&self, block: &OpenHold, now: Instant) -> bool {
+        let Some(holds) = block.policy.holds().copied() else { return false };
+        let hash = self.hash(&block.key, &block.policy);
+        let mut noted = self.lock();
+        if noted.swept.is_none_or(|swept| now >= swept + SWEEP_INTERVAL) {
+            noted.swept = Some(now);
+            noted.counts.retain(|_, count| count.is_held(now));
         }
-        let count = counts.entry(hash).or_insert(HeldCount { blocks: 0, holds, until: now });
-        count.blocks += 1;
-        count.until = now.checked_add(longest_count(policy, &holds)).unwrap_or(now);
-        self.number.store(counts.len(), Ordering::Release);
+        if noted.counts.len() >= MOST && !noted.counts.contains_key(&hash) {
+            return false;
+        }
+        let new = || HeldCount { holds, blocks: SmallVec::new(), others_until: None };
+        let count = noted.counts.entry(hash).or_insert_with(new);
+        if count.blocks.len() == MOST_BLOCKS {
+            let (_, until) = count.blocks.remove(0);
+            count.others_until = count.others_until.max(Some(until));
+        }
+        let until = now.checked_add(longest_count(&block.policy, &holds)).unwrap_or(now);
+        count.blocks.push((block.id(), until));
+        self.number.store(noted.counts.len(), Ordering::Release);
         true
     }
 
-    /// Notes that the store does not hold a block, or not any more. A block of unknown fate has no such end.
-    pub(crate) fn end(&self, key: &Key, policy: &Policy) {
-        let hash = self.hash(key, policy);
-        let mut counts = self.lock();
-        if let Some(count) = counts.get_mut(&hash) {
-            count.blocks = count.blocks.saturating_sub(1);
-            if count.blocks == 0 {
-                counts.remove(&hash);
+    /// Notes that the store does not hold a block, or not any more.
+    pub(crate) fn end(&self, block: &OpenHold) {
+        let hash = self.hash(&block.key, &block.policy);
+        let mut noted = self.lock();
+        if let Some(count) = noted.counts.get_mut(&hash) {
+            count.blocks.retain(|(id, _)| *id != block.id());
+            if count.blocks.is_empty() && count.others_until.is_none() {
+                noted.counts.remove(&hash);
             }
         }
-        self.number.store(counts.len(), Ordering::Release);
+        self.number.store(noted.counts.len(), Ordering::Release);
     }
 
     /// The check that sees the blocks of this process, if policies of `check` have no holds and would overlook them.
@@ -317,7 +335,7 @@ impl HeldCounts {
         if policy.holds().is_some() {
             return None;
         }
-        let holds = self.lock().get(&self.hash(key, policy)).filter(|count| now < count.until)?.holds;
+        let holds = self.lock().counts.get(&self.hash(key, policy)).filter(|count| count.is_held(now))?.holds;
         // A policy with counted denials cannot have holds.
         policy.clone().with_holds(holds).validated().ok()
     }
@@ -327,9 +345,9 @@ impl HeldCounts {
         self.hasher.hash_one(key) ^ policy.name_hash().rotate_left(32)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, HeldCount, FastState>> {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         // Each change is one step, so a poisoned lock is usable.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -342,6 +360,7 @@ fn longest_count(policy: &Policy, holds: &HoldSettings) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hold;
 
     /// A count without a note would be overlooked by checks under the same policy without holds.
     #[test]
@@ -350,15 +369,30 @@ mod tests {
         let plain = Policy::per_minute("p", 100).unwrap();
         let leased = plain.clone().with_lease(10);
         let key = |number: usize| Key::from(format!("k{number}"));
-        assert!((0..MOST).all(|number| held.request(&key(number), &leased, now)));
-        assert!(!held.request(&key(MOST), &leased, now), "no room");
-        assert!(held.request(&key(0), &leased, now), "its count is noted already");
-        let is_noted = |number| held.check_beside(&Check::new(key(number), &plain, 1)).is_some();
+        let block = |number: usize| OpenHold::new(key(number), leased.clone(), hold::random_id());
+        let blocks: Vec<OpenHold> = (0..MOST).map(block).collect();
+        assert!(blocks.iter().all(|block| held.request(block, now)));
+        assert!(!held.request(&block(MOST), now), "no room");
+        assert!(held.request(&block(0), now), "its count is noted already");
+        let is_noted_in = |held: &HeldCounts, number| held.check_beside(&Check::new(key(number), &plain, 1)).is_some();
+        let is_noted = |number| is_noted_in(&held, number);
         assert!((0..MOST).all(is_noted) && !is_noted(MOST));
 
-        held.end(&key(1), &leased);
-        assert!(held.request(&key(MOST), &leased, now), "a count has ended");
+        (0..2).for_each(|_| held.end(&blocks[0]));
+        assert!(is_noted(0), "another block of the count is held");
+        held.end(&blocks[1]);
+        assert!(held.request(&block(MOST), now), "a count has ended");
         let later = now + Duration::from_secs(300);
-        assert!(held.request(&key(1), &leased, later), "all blocks have expired and left their windows");
+        assert!(held.request(&block(1), later), "all blocks have expired and left their windows");
+        assert_eq!(held.lock().counts.len(), 1, "expired counts are forgotten");
+
+        // Ten blocks of unknown fate are held, and then one of a known end.
+        let held = HeldCounts::default();
+        assert!((0..10).all(|_| held.request(&block(2), now)));
+        let last = block(2);
+        assert!(held.request(&last, now + SWEEP_INTERVAL));
+        held.end(&last);
+        assert!(is_noted_in(&held, 2), "the ten are noted");
+        assert_eq!(held.lock().counts.values().map(|count| count.blocks.len()).sum::<usize>(), MOST_BLOCKS - 1);
     }
 }

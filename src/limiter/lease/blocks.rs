@@ -6,7 +6,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 use tokio::time::Instant;
 
 use super::size::{HORIZONS_PER_TTL, usual_horizon};
-use crate::{check::open_hold::OpenHold, policy::Policy};
+use crate::{check::open_hold::OpenHold, policy::Policy, verdict::Verdict};
 
 /// Units that were spent from blocks.
 #[derive(Clone, Copy, Debug)]
@@ -183,6 +183,11 @@ impl Block {
     pub(super) fn into_ended(self) -> FinishedBlock {
         FinishedBlock { hold: self.hold, units: self.units, spent: self.spent, is_uncertain: false }
     }
+}
+
+/// Whether the store has made the block that was requested.
+pub(super) fn is_made(verdict: &Verdict) -> bool {
+    verdict.allowed && verdict.outcomes.first().is_some_and(|outcome| outcome.fits)
 }
 
 /// The policy under which blocks are held: that of the lease, with a time-to-live of their own. A block is spent and

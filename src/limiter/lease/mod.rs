@@ -26,7 +26,7 @@ use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::Instant};
 use self::{blocks::FinishedBlock, state::Spent, waiter::Reply};
 use crate::{
     calls::{Calls, Purpose},
-    check::Check,
+    check::{Check, open_hold::OpenHold},
     error::Error,
     fallback::Reservation,
     hold::SettleAnswer,
@@ -117,7 +117,7 @@ fn settle(core: &Arc<Core>, ended: Vec<FinishedBlock>) -> Given {
     let runtime = Handle::try_current().ok();
     let mut given = Given::new();
     for FinishedBlock { hold, units, spent, is_uncertain } in ended {
-        let block = (hold.key.clone(), hold.policy.clone());
+        let block = hold.clone();
         let settlement =
             SettleFuture::of_block(Arc::clone(&core.holds), runtime.clone(), hold, units, spent, is_uncertain);
         let mut settlement = Box::pin(settlement);
@@ -148,14 +148,14 @@ fn settle_later(core: &Arc<Core>, ended: Vec<FinishedBlock>) {
 }
 
 /// Notes that the store does not hold a block any more. A hold of unknown fate may reach the store after its end.
-fn note(calls: &Calls, (key, policy): &(Key, Policy), is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
+fn note(calls: &Calls, block: &OpenHold, is_uncertain: bool, answer: &Result<SettleAnswer, Error>) {
     let is_over = match answer {
         Ok(SettleAnswer::Settled) => true,
         Ok(SettleAnswer::Expired | SettleAnswer::NotHeld) => !is_uncertain,
         Err(_) => false,
     };
     if is_over {
-        calls.held.end(key, policy);
+        calls.held.end(block);
     }
 }
 
@@ -168,7 +168,7 @@ fn sweep(core: &Arc<Core>) {
 }
 
 /// The longest time that a close waits for a store that does not answer, in its deadlines: a block that is on its way
-/// is received and then released.
+/// is released, and once more when it has been received.
 const LONGEST_CLOSE: u32 = 3;
 
 /// Gives back all blocks, and waits until they and the ends of all holds have reached the store.

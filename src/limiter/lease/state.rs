@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    blocks::{Block, Blocks, FinishedBlock},
+    blocks::{Block, Blocks, FinishedBlock, is_made},
     meter::Demanded,
     size::{SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, LastOutcome, Reply, Waiters},
@@ -27,6 +27,8 @@ pub(super) struct Lease {
     standing: LastOutcome,
     /// Whether a block was requested and not received.
     is_asking: bool,
+    /// The block that the keeper has requested and not received, and its units. Whoever ends the lease releases it.
+    requested: Option<(OpenHold, u64)>,
     /// Whether the keeper is to look whether to request a block.
     is_wanted: bool,
     /// The units left at which the next block is wanted.
@@ -110,6 +112,7 @@ impl Lease {
             sizes: Sizes::new(&policy, asked, deadline, now),
             standing,
             is_asking: false,
+            requested: None,
             is_wanted: false,
             refill_below: 0,
             used: now,
@@ -175,9 +178,9 @@ impl Lease {
         self.blocks.left(now)
     }
 
-    /// Whether the keeper should have ended the lease a while ago.
+    /// Whether the keeper would have ended the lease a while ago, if it ran.
     pub(super) fn is_left(&self, now: Instant) -> bool {
-        now >= self.used + 2 * self.sizes.idle(now)
+        now >= self.over_at(now) + self.sizes.idle(now)
     }
 
     /// Ends all blocks, to give back what they have left.
@@ -189,6 +192,8 @@ impl Lease {
     pub(super) fn close(mut self, now: Instant, remains: &mut Remains) {
         self.wake.notify_one();
         remains.ended.extend(self.give_back(now));
+        let uncertain = |(hold, units)| FinishedBlock { hold, units, spent: 0, is_uncertain: true };
+        remains.ended.extend(self.requested.map(uncertain));
         remains.deliveries.extend(self.waiters.reply_all(|| Reply::Ask));
         remains.spans.extend(self.span);
     }
@@ -245,16 +250,22 @@ impl Lease {
         self.blocks.front().filter(|block| block.is_touched()).map(|block| block.received_at() + 2 * horizon)
     }
 
+    /// Notes which block is on its way.
+    pub(super) fn request(&mut self, hold: OpenHold, units: u64) {
+        self.requested = Some((hold, units));
+    }
+
     /// Receives a block, or learns that there is none. Serves the waiters.
     pub(super) fn receive(&mut self, asked: Asked, result: Result<Verdict, Error>, now: Instant) -> Vec<Delivery> {
         let Asked { hold, units, sent } = asked;
         self.is_asking = false;
+        self.requested = None;
         let took = now.saturating_duration_since(sent);
         match result {
             Ok(verdict) => {
                 let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
                 self.record(LastOutcome::new(*outcome, verdict.time_us, now));
-                if !(verdict.allowed && outcome.fits) {
+                if !is_made(&verdict) {
                     self.refill_below = 0;
                     self.sizes.answered(units / 2, took, now);
                     return self.waiters.reply_all(|| Reply::Ask);

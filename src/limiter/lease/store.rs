@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Given,
-    blocks::{FinishedBlock, SHORTEST_TTL},
+    blocks::{FinishedBlock, SHORTEST_TTL, is_made},
     settle, settle_later,
     state::{Actions, Asked, Step},
     sweep,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     calls::Purpose,
-    check::{Charge, Check, open_hold::OpenHold},
+    check::{Charge, Check},
     error::Error,
     limiter::core::{Core, OneCall},
     runtime::{deadline::within, drivers::Driver, stalls::Budget},
@@ -224,13 +224,15 @@ struct Keeper {
     core: Arc<Core>,
     id: LeaseId,
     wake: Arc<Notify>,
+    /// The block that was requested and not received.
+    on_its_way: Option<FinishedBlock>,
     /// Whether the lease has ended.
     is_done: bool,
 }
 
 /// Starts the keeper of a lease on the current runtime.
 pub(super) fn start(core: &Arc<Core>, id: LeaseId, wake: Arc<Notify>) {
-    let keeper = Keeper { core: Arc::clone(core), id, wake, is_done: false };
+    let keeper = Keeper { core: Arc::clone(core), id, wake, on_its_way: None, is_done: false };
     tokio::spawn(keeper.run());
 }
 
@@ -265,7 +267,7 @@ impl Keeper {
     }
 
     /// Requests a block.
-    async fn ask(&self, units: u64) {
+    async fn ask(&mut self, units: u64) {
         let LeaseId { key, block_policy, .. } = &self.id;
         // From before the request, because the time-to-live counts from a later instant.
         let sent = Instant::now();
@@ -275,51 +277,44 @@ impl Keeper {
         }
         let (Some(charge), Some((_, hold, _))) = (check.charges().first(), check.holds().next()) else { return };
         let calls = &self.core.calls;
-        if !calls.may_take_blocks(charge) || !calls.held.request(key, block_policy, sent) {
+        if !calls.may_take_blocks(charge) || !calls.held.request(&hold, sent) {
             return self.core.leases.decline(&self.id, sent).into_iter().for_each(Delivery::send);
         }
-        let mut on_its_way = OnItsWay { core: &self.core, block: Some((hold.clone(), units)) };
-        let deadline = self.core.calls.store.deadline();
+        if !self.core.leases.request(&self.id, &hold, units) {
+            return calls.held.end(&hold);
+        }
+        self.on_its_way = Some(FinishedBlock { hold: hold.clone(), units, spent: 0, is_uncertain: true });
+        let deadline = calls.store.deadline();
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
-        on_its_way.block = None;
         let may_be_held = match &result {
-            Ok(verdict) => verdict.allowed && verdict.outcomes.first().is_some_and(|outcome| outcome.fits),
+            Ok(verdict) => is_made(verdict),
             Err(error) => error.may_have_charged(),
         };
         if !may_be_held {
-            self.core.calls.held.end(key, block_policy);
+            self.core.calls.held.end(&hold);
         }
         if let Ok(verdict) = &result {
             self.core.calls.on_answer(verdict);
         }
         match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
             Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),
-            Err(ended) => drop(settle(&self.core, vec![ended])),
+            Err(block) if may_be_held => drop(settle(&self.core, vec![block])),
+            Err(_) => {}
         }
-    }
-}
-
-/// A block that was requested and not received. If the keeper's runtime ends meanwhile, the next use of the limiter
-/// releases it, whether or not the store has made it.
-struct OnItsWay<'a> {
-    core: &'a Arc<Core>,
-    block: Option<(OpenHold, u64)>,
-}
-
-impl Drop for OnItsWay<'_> {
-    fn drop(&mut self) {
-        if let Some((hold, units)) = self.block.take() {
-            settle_later(self.core, vec![FinishedBlock { hold, units, spent: 0, is_uncertain: true }]);
-        }
+        self.on_its_way = None;
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
         if !self.is_done {
-            let remains = self.core.leases.abandon(&self.id, Instant::now());
-            settle_later(&self.core, remains.into_ended());
+            let ended = match self.core.leases.abandon(&self.id, Instant::now()) {
+                Some(remains) => remains.into_ended(),
+                // Whoever has ended the lease has released it too, but maybe before the store has made it.
+                None => self.on_its_way.take().into_iter().collect(),
+            };
+            settle_later(&self.core, ended);
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
     waiter::{Delivery, LastOutcome},
 };
 use crate::{
-    check::Charge,
+    check::{Charge, open_hold::OpenHold},
     error::Error,
     key::Key,
     observe::{LeaseSpan, Observer, with_reports_after},
@@ -175,7 +175,16 @@ impl Leases {
         Some(step)
     }
 
-    /// Hands the answer to a request to the lease. If the lease has ended, the block is returned to be released.
+    /// Notes which block is requested for the lease. `false` if the lease has ended.
+    pub(super) fn request(&self, id: &LeaseId, hold: &OpenHold, units: u64) -> bool {
+        let hash = self.hash(&id.key, &id.policy);
+        let mut shard = self.shard(hash);
+        let lease = lease_of(&mut shard, hash, id);
+        lease.map(|lease| lease.request(hold.clone(), units)).is_some()
+    }
+
+    /// Hands the answer to a request to the lease. If the lease has ended, the block is returned to be released if the
+    /// store may have made it: whoever has ended the lease has released it too, but maybe too early.
     pub(super) fn receive(
         &self,
         id: &LeaseId,
@@ -186,10 +195,7 @@ impl Leases {
         let hash = self.hash(&id.key, &id.policy);
         match lease_of(&mut self.shard(hash), hash, id) {
             Some(lease) => Ok(lease.receive(asked, result, now)),
-            None => {
-                let is_uncertain = result.is_err_and(|error| error.may_have_charged());
-                Err(FinishedBlock { hold: asked.hold, units: asked.units, spent: 0, is_uncertain })
-            }
+            None => Err(FinishedBlock { hold: asked.hold, units: asked.units, spent: 0, is_uncertain: true }),
         }
     }
 
@@ -199,12 +205,13 @@ impl Leases {
         lease_of(&mut self.shard(hash), hash, id).map(|lease| lease.decline(now)).unwrap_or_default()
     }
 
-    /// Ends a lease whose keeper has ended.
-    pub(super) fn abandon(&self, id: &LeaseId, now: Instant) -> Remains {
+    /// Ends a lease whose keeper has ended. `None` if the lease had ended before.
+    pub(super) fn abandon(&self, id: &LeaseId, now: Instant) -> Option<Remains> {
         let hash = self.hash(&id.key, &id.policy);
         let mut remains = Remains::default();
-        self.end(&mut self.shard(hash), vec![(hash, id.number)], now, &mut remains);
-        remains
+        let lease = self.remove(&mut self.shard(hash), hash, id.number)?;
+        lease.close(now, &mut remains);
+        Some(remains)
     }
 
     /// Ends the leases that their keepers should have ended: the runtimes of these keepers stand still. Looks for them
@@ -346,7 +353,7 @@ mod tests {
     use std::{sync::mpsc, thread};
 
     use super::*;
-    use crate::{check::open_hold::OpenHold, hold, verdict::Outcome};
+    use crate::{hold, verdict::Outcome};
 
     /// A check that finds the block used up is judged by the local fallback during an outage. The fallback must know
     /// all units of the block by then.

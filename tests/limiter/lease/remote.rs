@@ -30,10 +30,18 @@ struct Calls {
     settlements: AtomicUsize,
     is_away: AtomicBool,
     loses_holds: AtomicBool,
+    keeps_holds: AtomicBool,
     loses_settlements: AtomicBool,
     /// Some answers take longer, so that later ones overtake them.
     has_jitter: AtomicBool,
     answers: AtomicU64,
+}
+
+/// What becomes of the reply to a call.
+enum Reply {
+    Comes,
+    IsLost,
+    NeverComes,
 }
 
 impl Remote {
@@ -72,6 +80,11 @@ impl Remote {
         self.calls.loses_holds.store(loses, Ordering::SeqCst);
     }
 
+    /// Lets the store make holds and never reply, or reply again.
+    pub(crate) fn set_keeps_holds(&self, keeps: bool) {
+        self.calls.keeps_holds.store(keeps, Ordering::SeqCst);
+    }
+
     /// Lets settlements get lost on their way, or arrive again.
     pub(crate) fn set_loses_settlements(&self, loses: bool) {
         self.calls.loses_settlements.store(loses, Ordering::SeqCst);
@@ -92,7 +105,7 @@ impl Remote {
 
     fn answer<T: Send + 'static>(
         &self,
-        loses_reply: bool,
+        reply: Reply,
         judge: impl FnOnce(&MemoryStore) -> Answer<T> + Send + 'static,
     ) -> Answer<T> {
         let this = self.clone();
@@ -104,7 +117,11 @@ impl Remote {
             }
             let Answer::Ready(result) = judge(&this.memory) else { panic!("a memory store answers at once") };
             sleep(this.way_back()).await;
-            if loses_reply { Err(unavailable("connection reset").charge_unknown()) } else { result }
+            match reply {
+                Reply::Comes => result,
+                Reply::IsLost => Err(unavailable("connection reset").charge_unknown()),
+                Reply::NeverComes => std::future::pending().await,
+            }
         })
     }
 }
@@ -115,13 +132,18 @@ impl Store for Remote {
         let count = if is_hold { &self.calls.holds } else { &self.calls.plain };
         count.fetch_add(1, Ordering::SeqCst);
         let check = check.clone();
-        let loses_reply = is_hold && self.calls.loses_holds.load(Ordering::SeqCst);
-        self.answer(loses_reply, move |memory| memory.check(&check))
+        let reply = match &self.calls {
+            _ if !is_hold => Reply::Comes,
+            calls if calls.loses_holds.load(Ordering::SeqCst) => Reply::IsLost,
+            calls if calls.keeps_holds.load(Ordering::SeqCst) => Reply::NeverComes,
+            _ => Reply::Comes,
+        };
+        self.answer(reply, move |memory| memory.check(&check))
     }
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let (key, policy) = (key.clone(), policy.clone());
-        self.answer(false, move |memory| memory.reset(&key, &policy))
+        self.answer(Reply::Comes, move |memory| memory.reset(&key, &policy))
     }
 
     fn has_holds(&self) -> bool {
@@ -134,6 +156,6 @@ impl Store for Remote {
             return Answer::pending(std::future::pending());
         }
         let hold = hold.clone();
-        self.answer(false, move |memory| memory.change_hold(&hold, change))
+        self.answer(Reply::Comes, move |memory| memory.change_hold(&hold, change))
     }
 }

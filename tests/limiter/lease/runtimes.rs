@@ -64,12 +64,107 @@ fn law_15_blocks_of_a_runtime_that_stands_still_are_given_back_by_another_one() 
             break;
         }
     }
-    other.block_on(async {
-        sleep(2 * IDLE).await;
-        assert!(spent(&remote, &policy).await > admitted, "the block is open");
-        let decision = limiter.check("another key", &policy, 1).await.unwrap();
-        assert_eq!(decision.source(), Source::Store);
-        charges_only(&remote, &policy, admitted).await;
-    });
+    other.block_on(gives_back(&remote, &policy, &limiter, admitted));
     drop(still);
+}
+
+/// The next check of any key gives back the blocks of a runtime that stands still.
+async fn gives_back(remote: &Remote, policy: &Policy, limiter: &Limiter, admitted: u64) {
+    sleep(2 * IDLE).await;
+    assert!(spent(remote, policy).await > admitted, "a block is held");
+    let decision = limiter.check("another key", policy, 1).await.unwrap();
+    assert_eq!(decision.source(), Source::Store);
+    charges_only(remote, policy, admitted).await;
+}
+
+/// A runtime that stands still. The store has made a block for it, whose answer it has not received.
+struct Still {
+    remote: Remote,
+    policy: Policy,
+    limiter: Limiter,
+    _runtime: runtime::Runtime,
+    admitted: u64,
+}
+
+impl Still {
+    fn new(other: &runtime::Runtime) -> Self {
+        // On a busy machine, the runtime may stand still before the block is made, or after a check that waits for it
+        // has given up.
+        (0..100).find_map(|_| Self::attempt(other)).expect("a block is on its way")
+    }
+
+    fn attempt(other: &runtime::Runtime) -> Option<Self> {
+        let (remote, _) = Remote::new(MS);
+        remote.set_keeps_holds(true);
+        let (policy, limiter, runtime) = (per_minute(1_000_000, 5_000), remote.limiter(), current_thread());
+        let admitted = runtime.block_on(async {
+            let mut checks = JoinSet::new();
+            while remote.calls()[1] == 0 {
+                assert!(checks.len() < 5_000, "the key is not hot");
+                (0..50).for_each(|_| drop(checks.spawn(limiter.check(KEY, &policy, 1))));
+                sleep(MS).await;
+            }
+            let plain = remote.calls()[0];
+            for _ in 0..plain {
+                assert!(checks.join_next().await?.unwrap().ok()?.is_allowed());
+            }
+            sleep(2 * MS).await;
+            (remote.calls() == [plain, 1, 0]).then_some(plain as u64)
+        })?;
+        remote.set_keeps_holds(false);
+        let is_held = other.block_on(spent(&remote, &policy)) > admitted;
+        is_held.then_some(Self { remote, policy, limiter, _runtime: runtime, admitted })
+    }
+}
+
+#[test]
+fn law_15_a_block_on_its_way_to_a_runtime_that_stands_still_is_released_by_another_one() {
+    let other = current_thread();
+    let still = Still::new(&other);
+    other.block_on(gives_back(&still.remote, &still.policy, &still.limiter, still.admitted));
+}
+
+#[test]
+fn law_15_a_block_on_its_way_to_a_runtime_that_stands_still_is_released_by_a_check_that_waits_for_it() {
+    let other = current_thread();
+    let still = Still::new(&other);
+    other.block_on(async {
+        assert!(still.limiter.check(KEY, &still.policy, 1).await.unwrap().is_allowed());
+        charges_only(&still.remote, &still.policy, still.admitted + 1).await;
+    });
+}
+
+#[test]
+fn law_15_a_block_on_its_way_to_a_runtime_that_stands_still_is_released_by_a_reset_and_by_a_close() {
+    let other = current_thread();
+    let still = Still::new(&other);
+    other.block_on(async {
+        // Under a policy with holds, a reset would forget them with the count.
+        let plain = Policy::per_minute("p", still.policy.limit()).unwrap();
+        assert!(still.limiter.reset(KEY, &plain).await.unwrap());
+        charges_only(&still.remote, &still.policy, 0).await;
+    });
+    let still = Still::new(&other);
+    other.block_on(async {
+        still.limiter.close().await;
+        charges_only(&still.remote, &still.policy, still.admitted).await;
+    });
+}
+
+/// Such checks use the lease, but wait for no block that would show that its keeper does not run.
+#[test]
+fn law_15_a_block_on_its_way_to_a_runtime_that_stands_still_is_released_although_expensive_checks_go_on() {
+    let other = current_thread();
+    let Still { remote, policy, limiter, admitted, _runtime } = Still::new(&other);
+    other.block_on(async {
+        let (start, mut admitted, cost) = (Instant::now(), admitted, 5_001);
+        while spent(&remote, &policy).await > admitted {
+            // Less than the time-to-live of a block.
+            assert!(start.elapsed() < 5 * SECOND, "the block is still held");
+            assert!(check(&limiter, &policy, cost).await.is_allowed());
+            admitted += cost;
+            sleep(50 * MS).await;
+        }
+        assert_eq!(spent(&remote, &policy).await, admitted, "law 1");
+    });
 }
