@@ -256,7 +256,7 @@ struct HeldCount {
     /// The blocks by their ids, because an end may come twice and late; and when each has certainly expired, and what
     /// was charged for it has left its window.
     blocks: SmallVec<[(HoldId, Instant); MOST_BLOCKS]>,
-    /// The same time of older blocks of unknown fate, whose ids are forgotten.
+    /// The latest such time of older blocks, whose ids are forgotten.
     others_until: Option<Instant>,
 }
 
@@ -266,9 +266,9 @@ impl HeldCount {
     }
 }
 
-/// The most counts, about 3 MB: one for each lease that may have blocks, and some whose blocks are of unknown fate.
+/// The most counts, about 6 MB: one for each lease that may have blocks, and some whose blocks are of unknown fate.
 const MOST: usize = 20_000;
-/// The most blocks of a count that are noted by their ids: more than a lease has at a time.
+/// The most blocks of a count that are noted by their ids: as many as a lease usually has on their way and open.
 const MOST_BLOCKS: usize = 4;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 

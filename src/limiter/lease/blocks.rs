@@ -130,6 +130,13 @@ pub(super) struct FinishedBlock {
     pub(super) is_uncertain: bool,
 }
 
+impl FinishedBlock {
+    /// A block that was requested. The process does not know if the store has made it.
+    pub(super) fn uncertain(hold: OpenHold, units: u64) -> Self {
+        Self { hold, units, spent: 0, is_uncertain: true }
+    }
+}
+
 /// The time-to-live of blocks that last for a short time. The units of a killed or stopped process stay held for as
 /// long as the time-to-live of its blocks.
 const USUAL_TTL: Duration = Duration::from_secs(2);

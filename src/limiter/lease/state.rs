@@ -25,9 +25,9 @@ pub(super) struct Lease {
     waiters: Waiters,
     sizes: Sizes,
     standing: LastOutcome,
-    /// Whether a block was requested and not received.
+    /// Whether the keeper requests a block, and has not received it.
     is_asking: bool,
-    /// The block that the keeper has requested and not received, and its units. Whoever ends the lease releases it.
+    /// The block that was requested and not received, and its units. It is released when the lease ends.
     requested: Option<(OpenHold, u64)>,
     /// Whether the keeper is to look whether to request a block.
     is_wanted: bool,
@@ -192,8 +192,7 @@ impl Lease {
     pub(super) fn close(mut self, now: Instant, remains: &mut Remains) {
         self.wake.notify_one();
         remains.ended.extend(self.give_back(now));
-        let uncertain = |(hold, units)| FinishedBlock { hold, units, spent: 0, is_uncertain: true };
-        remains.ended.extend(self.requested.map(uncertain));
+        remains.ended.extend(self.requested.map(|(hold, units)| FinishedBlock::uncertain(hold, units)));
         remains.deliveries.extend(self.waiters.reply_all(|| Reply::Ask));
         remains.spans.extend(self.span);
     }
@@ -278,7 +277,7 @@ impl Lease {
             Err(error) => {
                 if error.may_have_charged() {
                     // If the hold was made, or is made later, it is released. Otherwise this changes nothing.
-                    self.blocks.end(FinishedBlock { hold, units, spent: 0, is_uncertain: true }, now);
+                    self.blocks.end(FinishedBlock::uncertain(hold, units), now);
                 }
                 self.sizes.failed(now);
                 self.refill_below = 0;

@@ -283,7 +283,7 @@ impl Keeper {
         if !self.core.leases.request(&self.id, &hold, units) {
             return calls.held.end(&hold);
         }
-        self.on_its_way = Some(FinishedBlock { hold: hold.clone(), units, spent: 0, is_uncertain: true });
+        self.on_its_way = Some(FinishedBlock::uncertain(hold.clone(), units));
         let deadline = calls.store.deadline();
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
@@ -311,7 +311,7 @@ impl Drop for Keeper {
         if !self.is_done {
             let ended = match self.core.leases.abandon(&self.id, Instant::now()) {
                 Some(remains) => remains.into_ended(),
-                // Whoever has ended the lease has released it too, but maybe before the store has made it.
+                // It was released when the lease ended, but the store may have made it later.
                 None => self.on_its_way.take().into_iter().collect(),
             };
             settle_later(&self.core, ended);

@@ -183,8 +183,8 @@ impl Leases {
         lease.map(|lease| lease.request(hold.clone(), units)).is_some()
     }
 
-    /// Hands the answer to a request to the lease. If the lease has ended, the block is returned to be released if the
-    /// store may have made it: whoever has ended the lease has released it too, but maybe too early.
+    /// Hands the answer to a request to the lease. If the lease has ended, the block is returned: it was released then,
+    /// but the store may have made it later.
     pub(super) fn receive(
         &self,
         id: &LeaseId,
@@ -195,7 +195,7 @@ impl Leases {
         let hash = self.hash(&id.key, &id.policy);
         match lease_of(&mut self.shard(hash), hash, id) {
             Some(lease) => Ok(lease.receive(asked, result, now)),
-            None => Err(FinishedBlock { hold: asked.hold, units: asked.units, spent: 0, is_uncertain: true }),
+            None => Err(FinishedBlock::uncertain(asked.hold, asked.units)),
         }
     }
 
