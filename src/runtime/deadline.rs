@@ -146,6 +146,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_extended_deadline_passes_at_its_new_end() {
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
+        poll_fn(|cx| deadline.as_mut().poll(cx)).await;
+        for more in [30, 70].map(Duration::from_millis) {
+            let stopwatch = Stopwatch::start();
+            deadline.as_mut().extend(more);
+            poll_fn(|cx| deadline.as_mut().poll(cx)).await;
+            stopwatch.assert_elapsed(more);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_deadline_passes_when_a_test_advances_the_clock() {
         let mut deadline = pin!(Deadline::after(TIME).unwrap());
         assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());

@@ -153,3 +153,15 @@ async fn a_check_of_holds_is_looked_at_without_holding_anything() {
     drop(held);
     assert!(limiter.hold("k", &policy, 10).await.unwrap().is_allowed());
 }
+
+#[tokio::test]
+async fn holds_leave_less_room_to_policies_with_holds_only() {
+    let (limiter, _) = limiter();
+    let holding = policy().with_holds(HoldSettings::new());
+    let hold = limiter.hold("k", &holding, 4).await.unwrap();
+    let beside = limiter.check_up_to("k", &holding, 100).await.unwrap();
+    assert_eq!(beside.policies()[0].cost, 6);
+    let plain = limiter.check_up_to("k", &policy(), 100).await.unwrap();
+    assert_eq!(plain.policies()[0].cost, 4, "a policy without holds does not look for them");
+    drop(hold);
+}

@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use tollgate::{
@@ -45,11 +46,13 @@ fn no_request_sees_half_of_two_configurations() {
     thread::scope(|scope| {
         let mut replacing = Vec::new();
         for start in 0..2 {
-            let (live, sets) = (&live, &sets);
+            let (live, sets, seen, begin) = (&live, &sets, &seen, Instant::now());
             replacing.push(scope.spawn(move || {
-                for number in 0..2_000 {
-                    live.replace(sets[(start + number) % sets.len()].clone()).unwrap();
-                }
+                let replace = |number: usize| live.replace(sets[number % sets.len()].clone()).unwrap();
+                (start..start + 2_000).for_each(replace);
+                // The machine may not have run the other threads yet.
+                let is_unseen = |_: &usize| seen.lock().unwrap().len() < 2 && begin.elapsed() < Duration::from_secs(60);
+                (0..).take_while(is_unseen).for_each(replace);
             }));
         }
         for _ in 0..2 {
@@ -69,7 +72,7 @@ fn no_request_sees_half_of_two_configurations() {
         replacing.into_iter().for_each(|thread| thread.join().unwrap());
         is_done.store(true, Ordering::Relaxed);
     });
-    assert_eq!(live.version(), 4_001);
+    assert!(live.version() > 4_000);
     assert!(seen.into_inner().unwrap().len() > 1, "no change was seen");
 }
 

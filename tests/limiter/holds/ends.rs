@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::{FailurePolicy, Limiter, MemoryStore, Policy, limiter::Hold};
 
 use super::distant_store::{DistantStore, LATENCY};
-use crate::support::recorder::Recorder;
+use crate::support::{recorder::Recorder, stopwatch::Stopwatch};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
@@ -115,6 +115,9 @@ async fn law_15_close_waits_until_the_ends_have_arrived() {
         drop(held);
         limiter.close().await;
         assert_eq!([taken(&memory, "first").await, taken(&memory, "second").await], [0, 0]);
+        let stopwatch = Stopwatch::start();
+        limiter.close().await;
+        stopwatch.assert_elapsed(Duration::ZERO);
     }
 }
 

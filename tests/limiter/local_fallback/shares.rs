@@ -104,6 +104,25 @@ async fn an_outage_gives_no_key_a_fresh_budget() {
     }
 }
 
+/// Other instances may not have noticed yet that the store is back, and have debts of the key.
+#[tokio::test(start_paused = true)]
+async fn for_a_second_after_an_outage_an_instance_without_debts_spends_no_more_than_its_share() {
+    let (limiter, store, _clock) = one_of_eight();
+    let policy = per_minute(80);
+    store.set_health(UNAVAILABLE);
+    for _ in 0..100 {
+        assert!(limiter.check("other", &policy, 1).await.is_err(), "opens the breaker, and leaves no debt");
+    }
+    store.set_health(Health::Healthy);
+    tokio::time::sleep(Duration::from_millis(130)).await;
+    let _ = limiter.peek("other", &policy).await.unwrap();
+    assert_eq!(admitted(&limiter, &policy).await, 10);
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(admitted(&limiter, &policy).await, 0);
+    tokio::time::sleep(Duration::from_millis(101)).await;
+    assert_eq!(admitted(&limiter, &policy).await, 70);
+}
+
 /// Units above the share count as well, so that the share is not free too early.
 #[tokio::test(start_paused = true)]
 async fn units_admitted_above_the_share_count_until_they_leave_the_window() {

@@ -9,7 +9,7 @@ use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
 use tollgate::{
-    Policy, RateLimitLayer,
+    Policy, RateLimitLayer, Route,
     middleware::{Bill, Settlement},
     observe::Warning,
     policy::{self, HoldSettings},
@@ -197,4 +197,20 @@ async fn a_plan_without_holds_is_charged_its_estimate_and_reported_once() {
         assert!(response.headers()["ratelimit"].to_str().unwrap().contains(&format!("r={left};")));
     }
     assert_warnings(&recorder.take().warnings, &[("nothing_to_settle", "policy \"free\"")]);
+}
+
+#[tokio::test]
+async fn a_route_without_holds_beside_one_with_holds_is_no_mistake_to_report() {
+    let (ledger, recorder) = (Ledger::default(), Recorder::default());
+    let limiter = ledger.limiter().with_observer(recorder.clone());
+    let free = Route::new().policies(Policy::per_hour("free", 100).unwrap());
+    let tokens = Policy::per_hour("tokens", 1_000).unwrap().with_holds(HoldSettings::new());
+    let layer = RateLimitLayer::new(limiter, tokens, one_client()).with_cost(10).with_settlement(at_end);
+    let handler = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Frames::of(["a"]))) });
+    let service = ServiceBuilder::new().layer(layer.route("/free", free).with_held_body()).service(handler);
+    let mut request = request();
+    *request.uri_mut() = "/free".parse().unwrap();
+    let response = service.oneshot(request).await.unwrap();
+    assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with("\"free\";r=90;"), "{response:?}");
+    assert_warnings(&recorder.take().warnings, &[]);
 }

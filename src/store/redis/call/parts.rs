@@ -210,20 +210,24 @@ async fn send_all(client: Arc<Client>) {
     }
 }
 
-/// Sends a refund once, and removes it from the list if it is answered.
+/// Sends a refund once, and removes it from the list if it is not to be sent again.
 async fn attempt(client: Arc<Client>, number: u64, refund: Arc<Refund>) {
     let sent = within(client.settings.deadline, send(&client, &refund)).await;
-    let is_over = match &sent {
+    match is_over(sent.as_ref(), || refund.is_sent_once()) {
+        true => client.refunds.remove(number),
+        false => client.refunds.repeat(number),
+    }
+}
+
+/// Whether a refund is not to be sent again. `sent` is `None` without an answer.
+fn is_over(sent: Option<&Result<(), Error>>, is_sent_once: impl FnOnce() -> bool) -> bool {
+    match sent {
         Some(Ok(())) => true,
         // A value that is not a count has lost the commit.
         Some(Err(error)) if error.kind() == ErrorKind::BadKey => true,
         Some(Err(error)) if !error.may_have_charged() => false,
         // It is unknown whether it was made.
-        _ => refund.is_sent_once(),
-    };
-    match is_over {
-        true => client.refunds.remove(number),
-        false => client.refunds.repeat(number),
+        _ => is_sent_once(),
     }
 }
 
@@ -325,4 +329,22 @@ pub(crate) fn given_up() -> Error {
 /// The error of a check without charges.
 pub(crate) fn no_charge() -> Error {
     Error::new(ErrorKind::InvalidCall, "the check has no charge")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_3_a_refund_is_sent_until_its_store_has_answered_it() {
+        let failed = |kind| Error::new(kind, "of the test");
+        assert!(is_over(Some(&Ok(())), || false));
+        assert!(is_over(Some(&Err(failed(ErrorKind::BadKey))), || false), "there is no count to refund to");
+        assert!(!is_over(Some(&Err(failed(ErrorKind::Unavailable))), || true), "refused");
+        for is_sent_once in [true, false] {
+            assert_eq!(is_over(None, || is_sent_once), is_sent_once);
+            let unknown = Err(failed(ErrorKind::Deadline).charge_unknown());
+            assert_eq!(is_over(Some(&unknown), || is_sent_once), is_sent_once);
+        }
+    }
 }

@@ -101,9 +101,7 @@ impl<C> Dials<C> {
     where
         F: Future<Output = RedisResult<C>> + Send + 'static,
     {
-        if self.0.len() > 1 {
-            self.0.truncate(1);
-        }
+        self.0.truncate(1);
         let progress = DialProgress::default();
         let dial = dial(progress.clone());
         let ends = Box::pin(async { within(LONGEST_DIAL, dial).await.unwrap_or_else(|| Err(timed_out(LONGEST_DIAL))) });

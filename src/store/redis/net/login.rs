@@ -156,3 +156,27 @@ impl<F: Fn() -> io::Result<(Vec<u8>, Vec<u8>)> + Send + Sync + 'static> PemSourc
         Source::asked(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use redis::IntoConnectionInfo;
+
+    use super::*;
+
+    /// Each password is used for two dials.
+    #[test]
+    fn law_10_the_latest_passwords_are_known_so_that_no_error_shows_them() {
+        let dials = AtomicUsize::new(0);
+        let next = move || Ok(("user", format!("password-{}", dials.fetch_add(1, Ordering::Relaxed) / 2)));
+        let logins = Logins::from(next);
+        let info = "redis://localhost".into_connection_info().unwrap();
+        for dial in 0..2 * (KNOWN + 3) {
+            let with_login = logins.apply(info.clone()).unwrap();
+            assert_eq!(with_login.redis_settings().password(), logins.passwords().last().map(String::as_str));
+            assert_eq!(logins.passwords().len(), KNOWN.min(dial / 2 + 1));
+        }
+        assert_eq!(logins.passwords()[0], "password-3");
+    }
+}
