@@ -245,7 +245,7 @@ impl Limiter {
 
     /// Gives back the units of all [leases](crate::Policy::with_lease), and waits until the ends of all
     /// [holds](crate::limiter::Hold) have reached the store. Call it before the process ends, after the server has
-    /// finished its requests: otherwise what the last of them have held stays taken until its time-to-live has passed.
+    /// finished its requests: otherwise what the last of them have held stays held until its time-to-live has passed.
     /// Later checks go to the store.
     ///
     /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the

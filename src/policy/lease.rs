@@ -40,7 +40,7 @@ impl Policy {
     ///
     /// The process measures the time-to-live on its monotonic clock, starting before it requests the hold. If that
     /// clock stands still while the machine is suspended, an expired block may be spent after it has left its window:
-    /// at most two blocks for each suspension.
+    /// at most two blocks of each suspended process.
     ///
     /// Needs a store with holds and a tokio runtime with timers; elsewhere every check goes to the store. Sets
     /// [`HoldSettings::new`] if the policy has no holds. A time-to-live below one second leaves no time to spend a
