@@ -29,7 +29,7 @@ impl Limiter {
     /// * [Holds](Self::hold) that are open stay open and are settled as usual. New ones are denied.
     /// * Under a [lease](Policy::with_lease), this limiter gives its blocks back before the ban, and afterwards those
     ///   that checks have taken during the call. Each may take a deadline more. Other processes take no new blocks, and
-    ///   spend those that they have: for at most 4 s, or 8 s if they cannot reach the store.
+    ///   spend those that they have, for at most 8 s.
     /// * Under [shards](Policy::with_shards), all shards are banned.
     /// * The [local fallback](Self::with_local_fallback) of an outage knows nothing of the ban.
     ///

@@ -248,12 +248,12 @@ impl Limiter {
     /// finished its requests: otherwise what the last of them have held stays held until its time-to-live has passed.
     /// Later checks go to the store.
     ///
-    /// Waits until the store has answered: at most three times its deadline for leases, and then at most 5 s for the
-    /// ends of holds. It gives up as soon as the store has answered none of them for three deadlines. Blocks that are
-    /// not given back, because the store is away or the process is killed, are charged in full after seconds:
-    /// [`with_lease`](crate::Policy::with_lease) says when. Other holds end as their policies say. Clones of the
-    /// limiter share its leases and holds. Returns at once without leases and holds. Holds whose handles still exist
-    /// stay open.
+    /// Waits until the store has answered: at most three times its deadline for leases, and if that suffices, at most
+    /// 5 s for the ends of holds. It gives up as soon as the store has answered none of them for three deadlines.
+    /// Blocks that are not given back, because the store is away or the process is killed, are charged in full after
+    /// seconds: [`with_lease`](crate::Policy::with_lease) says when. Other holds end as their policies say. Clones of
+    /// the limiter share its leases and holds. Returns at once without leases and holds. Holds whose handles still
+    /// exist stay open.
     ///
     /// # Cancel safety
     ///

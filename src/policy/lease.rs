@@ -28,8 +28,8 @@ impl Policy {
     /// * **A process that is killed** loses its blocks: they are charged in full after four times the time of a block,
     ///   at least 2 s, or when the time-to-live of the policy's [holds](Self::with_holds) has passed if that is
     ///   shorter. [`Limiter::close`](crate::Limiter::close) gives them back.
-    /// * **While the store is away**, an open block is spent until its time-to-live has nearly passed. Then the failure
-    ///   policy decides.
+    /// * **While the store is away**, an open block is spent, at most until its time-to-live has nearly passed. Then
+    ///   the failure policy decides.
     /// * A check of several charges, such as that of a layer with several policies, a cost above the block, a
     ///   [peek](crate::Limiter::peek) and a [reset](crate::Limiter::reset) go to the store. A reset gives up this
     ///   process's blocks of the key.

@@ -95,9 +95,8 @@ async fn wait(
         Some(Ok(Reply::Failed(error))) => return Err(error),
         Some(Ok(Reply::Ask) | Err(_)) => {}
         None => {
-            // The keeper does not run: its runtime stands still.
             if let [charge] = check.charges() {
-                let remains = core.leases.forget(&charge.key, &charge.policy, Instant::now());
+                let remains = core.leases.give_up(&charge.key, &charge.policy, Instant::now());
                 drop(settle(&core, remains.into_ended()));
             }
         }

@@ -157,6 +157,11 @@ impl Leases {
         self.map_count(key, policy, |lease| lease.give_back(now)).flatten().collect()
     }
 
+    /// Ends the lease of a key, because its keeper does not run: its runtime stands still.
+    pub(super) fn give_up(&self, key: &Key, policy: &Policy, now: Instant) -> Remains {
+        self.end_of_count(key, policy, now, |lease| lease.policy == *policy)
+    }
+
     /// What the keeper does next. `None` if the lease has ended.
     pub(super) fn step(&self, id: &LeaseId, now: Instant) -> Option<Step> {
         let hash = self.hash(&id.key, &id.policy);
@@ -224,14 +229,7 @@ impl Leases {
 
     /// Ends the leases of a key under policies that share their counts with `policy`.
     pub(super) fn forget(&self, key: &Key, policy: &Policy, now: Instant) -> Remains {
-        let hash = self.hash(key, policy);
-        let mut shard = self.shard(hash);
-        let leases = shard.get(&hash).into_iter().flatten();
-        let of_count = leases.filter(|lease| lease.key == *key && lease.policy.counts_with(policy));
-        let ending = of_count.map(|lease| (hash, lease.number)).collect();
-        let mut remains = Remains::default();
-        self.end(&mut shard, ending, now, &mut remains);
-        remains
+        self.end_of_count(key, policy, now, |_| true)
     }
 
     /// Ends all leases. Later checks start none.
@@ -248,6 +246,18 @@ impl Leases {
             let ending = leases.filter(|(_, lease)| ends(lease)).map(|(hash, lease)| (hash, lease.number)).collect();
             self.end(&mut shard, ending, now, &mut remains);
         }
+        remains
+    }
+
+    /// Ends those of a key's leases under policies that share their counts with `policy`.
+    fn end_of_count(&self, key: &Key, policy: &Policy, now: Instant, ends: impl Fn(&Lease) -> bool) -> Remains {
+        let hash = self.hash(key, policy);
+        let mut shard = self.shard(hash);
+        let leases = shard.get(&hash).into_iter().flatten();
+        let of_count = leases.filter(|lease| lease.key == *key && lease.policy.counts_with(policy) && ends(lease));
+        let ending = of_count.map(|lease| (hash, lease.number)).collect();
+        let mut remains = Remains::default();
+        self.end(&mut shard, ending, now, &mut remains);
         remains
     }
 
