@@ -245,8 +245,8 @@ impl Limiter {
 
     /// Gives back the units of all [leases](crate::Policy::with_lease), and waits until the ends of all
     /// [holds](crate::limiter::Hold) have reached the store. Call it before the process ends, after the server has
-    /// finished its requests: otherwise what the last of them have held stays held until its time-to-live has passed.
-    /// Later checks go to the store.
+    /// finished its requests: otherwise the units of their holds stay taken until the time-to-live of these holds has
+    /// passed, and then count as the policy says. Later checks go to the store.
     ///
     /// Waits until the store has answered: at most three times its deadline for leases, and if that suffices, at most
     /// 5 s for the ends of holds. It gives up as soon as the store has answered none of them for three deadlines.
