@@ -176,10 +176,6 @@ impl Block {
         self.units - self.spent
     }
 
-    pub(super) fn is_touched(&self) -> bool {
-        self.spent > 0
-    }
-
     /// Spends up to `units`. Returns the units that the block does not have.
     pub(super) fn spend(&mut self, units: u64) -> u64 {
         let spent = units.min(self.left());

@@ -244,9 +244,9 @@ impl Lease {
         (self.used + self.sizes.idle(now)).min(self.served + self.sizes.longest_without_blocks())
     }
 
-    /// When the block that is spent has to be settled, although it is not used up.
+    /// When the block that is spent next has to be settled, although it is not used up.
     fn aged_at(&self, horizon: Duration) -> Option<Instant> {
-        self.blocks.front().filter(|block| block.is_touched()).map(|block| block.received_at() + 2 * horizon)
+        self.blocks.front().map(|block| block.received_at() + 2 * horizon)
     }
 
     /// Notes which block is on its way.

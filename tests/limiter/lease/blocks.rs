@@ -1,6 +1,6 @@
 //! How blocks end: used up, idle, closed, reset, expired, or with their runtime.
 
-use tollgate::{Decision, FailurePolicy};
+use tollgate::{Decision, FailurePolicy, MemoryStore, clock::TokioClock};
 
 use super::*;
 
@@ -236,4 +236,26 @@ async fn law_15_blocks_that_nobody_settles_are_held_for_two_seconds() {
     // It is charged when its time has passed, and the charge leaves a window later.
     sleep(2 * SECOND).await;
     assert_eq!(available(&remote, &policy).await, 10_000);
+}
+
+/// A limiter of another process cannot settle the blocks. A second block is untouched when the first one is used up.
+#[tokio::test(start_paused = true)]
+async fn blocks_are_spent_for_two_times_of_a_block_after_a_ban_by_another_limiter() {
+    for (per_ms, ms) in [(1, 300), (1, 1_500), (5, 1_003), (20, 320), (20, 1_200)] {
+        for pace in [90, 400, 950] {
+            let store = MemoryStore::new().with_clock(TokioClock::new());
+            let policy = Policy::per_hour("p", 1_000_000).unwrap().with_lease(2_000);
+            let limiter = Limiter::new(store.clone());
+            load(&limiter, &policy, per_ms, ms).await;
+            Limiter::new(store).ban(KEY, &policy, 600 * SECOND).await.unwrap();
+            let (start, mut last) = (tokio::time::Instant::now(), Duration::ZERO);
+            while start.elapsed() < 10 * SECOND {
+                if check(&limiter, &policy, 1).await.source() == Source::Lease {
+                    last = start.elapsed();
+                }
+                sleep(pace * MS).await;
+            }
+            assert!(last <= 4 * SECOND, "{per_ms} a millisecond for {ms} ms, then every {pace} ms: {last:?}");
+        }
+    }
 }
