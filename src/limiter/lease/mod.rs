@@ -167,18 +167,17 @@ fn sweep(core: &Arc<Core>) {
     }
 }
 
-/// The longest time that a close waits for a store that does not answer, in its deadlines: a block that is on its way
-/// is released, and once more when it has been received.
+/// The longest time that a close waits for blocks, and then for a store that does not answer, in its deadlines: a block
+/// that is on its way is released, and once more when it has been received.
 const LONGEST_CLOSE: u32 = 3;
 
 /// Gives back all blocks, and waits until they and the ends of all holds have reached the store.
 pub(in crate::limiter) async fn close(core: &Arc<Core>) {
-    let ended = core.leases.close(Instant::now()).into_ended();
-    drop(settle(core, ended));
+    drop(settle(core, core.leases.close(Instant::now()).into_ended()));
     let time: Duration = core.calls.store.deadline().saturating_mul(LONGEST_CLOSE);
-    if within(time, core.leases.quiet()).await.is_some() {
-        core.holds.ends_answered(time).await;
-    }
+    // A keeper that stands still must not keep the ends of holds from their answers.
+    let _ = within(time, core.leases.quiet()).await;
+    core.holds.ends_answered(time).await;
 }
 
 /// Changes a count in a way that no block may outlast. Blocks are given back before it, with what was spent, and after
@@ -198,8 +197,7 @@ pub(in crate::limiter) async fn change_without_blocks<T>(
 /// Settles the blocks of a key before a call that needs all units of its count: a ban, a reset, or a charge of what
 /// fits.
 pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    let ended = core.leases.forget(key, policy, Instant::now()).into_ended();
-    for settlement in settle(core, ended) {
+    for settlement in settle(core, core.leases.forget(key, policy, Instant::now()).into_ended()) {
         // If the store does not answer, the call that follows reports it.
         let _ = within(core.calls.store.deadline(), settlement).await;
     }

@@ -1,6 +1,7 @@
 //! Blocks whose runtimes end or stand still.
 
 use tokio::{runtime, time::Instant};
+use tollgate::policy::HoldSettings;
 
 use super::*;
 
@@ -166,5 +167,38 @@ fn law_15_a_block_on_its_way_to_a_runtime_that_stands_still_is_released_although
             sleep(50 * MS).await;
         }
         assert_eq!(spent(&remote, &policy).await, admitted, "law 1");
+    });
+}
+
+/// Policies of one name may have different limits, such as those of two plans. They share a count.
+#[test]
+fn a_check_that_gives_up_its_lease_leaves_another_lease_of_the_count_alone() {
+    let other = current_thread();
+    let still = Still::new(&other);
+    other.block_on(async {
+        let healthy = per_minute(2_000_000, 5_000);
+        assert!(load(&still.limiter, &healthy, 10, 20).await.from_blocks > 0);
+        let [plain, ..] = still.remote.calls();
+        assert!(still.limiter.check(KEY, &still.policy, 1).await.unwrap().is_allowed());
+        assert_eq!(check(&still.limiter, &healthy, 1).await.source(), Source::Lease);
+        let [later, ..] = still.remote.calls();
+        assert_eq!(later, plain + 1, "the check under the first policy has asked the store");
+    });
+}
+
+/// The store has refused the first end of a hold.
+#[test]
+fn law_15_a_close_waits_for_the_ends_of_holds_although_a_keeper_stands_still() {
+    let other = current_thread();
+    let still = Still::new(&other);
+    other.block_on(async {
+        let holding = Policy::per_minute("h", 1_000).unwrap().with_holds(HoldSettings::new());
+        let hold = still.limiter.hold("x", &holding, 100).await.unwrap().into_result().unwrap();
+        still.remote.set_away(true);
+        assert!(hold.release().await.is_err());
+        still.remote.set_away(false);
+        still.limiter.close().await;
+        let left = still.remote.limiter().peek("x", &holding).await.unwrap().available();
+        assert_eq!(left, Some(1_000));
     });
 }
