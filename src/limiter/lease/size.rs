@@ -25,11 +25,19 @@ pub(super) struct Sizes {
     last_units: u64,
     round_trip: Duration,
     /// When a round trip was measured last.
-    measured: Option<Instant>,
+    measured: Instant,
     /// The longest round trip with which waiting for a block leaves time to ask the store.
     longest_round_trip: Duration,
     /// No block is requested before this time, because the last request has failed.
     not_before: Option<Instant>,
+}
+
+/// The way to the store, as a new lease knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Network {
+    pub(super) deadline: Duration,
+    /// That of the last check.
+    pub(super) round_trip: Duration,
 }
 
 /// The longest time for which a block lasts. A block is settled after twice this time at the latest.
@@ -67,7 +75,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 
 impl Sizes {
     /// `asked` is what the key was asked for in the last time of a block.
-    pub(super) fn new(policy: &Policy, asked: Demanded, deadline: Duration, now: Instant) -> Self {
+    pub(super) fn new(policy: &Policy, asked: Demanded, network: Network, now: Instant) -> Self {
         Self {
             demand: Meter::new(usual_horizon(policy), asked, now),
             most: policy.lease().unwrap_or(0).min(policy.capacity()),
@@ -77,9 +85,9 @@ impl Sizes {
             window: policy.window_length(),
             near_until: None,
             last_units: 0,
-            round_trip: Duration::ZERO,
-            measured: None,
-            longest_round_trip: deadline / ROUND_TRIPS_PER_DEADLINE,
+            round_trip: network.round_trip,
+            measured: now,
+            longest_round_trip: network.deadline / ROUND_TRIPS_PER_DEADLINE,
             not_before: None,
         }
     }
@@ -97,7 +105,8 @@ impl Sizes {
 
     /// How long a block is to last: long enough for the store to answer meanwhile.
     pub(super) fn horizon(&self, now: Instant) -> Duration {
-        self.base_horizon(now).max((self.round_trip(now) * ROUND_TRIPS).min(LONGEST_ON_SLOW_NETWORK))
+        let of_network = self.recent_round_trip(now).unwrap_or_default() * ROUND_TRIPS;
+        self.base_horizon(now).max(of_network.min(LONGEST_ON_SLOW_NETWORK))
     }
 
     /// How long a block lasts on a fast network.
@@ -123,7 +132,8 @@ impl Sizes {
     /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
     pub(super) fn next(&mut self, waiting: Demanded, least: u64, available: u64, now: Instant) -> u64 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        if is_paused || waiting.units > available / SHARE || self.round_trip(now) > self.longest_round_trip {
+        let is_slow = self.recent_round_trip(now).is_some_and(|time| time > self.longest_round_trip);
+        if is_paused || is_slow || waiting.units > available / SHARE {
             return 0;
         }
         let expected = self.demand.expected(self.horizon(now), now).max(waiting.twice());
@@ -139,18 +149,20 @@ impl Sizes {
 
     /// Notes the answer to a request for a block.
     pub(super) fn answered(&mut self, units: u64, took: Duration, now: Instant) {
-        self.round_trip = match self.measured {
-            Some(at) if now.saturating_duration_since(at) > MEMORY => took,
-            _ => (self.round_trip * 3 + took) / 4,
-        };
-        self.measured = Some(now);
+        self.round_trip = self.recent_round_trip(now).map_or(took, |known| (known * 3 + took) / 4);
+        self.measured = now;
         self.last_units = units;
     }
 
-    /// The round trip that is to be expected; 0 if none was measured lately.
-    fn round_trip(&self, now: Instant) -> Duration {
-        let is_recent = |at: &Instant| now.saturating_duration_since(*at) <= MEMORY;
-        self.measured.filter(is_recent).map_or(Duration::ZERO, |_| self.round_trip)
+    /// The round trip that is to be expected, if one was measured lately.
+    fn recent_round_trip(&self, now: Instant) -> Option<Duration> {
+        (now.saturating_duration_since(self.measured) <= MEMORY).then_some(self.round_trip)
+    }
+
+    /// Whether checks may wait for a block: they have time to ask the store if none comes. A network that was slow is
+    /// tried by a request for which nobody waits.
+    pub(super) fn leaves_time_to_wait(&self) -> bool {
+        self.round_trip <= self.longest_round_trip
     }
 
     /// Notes what the store has said about a check or a block. The limit is near if it was denied, or if less than half
@@ -179,10 +191,11 @@ mod tests {
 
     fn sizes(units: u64, deadline: Duration, now: Instant) -> Sizes {
         let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units);
-        Sizes::new(&policy, NOBODY, deadline, now)
+        Sizes::new(&policy, NOBODY, Network { deadline, round_trip: Duration::ZERO }, now)
     }
 
     const DEADLINE: Duration = Duration::from_millis(50);
+    const FAST: Network = Network { deadline: DEADLINE, round_trip: Duration::ZERO };
     const PLENTY: u64 = 1_000_000;
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -259,8 +272,7 @@ mod tests {
 
     #[test]
     fn blocks_last_a_part_of_the_window_and_of_their_time_to_live_and_longer_on_a_slow_network() {
-        let horizon =
-            |policy: Policy| Sizes::new(&policy.with_lease(100), NOBODY, DEADLINE, Instant::now()).usual_horizon;
+        let horizon = |policy: Policy| Sizes::new(&policy.with_lease(100), NOBODY, FAST, Instant::now()).usual_horizon;
         let of_window = |seconds| horizon(Policy::new("p", 1_000, Duration::from_secs(seconds)).unwrap());
         assert_eq!([1, 12, 60, 3_600].map(of_window).map(|horizon| horizon.as_millis()), [33, 400, 2_000, 2_000]);
         let holds = crate::policy::HoldSettings::new().with_ttl(Duration::from_secs(1));
@@ -278,7 +290,8 @@ mod tests {
         let idle = [60, 61].map(|seconds| near.idle(now + seconds * SECOND));
         assert_eq!(idle, [120, 1_000].map(Duration::from_millis), "near the limit, and far from it");
 
-        let mut slow = Sizes::new(&Policy::per_second("p", 1_000).unwrap().with_lease(100), NOBODY, DEADLINE, now);
+        let per_second = Policy::per_second("p", 1_000).unwrap().with_lease(100);
+        let mut slow = Sizes::new(&per_second, NOBODY, FAST, now);
         for _ in 0..40 {
             slow.answered(20, Duration::from_millis(10), now);
         }

@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     blocks::{Block, Blocks, FinishedBlock, is_made},
     meter::Demanded,
-    size::{SHORTEST_HORIZON, Sizes},
+    size::{Network, SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, LastOutcome, Reply, Waiters},
 };
 use crate::{check::open_hold::OpenHold, error::Error, key::Key, observe::LeaseSpan, policy::Policy, verdict::Verdict};
@@ -103,13 +103,13 @@ impl Lease {
         number: u64,
         standing: LastOutcome,
         asked: Demanded,
-        deadline: Duration,
+        network: Network,
         now: Instant,
     ) -> Self {
         Self {
             blocks: Blocks::default(),
             waiters: Waiters::default(),
-            sizes: Sizes::new(&policy, asked, deadline, now),
+            sizes: Sizes::new(&policy, asked, network, now),
             standing,
             is_asking: false,
             requested: None,
@@ -157,14 +157,11 @@ impl Lease {
         if cost > self.sizes.most() || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
             return Spent::Not;
         }
-        match self.waiters.push(cost) {
-            Some(receiver) => {
-                self.served = now;
-                self.want_block();
-                Spent::Later(receiver)
-            }
-            None => Spent::Not,
-        }
+        self.want_block();
+        let receiver = self.sizes.leaves_time_to_wait().then(|| self.waiters.push(cost)).flatten();
+        let Some(receiver) = receiver else { return Spent::Not };
+        self.served = now;
+        Spent::Later(receiver)
     }
 
     /// Remembers what the store said about a check that it has judged.

@@ -13,6 +13,7 @@ use super::{
     Given,
     blocks::{FinishedBlock, SHORTEST_TTL, is_made},
     settle, settle_later,
+    size::Network,
     state::{Actions, Asked, Step},
     sweep,
     table::LeaseId,
@@ -72,7 +73,7 @@ fn judge_started(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCal
         call => return judge_later(core, check, purpose, call),
     };
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Answer::Ready(Ok(observe_verdict(core, check, purpose, first)));
+        return Answer::Ready(Ok(observe(core, check, purpose, first, Duration::ZERO)));
     };
     if !given.is_empty() {
         let (core, check) = (Arc::clone(core), check.clone());
@@ -81,7 +82,7 @@ fn judge_started(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCal
         }));
     }
     match OneCall::start(core, check, purpose, deadline) {
-        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(observe_verdict(core, check, purpose, second))),
+        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(observe(core, check, purpose, second, Duration::ZERO))),
         OneCall::Judged(Err(error)) => Answer::Ready(Err(error)),
         call => judge_later(core, check, purpose, call),
     }
@@ -115,10 +116,11 @@ async fn judge_call(
     sweep(core);
     let budget = Budget::of(time);
     let first = call.answer(core, check, purpose, time).await?;
+    let took = budget.spent();
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Ok(observe_verdict(core, check, purpose, first));
+        return Ok(observe(core, check, purpose, first, took));
     };
-    judge_again(core, check, purpose, first, given, time.saturating_sub(budget.spent())).await
+    judge_again(core, check, purpose, first, given, time.saturating_sub(took)).await
 }
 
 /// Asks the store again, after the blocks of this process were given back.
@@ -139,10 +141,10 @@ async fn judge_again(
     let left = budget.left_after(spent);
     // A second call that takes as long as the settlements would be late: its unknown fate is worse than a denial.
     if left < spent {
-        return Ok(observe_verdict(core, check, purpose, first));
+        return Ok(observe(core, check, purpose, first, spent));
     }
     let second = OneCall::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
-    Ok(observe_verdict(core, check, purpose, second))
+    Ok(observe(core, check, purpose, second, budget.spent().saturating_sub(spent)))
 }
 
 /// Gives back this process's blocks, if a denied check fits with what they have left. Returns the settlements to await.
@@ -176,8 +178,9 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<FinishedBl
     denied.into_iter().flat_map(|charge| core.leases.give_back(&charge.key, &charge.policy, now)).collect()
 }
 
-/// Remembers what the store said, and starts a lease for a hot key. Adds to a peek what this process can still spend.
-fn observe_verdict(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict) -> Verdict {
+/// Remembers what the store said, and starts a lease for a hot key; the call `took` this time. Adds to a peek what this
+/// process can still spend.
+fn observe(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict, took: Duration) -> Verdict {
     let now = Instant::now();
     if let ([charge], [outcome]) = (check.charges(), &mut verdict.outcomes[..]) {
         if purpose.is_peek() {
@@ -187,7 +190,8 @@ fn observe_verdict(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdic
             }
         } else if charge.hold.is_none() && charge.policy.lease().is_some() {
             let standing = LastOutcome::new(*outcome, verdict.time_us, now);
-            let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
+            let may_start =
+                can_lease(core, charge).then(|| Network { deadline: core.calls.store.deadline(), round_trip: took });
             if let Some((id, wake)) = core.leases.record(charge, standing, may_start, now) {
                 if let Some(observer) = &core.calls.observer {
                     core.leases.watch(&id, observer);

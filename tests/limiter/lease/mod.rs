@@ -8,6 +8,7 @@ mod moving;
 mod never_over;
 mod remote;
 mod runtimes;
+mod slow;
 mod waiters;
 
 use std::time::Duration;
