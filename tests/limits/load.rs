@@ -24,7 +24,8 @@ fn file(routes: u64) -> String {
 /// The time that a processor has worked for this thread, where Linux tells it. Elsewhere the time that has passed.
 fn processor_time() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok();
+    // A kernel that does not count shows zeros, also for the number of times that the thread was run.
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok().filter(|text| text.trim() != "0 0 0");
     let nanos = text.and_then(|text| text.split(' ').next()?.parse().ok());
     nanos.map_or_else(|| START.elapsed(), Duration::from_nanos)
 }
