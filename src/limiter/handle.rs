@@ -255,8 +255,8 @@ impl Limiter {
     /// until the end, unless it resets the key too.
     ///
     /// `false` usually means that requests are charged to another key, or under another policy: counts belong to the
-    /// policy's name, algorithm, window or calendar, and resolution. A `RedisStore` keeps a count for a little longer
-    /// than its window, and returns `true` until the count is gone.
+    /// policy's name, algorithm, window or calendar, resolution and number of shards. A `RedisStore` keeps a count a
+    /// little longer than its window, and returns `true` until the count is gone.
     ///
     /// Under a [lease](Policy::with_lease), this limiter gives its blocks back before the reset, and afterwards those
     /// that checks have taken during the call. Each may take a deadline more. Other processes still spend theirs.

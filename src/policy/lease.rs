@@ -10,8 +10,8 @@ impl Policy {
     /// Once a key is checked often, the limiter takes a block of units as a [hold](Self::with_holds), decides checks
     /// from it in memory, and settles what was spent when the block is used up, while it takes the next block. A block
     /// lasts for 1/30 of the window, at most 2 s. Units of a block count as spent from the hold until a window after
-    /// the settlement. So the limit is never passed, and nothing is estimated. A key that is checked fewer than 24
-    /// times in the time of a block is checked in the store as without a lease.
+    /// the settlement. So the limit is not passed while clocks go on, and nothing is estimated. A key that is checked
+    /// fewer than 24 times in the time of a block is checked in the store as without a lease.
     ///
     /// # What changes
     ///

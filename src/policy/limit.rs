@@ -27,11 +27,12 @@ use crate::{
 ///
 /// # Changing a policy
 ///
-/// Counts are kept under the policy's name, algorithm, window or calendar, and resolution. A new limit or burst
-/// therefore applies at once to what is already counted. After it is lowered, a client that has spent more than the new
-/// limit waits until enough has left the window; after it is raised, clients gain the difference. Old and new processes
-/// may run side by side: each applies its own limit to the shared counts. Another window, calendar, resolution or
-/// algorithm starts a fresh count, so that for the length of one window a client may spend both limits.
+/// Counts are kept under the policy's name, algorithm, window or calendar, resolution and number of shards. A new limit
+/// or burst therefore applies at once to what is already counted. After it is lowered, a client that has spent more
+/// than the new limit waits until enough has left the window; after it is raised, clients gain the difference. Old and
+/// new processes may run side by side: each applies its own limit to the shared counts. Another window, calendar,
+/// resolution, algorithm or number of shards starts a fresh count, so that for the length of one window a client may
+/// spend both limits.
 ///
 /// A token bucket stores spent units as time, so a higher rate makes the same time worth more units. Denials that
 /// [count](Policy::with_denials_counted) remove no units that other policies on the same count have admitted. The

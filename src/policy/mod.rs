@@ -7,8 +7,8 @@
 //!
 //! 1. A policy has a name, a limit and a window, which has a length or is bounded by a [`Calendar`]. The name appears
 //!    in headers, problem documents, metrics and Redis keys.
-//! 2. Counts belong to the policy's name, algorithm, window and resolution. Policies that agree in these share their
-//!    counts.
+//! 2. Counts belong to the policy's name, algorithm, window or calendar, resolution and number of shards. Policies that
+//!    agree in these share their counts.
 //! 3. A denied request changes no count, unless the policy [counts denials](Policy::with_denials_counted) or
 //!    [bans](Policy::ban_after).
 //! 4. A [shadow policy](Policy::with_shadow) counts and reports, and refuses nothing. It shares its counts with the

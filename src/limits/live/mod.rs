@@ -58,6 +58,10 @@ pub use self::watch::LimitsFileError;
 /// | duration of a ban changed | denials count from 0, and bans end |
 /// | duration of the longest ban changed | applies to the next ban |
 /// | denials of a ban changed | denials that were counted before count. A raised number may end a ban |
+/// | `shadow` switched | the count stays. Requests that do not fit are refused, or let through, from now on |
+/// | `lease` added, changed or removed | the count stays. Instances that have read the file see the blocks of others only if their policy has holds: [`Policy::with_lease`](crate::Policy::with_lease) says in which steps to do it |
+/// | `blocked` switched | requests are refused, or judged again, from now on |
+/// | `count-rejected` switched | denials count, or count no longer, from now on. Those that were counted stay |
 /// | policy removed | requests are not charged under it. Its count expires in the store |
 /// | policy added | its count starts at 0, unless a policy of this form was in use within the last window |
 /// | route added or removed, cost changed | the new cost is charged. Units that were charged before stay as they are |
