@@ -22,8 +22,8 @@ pub(super) struct Blocks {
     /// In the order in which they are spent: one, and the next one when the first is half spent.
     open: VecDeque<Block>,
     ended: Vec<FinishedBlock>,
-    /// When the oldest of `ended` ended.
-    ended_since: Option<Instant>,
+    /// When the oldest of `ended` ended, the blocks that have to be settled.
+    pub(super) ended_since: Option<Instant>,
 }
 
 impl Blocks {
@@ -84,11 +84,6 @@ impl Blocks {
     pub(super) fn end(&mut self, ended: FinishedBlock, now: Instant) {
         self.ended.push(ended);
         self.ended_since.get_or_insert(now);
-    }
-
-    /// When the oldest block ended that has to be settled.
-    pub(super) fn ended_since(&self) -> Option<Instant> {
-        self.ended_since
     }
 
     /// Takes the blocks that have to be settled.

@@ -12,7 +12,7 @@ use crate::policy::Policy;
 pub(super) struct Sizes {
     demand: Meter,
     /// The largest block.
-    most: u64,
+    pub(super) most: u64,
     /// How long blocks last on a fast network.
     usual_horizon: Duration,
     /// How long they last near the limit.
@@ -26,8 +26,8 @@ pub(super) struct Sizes {
     round_trip: Duration,
     /// When a round trip was measured last.
     measured: Instant,
-    /// The longest round trip with which waiting for a block leaves time to ask the store.
-    longest_round_trip: Duration,
+    /// The deadline of the store.
+    pub(super) deadline: Duration,
     /// No block is requested before this time, because the last request has failed.
     not_before: Option<Instant>,
 }
@@ -63,10 +63,10 @@ const FIRST_BLOCK: u64 = 32;
 const GROWTH: u64 = 4;
 /// The part of the available units that a block takes, as a divisor.
 const SHARE: u64 = 4;
-/// The part of the deadline that a round trip may take, as a divisor.
+/// The part of the deadline that a round trip may take on a fast network, as a divisor: there, a check can give blocks
+/// back and ask the store again, or wait for a block and then ask.
 const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
-/// The time after which a round trip says nothing about the next one. On a network that is always slow, one block in
-/// this time is requested in vain.
+/// The time after which a round trip says nothing about the next one.
 const MEMORY: Duration = Duration::from_secs(1);
 /// A lease is kept for this time at least without a check.
 const SHORTEST_IDLE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ impl Sizes {
             last_units: 0,
             round_trip: network.round_trip,
             measured: now,
-            longest_round_trip: network.deadline / ROUND_TRIPS_PER_DEADLINE,
+            deadline: network.deadline,
             not_before: None,
         }
     }
@@ -98,11 +98,6 @@ impl Sizes {
         self.demand.add(units);
     }
 
-    /// The largest block.
-    pub(super) fn most(&self) -> u64 {
-        self.most
-    }
-
     /// How long a block is to last: long enough for the store to answer meanwhile.
     pub(super) fn horizon(&self, now: Instant) -> Duration {
         let of_network = self.recent_round_trip(now).unwrap_or_default() * ROUND_TRIPS;
@@ -111,8 +106,11 @@ impl Sizes {
 
     /// How long a block lasts on a fast network.
     fn base_horizon(&self, now: Instant) -> Duration {
-        let is_near = self.near_until.is_some_and(|until| now < until);
-        if is_near { self.short_horizon.min(self.usual_horizon) } else { self.usual_horizon }
+        if self.is_near(now) { self.short_horizon.min(self.usual_horizon) } else { self.usual_horizon }
+    }
+
+    fn is_near(&self, now: Instant) -> bool {
+        self.near_until.is_some_and(|until| now < until)
     }
 
     /// How long a lease is kept without a check: longer than checks are apart for which a block pays.
@@ -129,11 +127,12 @@ impl Sizes {
     /// waiter. The store had `available` units left.
     ///
     /// Near the limit, blocks become smaller and smaller. Checks that more than one of them would have to serve ask the
-    /// store instead: they would wait for many round trips, and then be denied for units of a block on its way.
+    /// store instead: they would wait for many round trips, and then be denied for units of a block on its way. On a
+    /// slow network there are none near the limit, because a denied check has no time to give them back and ask again.
     pub(super) fn next(&mut self, waiting: Demanded, least: u64, available: u64, now: Instant) -> u64 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        let is_slow = self.recent_round_trip(now).is_some_and(|time| time > self.longest_round_trip);
-        if is_paused || is_slow || waiting.units > available / SHARE {
+        let is_slow = self.is_slow() && self.recent_round_trip(now).is_some();
+        if is_paused || (is_slow && self.is_near(now)) || waiting.units > available / SHARE {
             return 0;
         }
         let expected = self.demand.expected(self.horizon(now), now).max(waiting.twice());
@@ -159,10 +158,9 @@ impl Sizes {
         (now.saturating_duration_since(self.measured) <= MEMORY).then_some(self.round_trip)
     }
 
-    /// Whether checks may wait for a block: they have time to ask the store if none comes. A network that was slow is
-    /// tried by a request for which nobody waits.
-    pub(super) fn leaves_time_to_wait(&self) -> bool {
-        self.round_trip <= self.longest_round_trip
+    /// Whether a check that has waited for a block would have no time to ask the store.
+    pub(super) fn is_slow(&self) -> bool {
+        self.round_trip > self.deadline / ROUND_TRIPS_PER_DEADLINE
     }
 
     /// Notes what the store has said about a check or a block. The limit is near if it was denied, or if less than half
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_requested_after_a_failure_and_for_a_second_after_a_long_round_trip() {
+    fn no_block_is_requested_after_a_failure_and_near_the_limit_for_a_second_after_a_long_round_trip() {
         let now = Instant::now();
         let mut sizes = sizes(1_000, DEADLINE, now);
         sizes.failed(now);
@@ -263,6 +261,8 @@ mod tests {
         for _ in 0..20 {
             sizes.answered(20, DEADLINE / 2, now);
         }
+        assert!(sizes.next(ten, 1, PLENTY, now + MEMORY) > 0, "far from the limit");
+        sizes.learned(false, PLENTY, now);
         assert_eq!(sizes.next(ten, 1, PLENTY, now + MEMORY), 0);
         let later = now + MEMORY + Duration::from_millis(1);
         assert_eq!(sizes.next(ten, 1, PLENTY, later), 20);

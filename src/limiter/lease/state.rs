@@ -25,8 +25,8 @@ pub(super) struct Lease {
     waiters: Waiters,
     sizes: Sizes,
     standing: LastOutcome,
-    /// Whether the keeper requests a block, and has not received it.
-    is_asking: bool,
+    /// When the keeper began to request the block that it has not received.
+    asking_since: Option<Instant>,
     /// The block that was requested and not received, and its units. It is released when the lease ends.
     requested: Option<(OpenHold, u64)>,
     /// Whether the keeper is to look whether to request a block.
@@ -94,6 +94,8 @@ pub(super) struct Asked {
     pub(super) hold: OpenHold,
     pub(super) units: u64,
     pub(super) sent: Instant,
+    /// How long the answer took, without the time in which this process stood still.
+    pub(super) took: Duration,
 }
 
 impl Lease {
@@ -111,7 +113,7 @@ impl Lease {
             waiters: Waiters::default(),
             sizes: Sizes::new(&policy, asked, network, now),
             standing,
-            is_asking: false,
+            asking_since: None,
             requested: None,
             is_wanted: false,
             refill_below: 0,
@@ -153,12 +155,12 @@ impl Lease {
     }
 
     fn spend_later(&mut self, cost: u64, now: Instant) -> Spent {
-        let is_coming = self.is_asking || self.is_wanted;
-        if cost > self.sizes.most() || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
+        let is_coming = self.asking_since.is_some() || self.is_wanted;
+        if cost > self.sizes.most || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
             return Spent::Not;
         }
         self.want_block();
-        let receiver = self.sizes.leaves_time_to_wait().then(|| self.waiters.push(cost)).flatten();
+        let receiver = if self.sizes.is_slow() { None } else { self.waiters.push(cost) };
         let Some(receiver) = receiver else { return Spent::Not };
         self.served = now;
         Spent::Later(receiver)
@@ -175,9 +177,11 @@ impl Lease {
         self.blocks.left(now)
     }
 
-    /// Whether the keeper would have ended the lease a while ago, if it ran.
+    /// Whether the keeper does not run: it would have ended the lease, or a request for a block, a while ago.
     pub(super) fn is_left(&self, now: Instant) -> bool {
-        now >= self.over_at(now) + self.sizes.idle(now)
+        let passed = |since: Instant| now.saturating_duration_since(since);
+        let is_forgotten = self.asking_since.is_some_and(|since| passed(since) / 2 >= self.sizes.deadline);
+        is_forgotten || now >= self.over_at(now) + self.sizes.idle(now)
     }
 
     /// Ends all blocks, to give back what they have left.
@@ -202,7 +206,8 @@ impl Lease {
         }
         let horizon = self.sizes.horizon(now);
         self.blocks.end_expired(now);
-        if self.aged_at(horizon).is_some_and(|at| now >= at) {
+        let is_aged = self.aged_at(horizon).is_some_and(|at| now >= at);
+        if is_aged {
             self.blocks.end_front(now);
             self.is_wanted = true;
         }
@@ -215,12 +220,12 @@ impl Lease {
                     act.deliveries = self.waiters.reply_all(|| Reply::Ask);
                 }
                 units => {
-                    self.is_asking = true;
+                    self.asking_since = Some(now);
                     act.ask = Some(units);
                 }
             }
         }
-        if act.ask.is_some() || self.blocks.ended_since().is_some_and(|since| now >= since + horizon) {
+        if is_aged || act.ask.is_some() || self.blocks.ended_since.is_some_and(|since| now >= since + horizon) {
             act.ended = self.blocks.take_ended();
         }
         if act.ask.is_some() || !act.ended.is_empty() || !act.deliveries.is_empty() {
@@ -229,7 +234,7 @@ impl Lease {
         let ends = [
             Some(self.over_at(now)),
             self.aged_at(horizon),
-            self.blocks.ended_since().map(|since| since + horizon),
+            self.blocks.ended_since.map(|since| since + horizon),
             self.blocks.front().map(Block::end_at),
         ];
         let soonest = ends.into_iter().flatten().min().unwrap_or(now);
@@ -253,10 +258,9 @@ impl Lease {
 
     /// Receives a block, or learns that there is none. Serves the waiters.
     pub(super) fn receive(&mut self, asked: Asked, result: Result<Verdict, Error>, now: Instant) -> Vec<Delivery> {
-        let Asked { hold, units, sent } = asked;
-        self.is_asking = false;
+        let Asked { hold, units, sent, took } = asked;
+        self.asking_since = None;
         self.requested = None;
-        let took = now.saturating_duration_since(sent);
         match result {
             Ok(verdict) => {
                 let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
@@ -287,7 +291,7 @@ impl Lease {
 
     /// Learns that no block is requested, because the store may be behind. The waiters ask the store.
     pub(super) fn decline(&mut self, now: Instant) -> Vec<Delivery> {
-        self.is_asking = false;
+        self.asking_since = None;
         self.refill_below = 0;
         self.sizes.failed(now);
         self.waiters.reply_all(|| Reply::Ask)
@@ -312,7 +316,7 @@ impl Lease {
     }
 
     fn want_block(&mut self) {
-        if !self.is_asking && !self.is_wanted {
+        if self.asking_since.is_none() && !self.is_wanted {
             self.is_wanted = true;
             self.wake.notify_one();
         }

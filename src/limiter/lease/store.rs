@@ -289,6 +289,7 @@ impl Keeper {
         }
         self.on_its_way = Some(FinishedBlock::uncertain(hold.clone(), units));
         let deadline = calls.store.deadline();
+        let budget = Budget::of(deadline);
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
         let may_be_held = match &result {
@@ -301,7 +302,8 @@ impl Keeper {
         if let Ok(verdict) = &result {
             self.core.calls.on_answer(verdict);
         }
-        match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
+        let asked = Asked { hold, units, sent, took: budget.spent() };
+        match self.core.leases.receive(&self.id, asked, result, Instant::now()) {
             Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),
             Err(block) if may_be_held => drop(settle(&self.core, vec![block])),
             Err(_) => {}

@@ -368,7 +368,7 @@ mod tests {
         let network = Network { deadline: Duration::from_millis(50), round_trip: Duration::ZERO };
         let (id, _) = leases.record(&charge, learned, Some(network), now).unwrap();
         let block = OpenHold::new(charge.key.clone(), id.block_policy.clone(), hold::random_id());
-        let asked = Asked { hold: block, units: 1, sent: now };
+        let asked = Asked { hold: block, units: 1, sent: now, took: Duration::ZERO };
         drop(leases.receive(&id, asked, Ok(Verdict::of_one(outcome, &policy, 1)), now));
 
         let (is_spent, spent) = mpsc::channel();

@@ -259,3 +259,21 @@ async fn blocks_are_spent_for_two_times_of_a_block_after_a_ban_by_another_limite
         }
     }
 }
+
+/// Also where no further block pays.
+#[tokio::test(start_paused = true)]
+async fn a_block_is_settled_after_two_times_of_a_block() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    let (mut known, mut since) = (0, tokio::time::Instant::now());
+    for _ in 0..60 {
+        assert!(check(&limiter, &policy, 1).await.is_allowed());
+        let [_, holds, settlements] = remote.calls();
+        if holds != known {
+            (known, since) = (holds, tokio::time::Instant::now());
+        }
+        assert!(holds == settlements || since.elapsed() < 4_600 * MS, "{:?}", since.elapsed());
+        sleep(500 * MS).await;
+    }
+}

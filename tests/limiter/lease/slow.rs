@@ -1,6 +1,14 @@
-//! Leases on a slow network: no check loses its verdict because it has waited for a block.
+//! Leases on a slow network, and on a store that is slow because it has much to do.
 
-use tollgate::policy::HoldSettings;
+use std::sync::{Arc, Mutex};
+
+use tokio::time::{Instant, sleep_until};
+use tollgate::{
+    Check, Key, MemoryStore,
+    clock::TokioClock,
+    policy::HoldSettings,
+    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
+};
 
 use super::*;
 
@@ -22,7 +30,10 @@ async fn a_check_gets_its_verdict_on_any_network_on_which_it_gets_one_without_a_
     for round_trip in [10, 14, 20, 24, 26, 30, 40, 45] {
         for policy in [&plain, &leased] {
             let (remote, _) = Remote::new(round_trip * MS);
-            let failures = failures(&remote.limiter(), policy, 1, 3_500).await;
+            let limiter = remote.limiter();
+            let failures = failures(&limiter, policy, 1, 3_500).await;
+            let [_, blocks, _] = remote.calls();
+            assert_eq!(blocks > 0, *policy == leased);
             assert_eq!(failures, 0, "round trip {round_trip} ms, {policy:?}");
         }
     }
@@ -38,4 +49,99 @@ async fn a_network_that_becomes_slow_costs_the_verdicts_of_half_a_deadline_at_mo
         let failures = failures(&limiter, &policy, 10, 5_000).await;
         assert!(failures <= 250, "round trip {round_trip} ms: {failures} got no verdict");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_2_a_process_alone_is_admitted_the_whole_limit_on_a_slow_network() {
+    for round_trip in [14, 20, 30, 45] {
+        let (remote, _) = Remote::new(round_trip * MS);
+        let got = load(&remote.limiter(), &per_minute(6_000, 2_000), 2, 5_000).await;
+        assert_eq!((got.admitted, got.denied), (6_000, 4_000), "round trip {round_trip} ms");
+        assert!(got.from_blocks > 1_000, "round trip {round_trip} ms: {got:?}");
+    }
+}
+
+/// As behind one dial, or in a process that has just started.
+#[tokio::test(start_paused = true)]
+async fn one_slow_answer_keeps_no_blocks_from_a_key_on_a_fast_network() {
+    let (remote, _) = Remote::new(40 * MS);
+    let (policy, limiter) = (per_minute(10_000_000, 5_000), remote.limiter());
+    load(&limiter, &policy, 50, 1).await;
+    remote.set_latency(MS);
+    let got = load(&limiter, &policy, 10, 500).await;
+    assert!(got.from_blocks > 4_000, "{got:?}");
+}
+
+/// Judges 50 calls a millisecond, one after another.
+#[derive(Clone, Debug)]
+struct Busy {
+    memory: MemoryStore,
+    free: Arc<Mutex<Instant>>,
+}
+
+impl Busy {
+    fn answer<T: Send + 'static>(&self, judge: impl FnOnce(&MemoryStore) -> Answer<T> + Send + 'static) -> Answer<T> {
+        let this = self.clone();
+        Answer::pending(async move {
+            let done = {
+                let mut free = this.free.lock().unwrap();
+                *free = (*free).max(Instant::now()) + MS / 50;
+                *free
+            };
+            sleep_until(done + MS).await;
+            let Answer::Ready(result) = judge(&this.memory) else { panic!("a memory store answers at once") };
+            result
+        })
+    }
+}
+
+impl Store for Busy {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let check = check.clone();
+        self.answer(move |memory| memory.check(&check))
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        let (key, policy) = (key.clone(), policy.clone());
+        self.answer(move |memory| memory.reset(&key, &policy))
+    }
+
+    fn has_holds(&self) -> bool {
+        true
+    }
+
+    fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {
+        let hold = hold.clone();
+        self.answer(move |memory| memory.change_hold(&hold, change))
+    }
+}
+
+/// Each of 1 250 callers checks, and again 5 ms after the verdict. The store alone takes about 20 ms for a check then.
+#[tokio::test(start_paused = true)]
+async fn a_lease_relieves_a_store_that_is_busy_when_it_is_switched_on() {
+    let memory = MemoryStore::new().with_clock(TokioClock::new());
+    let limiter = Limiter::new(Busy { memory, free: Arc::new(Mutex::new(Instant::now())) });
+    let plain = Policy::per_second("p", 10_000_000).unwrap().with_holds(HoldSettings::new());
+    let leased = plain.clone().with_lease(100_000);
+    let (start, mut callers) = (Instant::now(), JoinSet::new());
+    for _ in 0..1_250 {
+        let (limiter, plain, leased) = (limiter.clone(), plain.clone(), leased.clone());
+        callers.spawn(async move {
+            let (mut all, mut from_blocks) = (0, 0);
+            while start.elapsed() < 3 * SECOND {
+                let policy = if start.elapsed() < SECOND / 2 { &plain } else { &leased };
+                let source = limiter.check(KEY, policy, 1).await.unwrap().source();
+                if start.elapsed() > SECOND {
+                    all += 1;
+                    from_blocks += u64::from(source == Source::Lease);
+                }
+                sleep(5 * MS).await;
+            }
+            (all, from_blocks)
+        });
+    }
+    let counts = callers.join_all().await;
+    let (all, from_blocks) = counts.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!("{from_blocks} of {all}");
+    assert!(from_blocks > all / 10 * 9, "{from_blocks} of {all} checks were decided in memory");
 }
