@@ -201,3 +201,20 @@ fn usable_time(policy: &Policy) -> Duration {
     let ttl = policy.holds().map_or(Duration::ZERO, |holds| holds.ttl());
     ttl - ttl / MARGIN_DIVISOR
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{hold, key::Key};
+
+    /// The clocks of the process and of the store differ by less than a thousandth.
+    #[test]
+    fn a_block_is_spent_until_a_hundredth_before_its_time_to_live() {
+        let policy = policy_of_blocks(&Policy::per_minute("p", 1_000).unwrap().with_lease(100));
+        let hold = OpenHold::new(Key::from("k"), policy, hold::random_id());
+        let sent = Instant::now();
+        let block = Block::new(hold, 10, 0, sent, sent);
+        let end = sent + Duration::from_millis(7_920);
+        assert!(block.is_open(end - Duration::from_micros(1)) && !block.is_open(end));
+    }
+}

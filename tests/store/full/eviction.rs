@@ -28,6 +28,16 @@ async fn law_14_a_spent_limit_of_a_short_window_survives_a_flood_under_a_long_on
     }
 }
 
+/// What counts is the share of the limit that a client has spent, however large the limit is.
+#[tokio::test]
+async fn law_14_a_spent_limit_of_a_trillion_survives_a_flood_under_a_small_limit() {
+    let (limiter, _store, _clock) = store(1_000, WhenFull::EvictLeastSpent);
+    let large = Policy::per_day("large", Policy::MAX_LIMIT).unwrap();
+    let _ = limiter.check("client", &large, Policy::MAX_LIMIT).await.unwrap();
+    flood(&limiter, &Policy::per_day("small", 10).unwrap(), "flood", 20_000).await;
+    assert!(!limiter.check("client", &large, 1).await.unwrap().is_allowed());
+}
+
 #[tokio::test]
 async fn law_14_a_new_client_is_limited_although_all_others_have_spent_more() {
     let (limiter, _store, _clock) = store(4, WhenFull::EvictLeastSpent);

@@ -244,6 +244,12 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_sent_by_its_caller_only_if_it_is_alone() {
+        let starts = |waiting, in_flight| Queue { waiting, in_flight, ..Queue::default() }.start_lone_call();
+        assert_eq!([starts(0, 0), starts(1, 0), starts(0, 1)], [true, false, false]);
+    }
+
+    #[test]
     fn no_call_starts_for_requests_that_a_call_will_take_at_its_turn() {
         let mut queue = Queue { waiting: MAX_CHARGES_PER_CALL, in_flight: 1, awaiting_turn: 1, ..Queue::default() };
         assert!(!queue.start_call(&Pace::default()));
