@@ -74,6 +74,17 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
 }
 
 #[tokio::test]
+async fn a_new_key_that_costs_nothing_violates_nothing_beside_a_key_that_finds_the_shared_bucket_spent() {
+    let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
+    let policy = Policy::per_day("p", 3).unwrap();
+    let _ = limiter.check("kept", &policy, 1).await.unwrap();
+    let both = Check::new("a", &policy, 4).and("b", &policy, 0);
+    let decision = limiter.check_all(both).await.unwrap();
+    let violated: Vec<bool> = decision.policies().iter().map(|policy| policy.violated).collect();
+    assert_eq!(violated, [true, false]);
+}
+
+#[tokio::test]
 async fn denials_by_the_shared_bucket_of_a_full_store_do_not_ban() {
     for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, _store, clock) = store(1, when_full);
