@@ -22,22 +22,13 @@ pub(super) struct Sizes {
     /// Until when the limit is near.
     near_until: Option<Instant>,
     /// The units of the last block.
-    last_units: u64,
-    round_trip: Duration,
-    /// When a round trip was measured last.
-    measured: Instant,
+    pub(super) last_units: u64,
+    /// That of the last answers. None was measured before the first one.
+    round_trip: Option<Duration>,
     /// The deadline of the store.
     pub(super) deadline: Duration,
     /// No block is requested before this time, because the last request has failed.
     not_before: Option<Instant>,
-}
-
-/// The way to the store, as a new lease knows it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Network {
-    pub(super) deadline: Duration,
-    /// That of the last check.
-    pub(super) round_trip: Duration,
 }
 
 /// The longest time for which a block lasts. A block is settled after twice this time at the latest.
@@ -66,8 +57,8 @@ const SHARE: u64 = 4;
 /// The part of the deadline that a round trip may take on a fast network, as a divisor: there, a check can give blocks
 /// back and ask the store again, or wait for a block and then ask.
 const ROUND_TRIPS_PER_DEADLINE: u32 = 4;
-/// The time after which a round trip says nothing about the next one.
-const MEMORY: Duration = Duration::from_secs(1);
+/// A lease is kept for twice this time at least without a block.
+const SHORTEST_WITHOUT_BLOCKS: Duration = Duration::from_secs(1);
 /// A lease is kept for this time at least without a check.
 const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 /// No block is requested for this time after a request has failed.
@@ -75,7 +66,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 
 impl Sizes {
     /// `asked` is what the key was asked for in the last time of a block.
-    pub(super) fn new(policy: &Policy, asked: Demanded, network: Network, now: Instant) -> Self {
+    pub(super) fn new(policy: &Policy, asked: Demanded, deadline: Duration, now: Instant) -> Self {
         Self {
             demand: Meter::new(usual_horizon(policy), asked, now),
             most: policy.lease().unwrap_or(0).min(policy.capacity()),
@@ -85,9 +76,8 @@ impl Sizes {
             window: policy.window_length(),
             near_until: None,
             last_units: 0,
-            round_trip: network.round_trip,
-            measured: now,
-            deadline: network.deadline,
+            round_trip: None,
+            deadline,
             not_before: None,
         }
     }
@@ -100,7 +90,7 @@ impl Sizes {
 
     /// How long a block is to last: long enough for the store to answer meanwhile.
     pub(super) fn horizon(&self, now: Instant) -> Duration {
-        let of_network = self.recent_round_trip(now).unwrap_or_default() * ROUND_TRIPS;
+        let of_network = self.round_trip.unwrap_or_default() * ROUND_TRIPS;
         self.base_horizon(now).max(of_network.min(LONGEST_ON_SLOW_NETWORK))
     }
 
@@ -120,7 +110,7 @@ impl Sizes {
 
     /// How long a lease is kept without a block: longer than a slow network or a failure keeps blocks away.
     pub(super) fn longest_without_blocks(&self) -> Duration {
-        (self.usual_horizon / 2).max(MEMORY).saturating_mul(2)
+        (self.usual_horizon / 2).max(SHORTEST_WITHOUT_BLOCKS).saturating_mul(2)
     }
 
     /// The units of the next block; 0 if no block pays. `waiting` is what waits, and `least` are the units of the first
@@ -131,8 +121,7 @@ impl Sizes {
     /// slow network there are none near the limit, because a denied check has no time to give them back and ask again.
     pub(super) fn next(&mut self, waiting: Demanded, least: u64, available: u64, now: Instant) -> u64 {
         let is_paused = self.not_before.is_some_and(|until| now < until);
-        let is_slow = self.is_slow() && self.recent_round_trip(now).is_some();
-        if is_paused || (is_slow && self.is_near(now)) || waiting.units > available / SHARE {
+        if is_paused || (self.is_slow() && self.is_near(now)) || waiting.units > available / SHARE {
             return 0;
         }
         let expected = self.demand.expected(self.horizon(now), now).max(waiting.twice());
@@ -146,21 +135,14 @@ impl Sizes {
         if units < enough { 0 } else { units }
     }
 
-    /// Notes the answer to a request for a block.
-    pub(super) fn answered(&mut self, units: u64, took: Duration, now: Instant) {
-        self.round_trip = self.recent_round_trip(now).map_or(took, |known| (known * 3 + took) / 4);
-        self.measured = now;
-        self.last_units = units;
-    }
-
-    /// The round trip that is to be expected, if one was measured lately.
-    fn recent_round_trip(&self, now: Instant) -> Option<Duration> {
-        (now.saturating_duration_since(self.measured) <= MEMORY).then_some(self.round_trip)
+    /// Notes how long an answer of the store took.
+    pub(super) fn answered(&mut self, took: Duration) {
+        self.round_trip = Some(self.round_trip.map_or(took, |known| (known * 3 + took) / 4));
     }
 
     /// Whether a check that has waited for a block would have no time to ask the store.
     pub(super) fn is_slow(&self) -> bool {
-        self.round_trip > self.deadline / ROUND_TRIPS_PER_DEADLINE
+        self.round_trip.is_some_and(|time| time > self.deadline / ROUND_TRIPS_PER_DEADLINE)
     }
 
     /// Notes what the store has said about a check or a block. The limit is near if it was denied, or if less than half
@@ -189,11 +171,10 @@ mod tests {
 
     fn sizes(units: u64, deadline: Duration, now: Instant) -> Sizes {
         let policy = Policy::per_minute("p", 1_000_000).unwrap().with_lease(units);
-        Sizes::new(&policy, NOBODY, Network { deadline, round_trip: Duration::ZERO }, now)
+        Sizes::new(&policy, NOBODY, deadline, now)
     }
 
     const DEADLINE: Duration = Duration::from_millis(50);
-    const FAST: Network = Network { deadline: DEADLINE, round_trip: Duration::ZERO };
     const PLENTY: u64 = 1_000_000;
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -216,7 +197,7 @@ mod tests {
         let mut grown = Vec::new();
         for _ in 0..4 {
             let units = sizes.next(NOBODY, 0, PLENTY, now);
-            sizes.answered(units, Duration::ZERO, now);
+            sizes.last_units = units;
             grown.push(units);
         }
         assert_eq!(grown, [32, 128, 512, 1_000]);
@@ -251,28 +232,29 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_requested_after_a_failure_and_near_the_limit_for_a_second_after_a_long_round_trip() {
+    fn no_block_is_requested_after_a_failure_and_near_the_limit_on_a_slow_network() {
         let now = Instant::now();
         let mut sizes = sizes(1_000, DEADLINE, now);
         sizes.failed(now);
         let ten = waiting(10, 10);
         assert_eq!(sizes.next(ten, 1, PLENTY, now), 0);
         assert_eq!(sizes.next(ten, 1, PLENTY, now + BACKOFF), 20);
-        for _ in 0..20 {
-            sizes.answered(20, DEADLINE / 2, now);
-        }
-        assert!(sizes.next(ten, 1, PLENTY, now + MEMORY) > 0, "far from the limit");
-        sizes.learned(false, PLENTY, now);
-        assert_eq!(sizes.next(ten, 1, PLENTY, now + MEMORY), 0);
-        let later = now + MEMORY + Duration::from_millis(1);
+        let later = now + SECOND;
+        sizes.answered(DEADLINE / 3);
+        assert!(sizes.is_slow());
+        assert_eq!(sizes.next(ten, 1, PLENTY, later), 20, "far from the limit");
+        sizes.learned(false, PLENTY, later);
+        assert_eq!(sizes.next(ten, 1, PLENTY, later), 0, "near the limit");
+        // A fast answer beside the slow one.
+        (0..2).for_each(|_| sizes.answered(Duration::ZERO));
+        assert!(!sizes.is_slow());
         assert_eq!(sizes.next(ten, 1, PLENTY, later), 20);
-        sizes.answered(20, DEADLINE / 2, later);
-        assert_eq!(sizes.next(ten, 1, PLENTY, later), 0, "the network is still slow");
     }
 
     #[test]
     fn blocks_last_a_part_of_the_window_and_of_their_time_to_live_and_longer_on_a_slow_network() {
-        let horizon = |policy: Policy| Sizes::new(&policy.with_lease(100), NOBODY, FAST, Instant::now()).usual_horizon;
+        let horizon =
+            |policy: Policy| Sizes::new(&policy.with_lease(100), NOBODY, DEADLINE, Instant::now()).usual_horizon;
         let of_window = |seconds| horizon(Policy::new("p", 1_000, Duration::from_secs(seconds)).unwrap());
         assert_eq!([1, 12, 60, 3_600].map(of_window).map(|horizon| horizon.as_millis()), [33, 400, 2_000, 2_000]);
         let holds = crate::policy::HoldSettings::new().with_ttl(Duration::from_secs(1));
@@ -291,9 +273,9 @@ mod tests {
         assert_eq!(idle, [120, 1_000].map(Duration::from_millis), "near the limit, and far from it");
 
         let per_second = Policy::per_second("p", 1_000).unwrap().with_lease(100);
-        let mut slow = Sizes::new(&per_second, NOBODY, FAST, now);
+        let mut slow = Sizes::new(&per_second, NOBODY, DEADLINE, now);
         for _ in 0..40 {
-            slow.answered(20, Duration::from_millis(10), now);
+            slow.answered(Duration::from_millis(10));
         }
         assert!(slow.horizon(now) > Duration::from_millis(29), "{:?}", slow.horizon(now));
     }

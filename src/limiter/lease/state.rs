@@ -10,10 +10,13 @@ use tokio::{
 use super::{
     blocks::{Block, Blocks, FinishedBlock, is_made},
     meter::Demanded,
-    size::{Network, SHORTEST_HORIZON, Sizes},
+    size::{SHORTEST_HORIZON, Sizes},
     waiter::{Delivery, LastOutcome, Reply, Waiters},
 };
-use crate::{check::open_hold::OpenHold, error::Error, key::Key, observe::LeaseSpan, policy::Policy, verdict::Verdict};
+use crate::{
+    check::open_hold::OpenHold, error::Error, key::Key, observe::LeaseSpan, policy::Policy, runtime::stalls::Budget,
+    verdict::Verdict,
+};
 
 /// The state of one lease, under a lock.
 pub(super) struct Lease {
@@ -25,8 +28,8 @@ pub(super) struct Lease {
     waiters: Waiters,
     sizes: Sizes,
     standing: LastOutcome,
-    /// When the keeper began to request the block that it has not received.
-    asking_since: Option<Instant>,
+    /// Since when the keeper requests the block that it has not received.
+    asking: Option<Budget>,
     /// The block that was requested and not received, and its units. It is released when the lease ends.
     requested: Option<(OpenHold, u64)>,
     /// Whether the keeper is to look whether to request a block.
@@ -94,8 +97,6 @@ pub(super) struct Asked {
     pub(super) hold: OpenHold,
     pub(super) units: u64,
     pub(super) sent: Instant,
-    /// How long the answer took, without the time in which this process stood still.
-    pub(super) took: Duration,
 }
 
 impl Lease {
@@ -105,15 +106,15 @@ impl Lease {
         number: u64,
         standing: LastOutcome,
         asked: Demanded,
-        network: Network,
+        deadline: Duration,
         now: Instant,
     ) -> Self {
         Self {
             blocks: Blocks::default(),
             waiters: Waiters::default(),
-            sizes: Sizes::new(&policy, asked, network, now),
+            sizes: Sizes::new(&policy, asked, deadline, now),
             standing,
-            asking_since: None,
+            asking: None,
             requested: None,
             is_wanted: false,
             refill_below: 0,
@@ -155,7 +156,7 @@ impl Lease {
     }
 
     fn spend_later(&mut self, cost: u64, now: Instant) -> Spent {
-        let is_coming = self.asking_since.is_some() || self.is_wanted;
+        let is_coming = self.asking.is_some() || self.is_wanted;
         if cost > self.sizes.most || !(is_coming || self.next_units(cost, now) >= cost.max(1)) {
             return Spent::Not;
         }
@@ -166,9 +167,12 @@ impl Lease {
         Spent::Later(receiver)
     }
 
-    /// Remembers what the store said about a check that it has judged.
-    pub(super) fn record(&mut self, standing: LastOutcome) {
+    /// Remembers what the store said about a check that it has judged, and how long that took.
+    pub(super) fn record(&mut self, standing: LastOutcome, took: Option<Duration>) {
         self.sizes.learned(standing.outcome.fits, standing.outcome.available, standing.at);
+        if let Some(took) = took {
+            self.sizes.answered(took);
+        }
         self.standing = standing;
     }
 
@@ -179,20 +183,20 @@ impl Lease {
 
     /// Whether the keeper does not run: it would have ended the lease, or a request for a block, a while ago.
     pub(super) fn is_left(&self, now: Instant) -> bool {
-        let passed = |since: Instant| now.saturating_duration_since(since);
-        let is_forgotten = self.asking_since.is_some_and(|since| passed(since) / 2 >= self.sizes.deadline);
+        let is_forgotten = self.asking.is_some_and(|since| since.spent() / 2 >= self.sizes.deadline);
         is_forgotten || now >= self.over_at(now) + self.sizes.idle(now)
     }
 
-    /// Ends all blocks, to give back what they have left.
+    /// Ends all blocks, to give back what they have left to a check that was denied: the limit is near.
     pub(super) fn give_back(&mut self, now: Instant) -> Vec<FinishedBlock> {
+        self.sizes.learned(false, 0, now);
         self.blocks.give_back(now)
     }
 
     /// Ends the lease.
     pub(super) fn close(mut self, now: Instant, remains: &mut Remains) {
         self.wake.notify_one();
-        remains.ended.extend(self.give_back(now));
+        remains.ended.extend(self.blocks.give_back(now));
         remains.ended.extend(self.requested.map(|(hold, units)| FinishedBlock::uncertain(hold, units)));
         remains.deliveries.extend(self.waiters.reply_all(|| Reply::Ask));
         remains.spans.extend(self.span);
@@ -201,7 +205,7 @@ impl Lease {
     /// What the keeper does at `now`.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         if self.waiters.head().is_none() && now >= self.over_at(now) {
-            let ended = self.give_back(now);
+            let ended = self.blocks.give_back(now);
             return Step::Actions(Actions { ended, is_over: true, ..Actions::default() });
         }
         let horizon = self.sizes.horizon(now);
@@ -220,7 +224,7 @@ impl Lease {
                     act.deliveries = self.waiters.reply_all(|| Reply::Ask);
                 }
                 units => {
-                    self.asking_since = Some(now);
+                    self.asking = Some(Budget::of(self.sizes.deadline));
                     act.ask = Some(units);
                 }
             }
@@ -258,21 +262,21 @@ impl Lease {
 
     /// Receives a block, or learns that there is none. Serves the waiters.
     pub(super) fn receive(&mut self, asked: Asked, result: Result<Verdict, Error>, now: Instant) -> Vec<Delivery> {
-        let Asked { hold, units, sent, took } = asked;
-        self.asking_since = None;
+        let Asked { hold, units, sent } = asked;
+        let took = self.asking.take().map(|since| since.spent());
         self.requested = None;
         match result {
             Ok(verdict) => {
                 let Some(outcome) = verdict.outcomes.first() else { return self.waiters.reply_all(|| Reply::Ask) };
-                self.record(LastOutcome::new(*outcome, verdict.time_us, now));
+                self.record(LastOutcome::new(*outcome, verdict.time_us, now), took);
                 if !is_made(&verdict) {
                     self.refill_below = 0;
-                    self.sizes.answered(units / 2, took, now);
+                    self.sizes.last_units = units / 2;
                     return self.waiters.reply_all(|| Reply::Ask);
                 }
                 self.blocks.add(Block::new(hold, units, verdict.time_us, sent, now));
                 self.refill_below = units / 2;
-                self.sizes.answered(units, took, now);
+                self.sizes.last_units = units;
                 self.serve_waiters(now)
             }
             Err(error) => {
@@ -291,7 +295,7 @@ impl Lease {
 
     /// Learns that no block is requested, because the store may be behind. The waiters ask the store.
     pub(super) fn decline(&mut self, now: Instant) -> Vec<Delivery> {
-        self.asking_since = None;
+        self.asking = None;
         self.refill_below = 0;
         self.sizes.failed(now);
         self.waiters.reply_all(|| Reply::Ask)
@@ -316,7 +320,7 @@ impl Lease {
     }
 
     fn want_block(&mut self) {
-        if self.asking_since.is_none() && !self.is_wanted {
+        if self.asking.is_none() && !self.is_wanted {
             self.is_wanted = true;
             self.wake.notify_one();
         }

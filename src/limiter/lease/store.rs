@@ -13,7 +13,6 @@ use super::{
     Given,
     blocks::{FinishedBlock, SHORTEST_TTL, is_made},
     settle, settle_later,
-    size::Network,
     state::{Actions, Asked, Step},
     sweep,
     table::LeaseId,
@@ -26,7 +25,7 @@ use crate::{
     limiter::core::{Core, OneCall},
     runtime::{deadline::within, drivers::Driver, stalls::Budget},
     store::{Answer, Pending},
-    verdict::{Outcome, Verdict},
+    verdict::{Outcome, Source, Verdict},
 };
 
 /// Asks the store, and a second time if this process can give back units that the check needs.
@@ -190,9 +189,9 @@ fn observe(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdi
             }
         } else if charge.hold.is_none() && charge.policy.lease().is_some() {
             let standing = LastOutcome::new(*outcome, verdict.time_us, now);
-            let may_start =
-                can_lease(core, charge).then(|| Network { deadline: core.calls.store.deadline(), round_trip: took });
-            if let Some((id, wake)) = core.leases.record(charge, standing, may_start, now) {
+            let took = (verdict.source == Source::Store).then_some(took);
+            let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
+            if let Some((id, wake)) = core.leases.record(charge, standing, took, may_start, now) {
                 if let Some(observer) = &core.calls.observer {
                     core.leases.watch(&id, observer);
                 }
@@ -289,7 +288,6 @@ impl Keeper {
         }
         self.on_its_way = Some(FinishedBlock::uncertain(hold.clone(), units));
         let deadline = calls.store.deadline();
-        let budget = Budget::of(deadline);
         let call = OneCall::start(&self.core, &check, Purpose::CHECK, deadline);
         let result = call.answer(&self.core, &check, Purpose::CHECK, deadline).await;
         let may_be_held = match &result {
@@ -302,8 +300,7 @@ impl Keeper {
         if let Ok(verdict) = &result {
             self.core.calls.on_answer(verdict);
         }
-        let asked = Asked { hold, units, sent, took: budget.spent() };
-        match self.core.leases.receive(&self.id, asked, result, Instant::now()) {
+        match self.core.leases.receive(&self.id, Asked { hold, units, sent }, result, Instant::now()) {
             Ok(deliveries) => deliveries.into_iter().for_each(Delivery::send),
             Err(block) if may_be_held => drop(settle(&self.core, vec![block])),
             Err(_) => {}

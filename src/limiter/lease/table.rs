@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use smallvec::SmallVec;
@@ -16,7 +17,7 @@ use super::{
     blocks::{FinishedBlock, policy_of_blocks},
     demand::{Demand, HOT},
     meter::Demanded,
-    size::{Network, usual_horizon},
+    size::usual_horizon,
     state::{Asked, Lease, Remains, Spent, Step},
     waiter::{Delivery, LastOutcome},
 };
@@ -105,31 +106,33 @@ impl Leases {
         })
     }
 
-    /// Remembers what the store said about a charge. Returns a new lease if the key is hot; a keeper has to be started
-    /// for it. `may_start` is there if a keeper can run here.
+    /// Remembers what the store said about a charge, and how long it `took` if it was asked. Returns a new lease if the
+    /// key is hot: a keeper has to be started for it. `may_start` is the store's deadline if a keeper can run here.
     pub(super) fn record(
         &self,
         charge: &Charge,
         standing: LastOutcome,
-        may_start: Option<Network>,
+        took: Option<Duration>,
+        may_start: Option<Duration>,
         now: Instant,
     ) -> Option<(LeaseId, Arc<Notify>)> {
         let Charge { key, policy, .. } = charge;
         let hash = self.hash(key, policy);
         let mut shard = self.shard(hash);
         if let Some(lease) = find(&mut shard, hash, key, policy) {
-            lease.record(standing);
+            lease.record(standing, took);
             return None;
         }
         let is_hot = self.demand.get().is_some_and(|demand| demand.is_hot(hash, usual_horizon(policy), now));
-        let network = may_start.filter(|_| is_hot && !self.is_closed.load(Ordering::Acquire))?;
+        let deadline = may_start.filter(|_| is_hot && !self.is_closed.load(Ordering::Acquire))?;
         if self.count.fetch_add(1, Ordering::AcqRel) >= MOST {
             self.count.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
         let number = self.last_number.fetch_add(1, Ordering::Relaxed);
         let asked = Demanded { units: charge.cost.saturating_mul(HOT), checks: HOT };
-        let lease = Lease::new(key.clone(), policy.clone(), number, standing, asked, network, now);
+        let mut lease = Lease::new(key.clone(), policy.clone(), number, standing, asked, deadline, now);
+        lease.record(standing, took);
         let wake = lease.wake();
         shard.entry(hash).or_default().push(Box::new(lease));
         let (key, policy, block_policy) = (key.clone(), policy.clone(), policy_of_blocks(policy));
@@ -349,7 +352,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::mpsc, thread, time::Duration};
+    use std::{sync::mpsc, thread};
 
     use super::*;
     use crate::{hold, verdict::Outcome};
@@ -365,10 +368,10 @@ mod tests {
         let is_hot = |_: &u64| matches!(leases.spend(&charge, false, now, || panic!("there is no block")), Spent::Not);
         assert_eq!((1..).find(is_hot), Some(HOT));
         let learned = LastOutcome::new(outcome, 1, now);
-        let network = Network { deadline: Duration::from_millis(50), round_trip: Duration::ZERO };
-        let (id, _) = leases.record(&charge, learned, Some(network), now).unwrap();
+        let deadline = Duration::from_millis(50);
+        let (id, _) = leases.record(&charge, learned, None, Some(deadline), now).unwrap();
         let block = OpenHold::new(charge.key.clone(), id.block_policy.clone(), hold::random_id());
-        let asked = Asked { hold: block, units: 1, sent: now, took: Duration::ZERO };
+        let asked = Asked { hold: block, units: 1, sent: now };
         drop(leases.receive(&id, asked, Ok(Verdict::of_one(outcome, &policy, 1)), now));
 
         let (is_spent, spent) = mpsc::channel();

@@ -1,6 +1,8 @@
 //! Blocks whose runtimes end or stand still.
 
-use tokio::{runtime, time::Instant};
+use std::thread;
+
+use tokio::{runtime, task::yield_now, time::Instant};
 use tollgate::policy::HoldSettings;
 
 use super::*;
@@ -187,6 +189,30 @@ fn a_check_that_gives_up_its_lease_leaves_another_lease_of_the_count_alone() {
         })
     });
     assert!(leaves_alone);
+}
+
+/// The store answers a request for a block while the handler computes. Another check comes before the answer is read.
+#[test]
+fn a_handler_that_computes_ends_no_lease_of_its_own_runtime() {
+    let (remote, _) = Remote::new(5 * MS);
+    let policy = per_minute(1_000_000, 5_000);
+    current_thread().block_on(async {
+        let limiter = hot(&remote, &policy).await;
+        let mut kept = 0;
+        for round in 0..10 {
+            load(&limiter, &policy, 10, 60).await;
+            let [_, known, _] = remote.calls();
+            while remote.calls()[1] == known {
+                assert!(check(&limiter, &policy, 1).await.is_allowed());
+                yield_now().await;
+            }
+            thread::sleep(150 * MS);
+            assert!(limiter.check(format!("cold {round}"), &policy, 1).await.unwrap().is_allowed());
+            kept += u32::from(check(&limiter, &policy, 1).await.source() == Source::Lease);
+        }
+        // On a busy machine, a block may be used up.
+        assert!(kept > 4, "{kept} of 10 leases are left");
+    });
 }
 
 /// The store has refused the first end of a hold.

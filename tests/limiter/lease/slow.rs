@@ -61,6 +61,26 @@ async fn law_2_a_process_alone_is_admitted_the_whole_limit_on_a_slow_network() {
     }
 }
 
+/// As after a change of the plan, while the blocks of before are open. Where a denied check has no time to ask again,
+/// it is denied once, and its process takes no block until the limit is far again.
+#[tokio::test(start_paused = true)]
+async fn law_2_a_check_under_another_limit_is_denied_once_at_most_beside_blocks_on_a_slow_network() {
+    for (round_trip, most) in [(1, 0), (12, 0), (20, 1), (30, 1), (45, 1)] {
+        let (remote, _) = Remote::new(round_trip * MS);
+        let (leased, small) = (per_minute(1_000_000, 5_000), Policy::per_minute("p", 2_500).unwrap());
+        let limiter = remote.limiter();
+        load(&limiter, &leased, 2, 600).await;
+        let mut denied = 0;
+        for _ in 0..10 {
+            // All spend less than 2 500.
+            load(&limiter, &leased, 2, 50).await;
+            sleep(60 * MS).await;
+            denied += u64::from(!check(&limiter, &small, 1).await.is_allowed());
+        }
+        assert!(denied <= most, "round trip {round_trip} ms: {denied}");
+    }
+}
+
 /// As behind one dial, or in a process that has just started.
 #[tokio::test(start_paused = true)]
 async fn one_slow_answer_keeps_no_blocks_from_a_key_on_a_fast_network() {
@@ -142,6 +162,5 @@ async fn a_lease_relieves_a_store_that_is_busy_when_it_is_switched_on() {
     }
     let counts = callers.join_all().await;
     let (all, from_blocks) = counts.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    println!("{from_blocks} of {all}");
     assert!(from_blocks > all / 10 * 9, "{from_blocks} of {all} checks were decided in memory");
 }
