@@ -22,7 +22,7 @@ pub(super) struct Blocks {
     /// In the order in which they are spent: one, and the next one when the first is half spent.
     open: VecDeque<Block>,
     ended: Vec<FinishedBlock>,
-    /// When the oldest of `ended` ended, the blocks that have to be settled.
+    /// When the oldest of `ended` ended.
     pub(super) ended_since: Option<Instant>,
 }
 
