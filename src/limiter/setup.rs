@@ -249,11 +249,11 @@ impl Limiter {
     /// passed, and then count as the policy says. Later checks go to the store.
     ///
     /// Waits until the store has answered: at most three times its deadline for leases, then at most 5 s for the ends
-    /// of holds. It gives up as soon as the store has answered none of them for three deadlines.
-    /// Blocks that are not given back, because the store is away or the process is killed, are charged in full after
-    /// seconds: [`with_lease`](crate::Policy::with_lease) says when. Other holds end as their policies say. Clones of
-    /// the limiter share its leases and holds. Returns at once without leases and holds. Holds whose handles still
-    /// exist stay open.
+    /// of holds. It gives up as soon as the store has answered none of them for three deadlines. Blocks that are not
+    /// given back, because the store is away or the process is killed, are charged in full after seconds:
+    /// [`with_lease`](crate::Policy::with_lease) says when. Other holds end as their policies say. Clones of the
+    /// limiter share its leases and holds. Returns at once without leases and holds. Holds whose handles still exist
+    /// stay open.
     ///
     /// # Cancel safety
     ///

@@ -23,7 +23,7 @@ pub(super) struct Sizes {
     near_until: Option<Instant>,
     /// The units of the last block.
     pub(super) last_units: u64,
-    /// That of the last answers. None was measured before the first one.
+    /// An average of the last answers of the store. `None` before the first one.
     round_trip: Option<Duration>,
     /// The deadline of the store.
     pub(super) deadline: Duration,

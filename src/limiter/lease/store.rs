@@ -72,7 +72,7 @@ fn judge_started(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCal
         call => return judge_later(core, check, purpose, call),
     };
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Answer::Ready(Ok(observe(core, check, purpose, first, Duration::ZERO)));
+        return Answer::Ready(Ok(observe(core, check, purpose, first, None)));
     };
     if !given.is_empty() {
         let (core, check) = (Arc::clone(core), check.clone());
@@ -81,7 +81,7 @@ fn judge_started(core: &Arc<Core>, check: &Check, purpose: Purpose, call: OneCal
         }));
     }
     match OneCall::start(core, check, purpose, deadline) {
-        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(observe(core, check, purpose, second, Duration::ZERO))),
+        OneCall::Judged(Ok(second)) => Answer::Ready(Ok(observe(core, check, purpose, second, None))),
         OneCall::Judged(Err(error)) => Answer::Ready(Err(error)),
         call => judge_later(core, check, purpose, call),
     }
@@ -117,7 +117,7 @@ async fn judge_call(
     let first = call.answer(core, check, purpose, time).await?;
     let took = budget.spent();
     let Some(given) = give_back_missing(core, check, &first) else {
-        return Ok(observe(core, check, purpose, first, took));
+        return Ok(observe(core, check, purpose, first, Some(took)));
     };
     judge_again(core, check, purpose, first, given, time.saturating_sub(took)).await
 }
@@ -140,10 +140,10 @@ async fn judge_again(
     let left = budget.left_after(spent);
     // A second call that takes as long as the settlements would be late: its unknown fate is worse than a denial.
     if left < spent {
-        return Ok(observe(core, check, purpose, first, spent));
+        return Ok(observe(core, check, purpose, first, None));
     }
     let second = OneCall::start(core, check, purpose, left).answer(core, check, purpose, left).await?;
-    Ok(observe(core, check, purpose, second, budget.spent().saturating_sub(spent)))
+    Ok(observe(core, check, purpose, second, Some(budget.spent().saturating_sub(spent))))
 }
 
 /// Gives back this process's blocks, if a denied check fits with what they have left. Returns the settlements to await.
@@ -177,9 +177,9 @@ fn take_missing(core: &Core, check: &Check, verdict: &Verdict) -> Vec<FinishedBl
     denied.into_iter().flat_map(|charge| core.leases.give_back(&charge.key, &charge.policy, now)).collect()
 }
 
-/// Remembers what the store said, and starts a lease for a hot key; the call `took` this time. Adds to a peek what this
-/// process can still spend.
-fn observe(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict, took: Duration) -> Verdict {
+/// Remembers what the store said and how long the call `took`, if that is known. Starts a lease for a hot key. Adds to
+/// a peek what this process can still spend.
+fn observe(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdict, took: Option<Duration>) -> Verdict {
     let now = Instant::now();
     if let ([charge], [outcome]) = (check.charges(), &mut verdict.outcomes[..]) {
         if purpose.is_peek() {
@@ -189,7 +189,7 @@ fn observe(core: &Arc<Core>, check: &Check, purpose: Purpose, mut verdict: Verdi
             }
         } else if charge.hold.is_none() && charge.policy.lease().is_some() {
             let standing = LastOutcome::new(*outcome, verdict.time_us, now);
-            let took = (verdict.source == Source::Store).then_some(took);
+            let took = took.filter(|_| verdict.source == Source::Store);
             let may_start = can_lease(core, charge).then(|| core.calls.store.deadline());
             if let Some((id, wake)) = core.leases.record(charge, standing, took, may_start, now) {
                 if let Some(observer) = &core.calls.observer {
