@@ -122,3 +122,19 @@ impl Policy {
         self.definition().growth
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store remembers the last ban of a key only if the next one may be longer.
+    #[test]
+    fn bans_grow_only_if_the_longest_is_longer_than_the_first() {
+        let (minute, micro) = (Duration::from_secs(60), Duration::from_micros(1));
+        for (longest, grows) in [(minute, false), (minute + micro, true)] {
+            let policy = Policy::per_second("p", 1).unwrap().ban_after(1, minute).growing_to(longest);
+            let growth = policy.validated().unwrap().ban().and_then(Policy::ban_growth);
+            assert_eq!(growth.is_some(), grows, "{longest:?}");
+        }
+    }
+}

@@ -85,11 +85,15 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Algorithm, HoldSettings};
+    use crate::{
+        key::partition::PartitionKeys,
+        policy::{Algorithm, HoldSettings},
+    };
 
     #[test]
     fn a_blocked_policy_has_no_room_and_no_window() {
         let blocked = Policy::blocked("suspended").unwrap().with_unit("tokens").with_shadow(true);
+        let blocked = blocked.with_partition_keys(PartitionKeys::label(|_| Vec::new()));
         assert!(blocked.validate().is_ok() && blocked.is_blocked());
         assert_eq!((blocked.limit(), blocked.capacity(), blocked.window()), (0, 0, None));
         assert_eq!(blocked.share(3).limit(), 0);

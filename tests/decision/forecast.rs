@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Calendar, Check, FailurePolicy, Limiter, Policy, policy::HoldSettings};
+use tollgate::{
+    Algorithm, Calendar, Check, FailurePolicy, Limiter, ManualClock, MemoryStore, Policy, policy::HoldSettings,
+};
 
 use crate::support::{
     app::{down_limiter, limiter_and_clock, per_minute},
@@ -79,14 +81,21 @@ async fn what_is_held_counts_as_spent_also_after_the_hold_may_have_ended() {
 }
 
 #[tokio::test]
-async fn no_pace_is_told_of_slots_of_shards_and_without_a_verdict() {
+async fn no_pace_is_told_of_slots_of_shards_of_a_share_and_without_a_verdict() {
     let (limiter, _) = limiter_and_clock();
-    let slots = Policy::concurrent("slots", 2).unwrap();
-    let _slot = limiter.hold("k", &slots, 1).await.unwrap();
+    let slots = Policy::concurrent("slots", 3).unwrap();
+    let _slots = limiter.hold("k", &slots, 2).await.unwrap();
     assert_eq!(limiter.peek("k", &slots).await.unwrap().exhausted_in(), None);
     let _last = limiter.hold("k", &slots, 1).await.unwrap();
     assert_eq!(limiter.peek("k", &slots).await.unwrap().exhausted_in(), Some(Duration::ZERO));
-    assert_eq!(after(&limiter, &per_minute(10).with_shards(2), 3).await, None);
+    // Four of five units in one shard, and then in both.
+    for _ in 0..2 {
+        assert_eq!(after(&limiter, &per_minute(10).with_shards(2), 4).await, None);
+    }
+    let local = MemoryStore::new().with_clock(ManualClock::default());
+    let limiter = down_limiter().with_local_fallback(local, 2);
+    let share = limiter.check("k", &per_minute(10), 4).fail_local().await.unwrap();
+    assert_eq!((share.available(), share.exhausted_in()), (Some(1), None));
     let open = FailurePolicy::Open.resolve(down_limiter().check("k", &per_minute(10), 1).await);
     assert_eq!(open.exhausted_in(), None);
 }

@@ -72,6 +72,18 @@ async fn waits_are_whole_seconds_rounded_up_and_exact_microseconds() {
 }
 
 #[tokio::test]
+async fn a_peek_waits_for_nothing_while_something_is_left() {
+    let (limiter, _) = limiter_and_clock();
+    let policy = per_minute(2);
+    for (left, wait) in [(2, None), (1, None), (0, Some(60))] {
+        let peek = to_value(limiter.peek("k", &policy).await.unwrap()).unwrap();
+        let standing = &peek["policies"][0];
+        assert_eq!((&standing["available"], &standing["retry_after"]), (&json!(left), &json!(wait)));
+        let _ = limiter.check("k", &policy, 1).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_burst_above_the_limit_is_the_capacity() {
     let (limiter, _) = limiter_and_clock();
     let policy = per_minute(10).with_algorithm(Algorithm::TokenBucket).with_burst(30);

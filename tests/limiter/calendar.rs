@@ -2,16 +2,22 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::Router;
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Version},
+};
 use tollgate::{
-    Algorithm, Calendar, GlobalKey, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    Algorithm, Calendar, Check, GlobalKey, GrpcStatus, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     policy::{HoldSettings, Weekday},
 };
+use tonic::Status;
+use tonic_types::StatusExt;
 
 use crate::support::{
     DownStore,
     app::{app, limiter_and_clock},
-    http::get,
+    http::{get, send},
     says,
 };
 
@@ -77,6 +83,28 @@ async fn clients_see_the_end_of_the_window_and_no_length() {
 }
 
 #[tokio::test]
+async fn a_refused_grpc_call_names_the_period_of_the_calendar() {
+    for (calendar, period) in [
+        (Calendar::daily(), "day"),
+        (Calendar::weekly(), "week"),
+        (Calendar::monthly(), "month"),
+        (Calendar::yearly(), "year"),
+    ] {
+        let policy = Policy::calendar("p", 1, calendar).unwrap();
+        let limit = RateLimitLayer::new(limiter_and_clock().0, policy, GlobalKey);
+        let app: Router = app(limit.with_rejection(GrpcStatus::default()));
+        let call = || {
+            let call = Request::post("/login").version(Version::HTTP_2).header("content-type", "application/grpc");
+            call.body(Body::empty()).unwrap()
+        };
+        assert_eq!(send(&app, call()).await.text(), "welcome");
+        let status = Status::from_header_map(&send(&app, call()).await.headers).unwrap();
+        let quota = status.get_details_quota_failure().unwrap();
+        assert_eq!(quota.violations[0].description, format!("1 requests per {period}"));
+    }
+}
+
+#[tokio::test]
 async fn holds_leases_shards_shadows_and_bans_work_in_the_window_of_a_calendar() {
     let (limiter, clock) = limiter_and_clock();
     let holding = billing(10).with_holds(HoldSettings::new().with_ttl(60 * DAY)).validated().unwrap();
@@ -128,6 +156,18 @@ async fn another_limit_applies_to_what_is_counted_and_another_calendar_starts_a_
     }
 }
 
+/// Neither clients nor operators could tell one from the other.
+#[tokio::test]
+async fn two_policies_that_differ_in_their_calendar_alone_are_a_mistake_of_a_check() {
+    let (limiter, _clock) = limiter_and_clock();
+    let other = Calendar::monthly().on_day(16).at(9, 0).zone("Europe/Berlin");
+    let other = Policy::calendar("billing", 10, other).unwrap();
+    let check = Check::new("k", &billing(10), 1).and("k", &billing(10), 2);
+    assert_eq!(limiter.check_all(check.clone()).await.unwrap().available(), Some(7));
+    let error = limiter.check_all(check.and("k", &other, 1)).await.unwrap_err();
+    says(error, r#"two policies of one check are called "billing" "#);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_is_denied_at_once_if_the_window_ends_too_late() {
     let (limiter, clock) = limiter_and_clock();
@@ -155,7 +195,8 @@ async fn the_local_fallback_counts_in_the_window_of_the_calendar() {
 
 #[test]
 fn a_wrong_calendar_is_an_error_that_says_what_to_write_instead() {
-    let far = UNIX_EPOCH + Duration::from_secs(400 * 366 * 86_400);
+    // 2^53 microseconds: the first start that is too late.
+    let far = UNIX_EPOCH + Duration::from_micros(1 << 53);
     for (calendar, text) in [
         (Calendar::monthly().on_day(0), "day 0 is in no month; use 1 to 31"),
         (Calendar::monthly().on_day(32).at(24, 0), "day 32 is in no month; use 1 to 31"),
@@ -207,4 +248,21 @@ fn an_anniversary_is_the_day_and_the_time_of_its_start_in_its_zone() {
     let berlin = window(Calendar::anchored(start).zone("Europe/Berlin"), days_28);
     assert_eq!(berlin, days_28..days_59 - 3_600_000_000);
     assert_eq!(window(Calendar::anchored(start).zone("Asia/Tokyo"), start_us - 1).end, start_us);
+}
+
+/// Until 2011, the clocks of Newfoundland went back at a minute past midnight, into the day before.
+#[test]
+fn a_window_that_has_begun_goes_on_while_the_clocks_show_the_day_before_again() {
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    let window = |seconds| {
+        // A policy of its own, because a policy remembers its last window.
+        let daily = Policy::calendar("p", 1, Calendar::daily().zone("America/St_Johns")).unwrap();
+        daily.calendar_window(at(seconds)).unwrap()
+    };
+    // 2010-11-07 has 25 hours.
+    let (start, end) = (1_289_097_000, 1_289_187_000);
+    for seconds in [start, start + 59, start + 60, start + 15 * 60, start + 60 * 60, end - 1] {
+        assert_eq!(window(seconds), at(start)..at(end), "{seconds}");
+    }
+    assert_eq!((window(start - 1).end, window(end).start), (at(start), at(end)));
 }

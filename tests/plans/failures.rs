@@ -2,7 +2,7 @@
 
 use axum::{Router, routing::get};
 use tokio::time::{Instant, sleep};
-use tollgate::{GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
+use tollgate::{Check, GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
 
 use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
 use crate::support::{
@@ -145,6 +145,9 @@ fn default_plans_and_settings_that_cannot_work_are_errors() {
     let error = Plans::new(source(), twice.clone()).unwrap_err();
     says(&error, r#"two policies of one check are called "p" "#);
     assert_eq!(error.policy_name(), Some("p"));
+    let several = |number| (0..number).map(|n| per_minute(&format!("p{n}"), 1)).collect::<Vec<_>>();
+    assert!(Plans::new(source(), several(Check::MAX_CHARGES)).is_ok());
+    says(Plans::new(source(), several(Check::MAX_CHARGES + 1)).unwrap_err(), "at most 64 charges");
 
     let plans = Plans::new(source(), per_minute("p", 1)).unwrap();
     assert!(plans.insert("k", twice).is_err());

@@ -92,6 +92,21 @@ async fn law_13_an_unknown_plan_gets_the_default_plan_and_is_reported_once_for_e
     assert_eq!(limit(&plans, "17"), 500);
 }
 
+/// A source that makes a name up for each key must not fill the memory.
+#[tokio::test]
+async fn of_ever_more_unknown_plans_the_first_thousand_are_reported() {
+    let live = LiveLimits::new(with_paid(100));
+    let source = |key: Key| async move { Ok::<_, &str>(String::from_utf8_lossy(key.encoded()).into_owned()) };
+    let warned = Warned::default();
+    let plans = observed(Plans::of_limits(&live, source, "free").unwrap(), warned.clone());
+    for number in 0..1_010 {
+        let key = format!("gold-{number}");
+        look_up(&plans, &key).await;
+        assert_eq!(limit(&plans, &key), 3);
+    }
+    assert_eq!(warned.take().len(), 1_000);
+}
+
 #[tokio::test]
 async fn an_unknown_plan_is_a_line_of_the_log() {
     let (log, _guard) = Log::start(Level::INFO);

@@ -264,6 +264,9 @@ mod tests {
         assert_eq!(texts.len(), calendars.len(), "{texts:?}");
         assert!(texts.iter().all(|text| !text.contains([':', '{', '}'])), "{texts:?}");
         assert_eq!(text(&Calendar::anchored(start)), "month-1T000000.000001@UTC");
+        // Before 1970, a start is rounded down too.
+        let before = UNIX_EPOCH - Duration::from_nanos(1_500);
+        assert_eq!(text(&Calendar::anchored(before)), "month-31T235959.999998@UTC");
         // The same windows.
         assert_eq!(text(&Calendar::anchored(UNIX_EPOCH)), text(&Calendar::monthly()));
         assert_eq!(text(&Calendar::daily().zone("+00:00")), text(&Calendar::daily()));

@@ -103,3 +103,33 @@ impl Policy {
         self.calendar_windows().map_or(self.window_us(), CalendarWindows::shortest_us)
     }
 }
+
+#[cfg(all(test, feature = "zones"))]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// The clocks of Troll are moved by two hours.
+    #[test]
+    fn no_window_is_shorter_or_longer_than_its_days_by_more_than_three_hours() {
+        for (calendar, least, most) in [
+            (Calendar::daily(), 1_u32, 1_u32),
+            (Calendar::weekly(), 7, 7),
+            (Calendar::monthly(), 28, 31),
+            (Calendar::yearly(), 365, 366),
+        ] {
+            let policy = Policy::calendar("p", 1, calendar.zone("Antarctica/Troll")).unwrap();
+            let bounds = Duration::from_micros(policy.shortest_window_us())..=policy.window_length();
+            assert_eq!(bounds, DAY * least - HOUR * 3..=DAY * most + HOUR * 3);
+            // Four years from 2024-10-04 on.
+            let mut start = UNIX_EPOCH + DAY * 20_000;
+            while start < UNIX_EPOCH + DAY * 21_461 {
+                let window = policy.calendar_window(start).unwrap();
+                assert!(bounds.contains(&window.end.duration_since(window.start).unwrap()), "{window:?}");
+                start = window.end;
+            }
+        }
+    }
+}

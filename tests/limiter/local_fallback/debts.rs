@@ -370,24 +370,28 @@ async fn law_1_a_debit_that_is_on_its_way_for_seconds_is_not_taken_for_lost() {
     assert_eq!(spent(&limiter, &policy).await, 10);
 }
 
-/// The share has room for another alternative than the one that the store has charged.
+/// The share has room for another alternative than the one that the store has charged, and for a charge beside both.
 #[tokio::test(start_paused = true)]
 async fn law_1_a_check_whose_charged_alternative_has_no_room_in_the_share_is_denied() {
-    let clock = ManualClock::default();
-    let memory = || MemoryStore::new().with_clock(clock.clone());
-    let store = UnhealthyStore::new(Health::Slow(Duration::from_millis(30))).counting_in(memory());
-    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 1);
     let (first, second) = (per_minute(10), Policy::per_minute("second", 10).unwrap());
-    let check_either = || limiter.check_all(Check::first_of("k", [&first, &second], 1)).fail_local();
-    let on_their_way: Vec<_> = (0..10).map(|_| tokio::spawn(check_either())).collect();
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    store.set_health(UNAVAILABLE);
-    let mut admitted = admitted(&limiter, &first).await;
-    store.set_health(Health::Healthy);
-    for decision in on_their_way {
-        let decision = decision.await.unwrap().unwrap();
-        let is_first = decision.policies().iter().any(|policy| policy.policy == first && policy.cost > 0);
-        admitted += u64::from(decision.is_allowed() && is_first);
+    let beside = Policy::per_minute("beside", 100).unwrap();
+    let either = Check::first_of("k", [&first, &second], 1);
+    for check in [either.clone(), either.and("k", &beside, 1)] {
+        let clock = ManualClock::default();
+        let memory = || MemoryStore::new().with_clock(clock.clone());
+        let store = UnhealthyStore::new(Health::Slow(Duration::from_millis(30))).counting_in(memory());
+        let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 1);
+        let send = || tokio::spawn(limiter.check_all(check.clone()).fail_local());
+        let on_their_way: Vec<_> = (0..10).map(|_| send()).collect();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        store.set_health(UNAVAILABLE);
+        let mut admitted = admitted(&limiter, &first).await;
+        store.set_health(Health::Healthy);
+        for decision in on_their_way {
+            let decision = decision.await.unwrap().unwrap();
+            let is_first = decision.policies().iter().any(|policy| policy.policy == first && policy.cost > 0);
+            admitted += u64::from(decision.is_allowed() && is_first);
+        }
+        assert_eq!(admitted, 10);
     }
-    assert_eq!(admitted, 10);
 }
