@@ -8,6 +8,8 @@ use tollgate::{
     store::{Answer, Check, Store, Verdict},
 };
 
+use crate::support::recorder::{Recorder, assert_warnings};
+
 #[derive(Debug)]
 struct Wrapper<S>(S);
 
@@ -49,4 +51,49 @@ async fn a_wrapper_has_the_deadline_and_the_breaker_of_its_inner_store() {
     let wrapper = Wrapper(redis);
     assert_eq!((wrapper.deadline(), wrapper.breaker()), (deadline, breaker));
     assert!(wrapper.has_holds() && wrapper.failure_domains() == 1);
+}
+
+/// Four instances share three servers.
+#[derive(Debug)]
+struct InParts(MemoryStore);
+
+impl Store for InParts {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn failure_domains(&self) -> usize {
+        3
+    }
+
+    fn failure_domain_of(&self, _: &Key) -> usize {
+        2
+    }
+
+    fn instances(&self) -> Option<u32> {
+        Some(4)
+    }
+}
+
+#[test]
+fn a_wrapper_has_the_failure_domains_and_the_instances_of_its_inner_store() {
+    let wrapper = Wrapper(InParts(MemoryStore::new()));
+    let domains = (wrapper.failure_domains(), wrapper.failure_domain_of(&Key::from("k")));
+    assert_eq!((domains, wrapper.instances()), ((3, 2), Some(4)));
+}
+
+#[tokio::test]
+async fn a_wrapper_has_the_alternatives_and_the_warnings_of_its_inner_store() {
+    let recorder = Recorder::default();
+    let limiter = Limiter::new(Wrapper(MemoryStore::with_capacity(1).unwrap())).with_observer(recorder.clone());
+    let [included, credits] = ["included", "credits"].map(|name| Policy::per_minute(name, 1).unwrap());
+    for _ in 0..2 {
+        let check = Check::first_of("k", [&included, &credits], 1);
+        assert!(limiter.check_all(check).await.unwrap().is_allowed());
+    }
+    assert_warnings(&recorder.take().warnings, &[("store_full", "room for 1 keys")]);
 }

@@ -283,6 +283,14 @@ pub(crate) async fn settlements_that_do_not_fit_are_denials(limiter: &Limiter, c
         clock.advance(BAN / 3);
         hold_is_banned_by_settlement(limiter, &tokens, held).await;
         clock.advance(Duration::from_secs(3_600));
+        // What fits beside the other holds is no denial, and neither is what was held, although it does not fit.
+        let (beside, held) = (hold(9).await, hold(10).await);
+        held.settle(91).await.unwrap();
+        limiter.record("k", &tokens, 1).await.unwrap();
+        beside.settle(9).await.unwrap();
+        assert!(!limiter.hold("k", &tokens, 1).await.unwrap().is_allowed());
+        assert_eq!(ban().await, None, "{algorithm:?}: one denial");
+        clock.advance(Duration::from_secs(3_600));
     }
 }
 

@@ -162,6 +162,17 @@ mod tests {
         assert_eq!(size_of::<Entry>(), 128);
     }
 
+    /// The memory of a key in a full store depends on it.
+    #[test]
+    fn the_list_has_no_more_room_than_its_index() {
+        let policy = Policy::per_minute("p", 1).unwrap();
+        let mut entries = Entries::default();
+        for key in 0..1_000_u32 {
+            entries.push(Entry::new(key.into(), key.into(), policy.clone(), Count::new(&policy)));
+            assert!(entries.list.capacity() <= entries.index.capacity(), "{} entries", entries.len());
+        }
+    }
+
     /// Counts with equal hashes are the hardest case, because their positions can only be told apart by comparing them.
     #[test]
     fn entries_are_found_after_any_swaps_and_removals() {

@@ -107,15 +107,17 @@ pub(super) async fn a_charge_of_as_much_as_fits_counts_one_denial_if_nothing_fit
         let (key, policy) = (format!("{:?}", policy.algorithm()), policy.ban_after(3, ban));
         ensure_eq!(store.charge_up_to(&*key, &policy, 8).await?.0, 8, "{key}: units that fit");
         ensure_eq!(store.charge_up_to(&*key, &policy, 8).await?.0, 2, "{key}: a part is no denial");
-        for denial in 1..=3 {
-            let (none, denied) = store.charge_up_to(&*key, &policy, 8).await?;
+        for (denial, units) in [(1, 8), (2, 1_000), (3, u64::MAX)] {
+            let (none, denied) = store.charge_up_to(&*key, &policy, units).await?;
             let ends = denied.policies()[0].ban;
             ensure_eq!((none, ends), (0, (denial == 3).then_some(ban)), "{key}: denial {denial}");
         }
         store.clock.advance(Duration::from_secs(600));
-        let (none, denied) = store.charge_up_to(&*key, &policy, 1).await?;
-        let left = Duration::from_secs(3_000);
-        ensure_eq!((none, denied.retry_after()), (0, Some(left)), "{key}: during the ban");
+        for units in [1, 1_000] {
+            let (none, denied) = store.charge_up_to(&*key, &policy, units).await?;
+            let left = Duration::from_secs(3_000);
+            ensure_eq!((none, denied.retry_after()), (0, Some(left)), "{key}: up to {units} during the ban");
+        }
     }
     Ok(())
 }

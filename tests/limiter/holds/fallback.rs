@@ -99,6 +99,20 @@ async fn law_14_a_hold_of_the_store_is_mirrored_beside_the_holds_that_a_full_mem
 }
 
 #[tokio::test]
+async fn a_hold_of_the_store_is_mirrored_in_the_place_of_another_count_of_a_full_memory() {
+    let clock = ManualClock::default();
+    let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
+    let memory = MemoryStore::with_capacity(1).unwrap().with_clock(clock);
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory.clone(), 2).without_notices();
+    store.recover();
+    assert!(limiter.check("other", &policy(), 1).await.unwrap().is_allowed());
+    let _mirrored = hold(&limiter, 4).await.unwrap();
+    assert_eq!((memory.keys(), memory.evicted()), (1, 1));
+    store.fail(ErrorKind::Unavailable);
+    assert!(hold(&limiter, 7).await.is_none(), "4 are held of the share of 10");
+}
+
+#[tokio::test]
 async fn holds_of_the_share_expire_as_others_do() {
     let (limiter, _, _, clock) = stage();
     let late = hold(&limiter, 10).await.unwrap();

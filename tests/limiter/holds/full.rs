@@ -8,8 +8,8 @@ use tollgate::{
     store::{SettleAnswer, WhenFull},
 };
 
-use super::{TTL, available, tokens, with_holds};
-use crate::support::recorder::Recorder;
+use super::{TTL, available, of, tokens, with_holds};
+use crate::support::{ALGORITHMS, recorder::Recorder};
 
 fn store(when_full: WhenFull) -> MemoryStore {
     MemoryStore::with_capacity(1).unwrap().when_full(when_full)
@@ -52,6 +52,56 @@ async fn a_full_store_keeps_expired_holds_for_as_long_as_the_lowered_limit_needs
     clock.advance(TTL + Duration::from_secs(1));
     assert!(!limiter.check("new", &high, 1).await.unwrap().is_allowed(), "the count was dropped");
     assert!(available(&limiter, &low).await <= 1);
+}
+
+/// A minute begins when the units are charged, by a settlement or at the end of the hold.
+#[tokio::test]
+async fn a_full_store_keeps_what_a_hold_has_charged_until_it_has_left_and_not_longer() {
+    for ((algorithm, seconds), is_settled) in
+        ALGORITHMS.into_iter().zip([60, 120, 60, 42]).flat_map(|one| [(one, true), (one, false)])
+    {
+        let (clock, policy) = (ManualClock::default(), of(algorithm, 10));
+        let limiter = Limiter::new(store(WhenFull::Deny).with_clock(clock.clone()));
+        clock.advance(Duration::from_secs(60) - if is_settled { Duration::ZERO } else { TTL });
+        let hold = limiter.hold("k", &policy, 7).await.unwrap().into_result().unwrap();
+        if is_settled {
+            hold.settle(7).await.unwrap();
+        } else {
+            std::mem::forget(hold);
+            clock.advance(TTL);
+        }
+        let microsecond = Duration::from_micros(1);
+        for (passed, has_left) in [(Duration::from_secs(seconds) - microsecond, false), (2 * microsecond, true)] {
+            clock.advance(passed);
+            let new = limiter.check("new", &policy, 1).await.unwrap();
+            assert_eq!(new.is_allowed(), has_left, "{algorithm:?}, settled: {is_settled}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_that_does_not_fit_counts_as_a_further_denial_in_a_full_store() {
+    let limiter = Limiter::new(MemoryStore::with_capacity(2).unwrap().when_full(WhenFull::Deny));
+    let policy = tokens().ban_after(2, Duration::from_secs(600));
+    let hold = async || limiter.hold("k", &policy, 1).await.unwrap().into_result().unwrap();
+    // The count of denials takes the last place.
+    for hold in [hold().await, hold().await] {
+        hold.settle(10).await.unwrap();
+    }
+    assert!(limiter.peek("k", &policy).await.unwrap().policies()[0].ban.is_some());
+}
+
+#[tokio::test]
+async fn a_settlement_that_counts_as_a_denial_evicts_and_warns_as_a_check_does() {
+    let policy = tokens().ban_after(5, Duration::from_secs(600));
+    for (keys, evicted) in [(3, 0), (2, 1)] {
+        let (recorder, memory) = (Recorder::default(), MemoryStore::with_capacity(keys).unwrap());
+        let limiter = Limiter::new(memory.clone()).with_observer(recorder.clone());
+        let hold = limiter.hold("k", &policy, 4).await.unwrap().into_result().unwrap();
+        assert!(limiter.check("other", &policy, 1).await.unwrap().is_allowed());
+        hold.settle(11).await.unwrap();
+        assert_eq!((memory.evicted(), recorder.take().warnings.len() as u64), (evicted, evicted));
+    }
 }
 
 #[tokio::test]

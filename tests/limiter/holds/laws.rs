@@ -145,6 +145,13 @@ fn law_6_a_check_ends_a_bounded_number_of_holds() {
     clock.advance(TTL);
     judge(&store, &Check::hold("k", &released, 1));
     assert_eq!([peek(&released), peek(&released)], [9_999, 9_999]);
+
+    // Without an open hold, all that are released end at once.
+    for _ in 0..4_100 {
+        judge(&store, &Check::hold("other", &released, 1));
+    }
+    clock.advance(TTL);
+    assert_eq!(judge(&store, &Check::new("other", &released, 0)), 10_000);
 }
 
 fn judge(store: &MemoryStore, check: &Check) -> u64 {

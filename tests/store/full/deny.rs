@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Check, Policy, store::WhenFull};
 
-use super::{MINUTE, store};
+use super::{MINUTE, flood, store};
 use crate::support::{ALGORITHMS, random::Random, seed::seeds};
 
 #[tokio::test]
@@ -60,12 +60,25 @@ async fn law_2_a_charge_that_writes_no_count_needs_no_place() {
     }
     let (limiter, store, _clock) = store(2, WhenFull::Deny);
     let _ = limiter.check("new", &banning, 10).await.unwrap();
-    let denied = limiter.check("new", &banning, 1).await.unwrap();
-    assert_eq!(
-        (denied.policies()[0].ban, store.keys()),
-        (Some(MINUTE), 2),
-        "one place is left for the count of denials"
-    );
+    // A cost of 0 does not take the place that is left for the count of denials.
+    let denied = limiter.check_all(Check::new("new", &burst, 0).and("new", &banning, 1)).await.unwrap();
+    assert_eq!((denied.policies()[1].ban, store.keys()), (Some(MINUTE), 2));
+}
+
+/// Every new key goes on where the last one has stopped to look for idle counts.
+#[tokio::test]
+async fn a_few_new_keys_find_the_place_of_an_idle_count_wherever_it_is() {
+    let [policy, short] = [Policy::per_day("p", 10), Policy::per_second("p", 10)].map(Result::unwrap);
+    for place in [0, 100] {
+        let (limiter, store, clock) = store(200, WhenFull::Deny);
+        for key in 0..200_u64 {
+            let policy = if key == place { &short } else { &policy };
+            assert!(limiter.check(key, policy, 1).await.unwrap().is_allowed());
+        }
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(flood(&limiter, &policy, "new", 25).await, 1, "the count of key {place} is idle");
+        assert_eq!((store.keys(), store.evicted()), (200, 0));
+    }
 }
 
 #[tokio::test]

@@ -67,6 +67,19 @@ async fn law_13_a_full_store_warns_once_and_reports_every_live_count_that_it_evi
 }
 
 #[tokio::test]
+async fn law_13_changes_by_hand_evict_and_warn_as_checks_do() {
+    let (limiter, store, observer) = observed(WhenFull::EvictLeastSpent);
+    let policy = Policy::per_day("p", 10).unwrap();
+    flood(&limiter, &policy, "a", 98).await;
+    for (names, evicted) in [(["b", "c"], 0), (["d", "e"], 2)] {
+        limiter.record(names[0], &policy, 1).await.unwrap();
+        limiter.ban(names[1], &policy, MINUTE).await.unwrap();
+        assert_eq!((store.keys(), store.evicted(), observer.evicted.load(Ordering::SeqCst)), (100, evicted, evicted));
+        assert_eq!(observer.warnings.lock().unwrap().len(), usize::from(evicted > 0));
+    }
+}
+
+#[tokio::test]
 async fn law_13_a_full_store_that_evicts_nothing_warns_too() {
     for when_full in [WhenFull::Deny, WhenFull::ShareOneKey] {
         let (limiter, store, observer) = observed(when_full);

@@ -59,16 +59,34 @@ async fn law_14_clients_that_spent_their_limits_one_after_the_other_stay_denied_
     let store = MemoryStore::with_capacity(10_000).unwrap().with_clock(clock.clone());
     let limiter = Limiter::new(store.clone());
     let policy = Policy::per_minute("p", 60).unwrap();
+    // Half of the limit is a large share too.
+    let cost = |key: u64| if key % 4 == 0 { 30 } else { 60 };
     for key in 0..SPENT {
-        let _ = limiter.check(key, &policy, 60).await.unwrap();
+        let _ = limiter.check(key, &policy, cost(key)).await.unwrap();
     }
     flood(&limiter, &policy, "flood", 60_000).await;
     let mut lifted = 0;
     for key in 0..SPENT {
-        lifted += u32::from(limiter.peek(key, &policy).await.unwrap().is_allowed());
+        lifted += u32::from(limiter.peek(key, &policy).await.unwrap().available() > Some(60 - cost(key)));
     }
     assert!(lifted <= 3, "{lifted} of {SPENT} clients lost their counts");
     assert!(store.evicted() > 40_000);
+}
+
+#[tokio::test]
+async fn of_counts_that_have_spent_the_same_share_the_oldest_are_dropped_wherever_they_are() {
+    let (limiter, store, clock) = store(1_000, WhenFull::EvictLeastSpent);
+    let policy = Policy::per_day("p", 10).unwrap();
+    for key in 0..4_000_u64 {
+        clock.advance(Duration::from_micros(1));
+        let _ = limiter.check(key, &policy, 1).await.unwrap();
+    }
+    let mut kept = 0;
+    for key in 0..1_000_u64 {
+        kept += u32::from(limiter.peek(key, &policy).await.unwrap().available() == Some(9));
+    }
+    assert!(kept <= 3, "{kept} of the first 1000 counts are kept");
+    assert_eq!(store.evicted(), 3_000);
 }
 
 #[tokio::test]

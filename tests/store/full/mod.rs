@@ -1,5 +1,6 @@
 //! A memory store that is full of live counts: what new keys get, and which counts remain.
 
+mod by_hand;
 mod deny;
 mod events;
 mod eviction;

@@ -26,7 +26,7 @@ async fn law_14_while_the_store_is_full_new_keys_share_one_bucket_for_each_polic
 
 #[tokio::test]
 async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own_count() {
-    let (limiter, _store, clock) = store(2, WhenFull::ShareOneKey);
+    let (limiter, store, clock) = store(2, WhenFull::ShareOneKey);
     let (policy, short) = (Policy::per_minute("p", 10).unwrap(), Policy::per_second("short", 1).unwrap());
     flood(&limiter, &short, "kept", 2).await;
     assert!(limiter.check("client", &policy, 10).await.unwrap().is_allowed());
@@ -35,6 +35,7 @@ async fn law_14_units_spent_in_the_shared_bucket_count_when_the_key_gets_its_own
     let denied = limiter.check("client", &policy, 1).await.unwrap();
     assert_eq!((denied.is_allowed(), denied.retry_after()), (false, Some(MINUTE - Duration::from_secs(1))));
     assert_eq!(limiter.check("another", &policy, 0).await.unwrap().available(), Some(0));
+    assert_eq!(store.keys(), 0, "nothing was charged, so there is nothing to keep");
     clock.advance(denied.retry_after().unwrap());
     for key in ["client", "another"] {
         assert_eq!(limiter.check(key, &policy, 1).await.unwrap().available(), Some(9), "a count of its own");
@@ -71,6 +72,33 @@ async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert!(!limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert_eq!(flood(&limiter, &policy, "new", 10).await, 1);
+}
+
+#[tokio::test]
+async fn what_a_check_charges_elsewhere_takes_no_room_of_the_shared_bucket() {
+    let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
+    let [policy, other] = ["p", "other"].map(|name| Policy::per_day(name, 3).unwrap());
+    let _ = limiter.check("kept", &policy, 1).await.unwrap();
+    let check = Check::new("kept", &policy, 2).and("new", &other, 3).and("new", &policy, 3);
+    assert!(limiter.check_all(check).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn law_6_there_are_1024_shared_buckets_and_new_keys_under_further_policies_are_denied() {
+    let (limiter, store, clock) = store(1, WhenFull::ShareOneKey);
+    let _ = limiter.check("kept", &Policy::per_day("kept", 1).unwrap(), 1).await.unwrap();
+    let check = async |key: &str, number: u32| {
+        let policy = Policy::per_minute(format!("p{number}"), 2).unwrap();
+        limiter.check(key, &policy, 1).await.unwrap().is_allowed()
+    };
+    for number in 0..1_024 {
+        assert!(check("new", number).await, "{number}");
+    }
+    assert!(!check("new", 1_024).await);
+    assert!(check("newer", 7).await && !check("newest", 7).await, "a policy with a bucket");
+    clock.advance(MINUTE);
+    assert!(check("new", 1_024).await, "the units of the others have left their windows");
+    assert_eq!((store.keys(), store.evicted()), (1, 0));
 }
 
 #[tokio::test]
