@@ -5,4 +5,5 @@ mod full;
 mod memory;
 mod mistakes;
 mod redis_urls;
+mod redis_world;
 mod wrapper;

@@ -245,3 +245,40 @@ fn own_time(head: &[u8], now: f64) -> Option<f64> {
     let is_whole = offset.fract() == 0.0 && reached.fract() == 0.0;
     (offset == 0.0 && reached <= now || is_step && is_whole).then(|| (now + offset).max(reached))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_denials_is_in_the_first_of_two_places_that_has_one() {
+        for (first, second, number) in [(300, 5, 300), (0, 70_000, 70_000), (0, 0, 1), (1 << 40, 0, u32::MAX)] {
+            let mut log = [0; BYTES];
+            log[68..74].copy_from_slice(&u64::to_le_bytes(first)[..6]);
+            log[192..198].copy_from_slice(&u64::to_le_bytes(second)[..6]);
+            assert_eq!((denials(&log), denials(&log[..60])), (number, 1), "{first} {second}");
+        }
+    }
+
+    /// What the script refuses gives its users no verdict.
+    #[test]
+    fn heads_are_read_and_refused_as_by_the_script() {
+        let own = |reached: f64, offset: f64| {
+            let head = [b"t", &reached.to_le_bytes()[..], &offset.to_le_bytes(), &[0; 8]].concat();
+            own_time(&head, 1e3)
+        };
+        let most = 2f64.powi(53) - 1.0;
+        let running = [(0.0, 0.0, 1e3), (0.5, 0.0, 1e3), (1_001.0, 0.0, 1_001.0), (0.0, 600.0, 1_600.0)];
+        for (reached, offset, time) in running.into_iter().chain([(0.0, most - 1e3, most), (most, 600.0, most)]) {
+            assert_eq!(own(reached, offset), Some(time), "{reached} {offset}");
+        }
+        for (reached, offset) in
+            [(1_000.5, 0.0), (0.5, 1.0), (0.0, 0.5), (0.0, -1.0), (0.0, most - 999.0), (most + 1.0, 1.0)]
+        {
+            assert_eq!(own(reached, offset), None, "{reached} {offset}");
+        }
+        for (score, held) in [(-3.0, Some(3)), (0.5, None), (-0.5, None), (-2f64.powi(32), None)] {
+            assert_eq!(units(score), held, "{score}");
+        }
+    }
+}

@@ -153,4 +153,18 @@ mod tests {
         backoff.failed();
         assert!(backoff.pause() <= MAX_PAUSE);
     }
+
+    #[test]
+    fn a_handshake_is_found_lost_once_until_a_dial_succeeds_and_the_first_has_the_usual_time() {
+        let mut backoff = Backoff::default();
+        for _ in 0..2 {
+            assert!(!backoff.may_find_loss() && backoff.patience(MAX_PAUSE) == MAX_PAUSE);
+            backoff.was_slow();
+            assert!(backoff.may_find_loss() && backoff.patience(MAX_PAUSE) == 16 * MAX_PAUSE);
+            backoff.found_loss();
+            backoff.was_slow();
+            assert!(!backoff.may_find_loss());
+            backoff.succeeded();
+        }
+    }
 }

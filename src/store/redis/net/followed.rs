@@ -87,3 +87,34 @@ fn hash(address: &str) -> u64 {
     address.hash(&mut hasher);
     hasher.finish().max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+    use crate::store::redis::net::first_dial::DialProgress;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dial_is_overtaken_when_another_master_is_followed_than_at_its_begin() {
+        let (followed, early, late) = (Followed::default(), DialProgress::default(), DialProgress::default());
+        early.begins_in(followed.tenure());
+        followed.set("former");
+        late.begins_in(followed.tenure());
+        assert!(followed.is("former") && timeout(SECOND, late.is_overtaken()).await.is_err());
+        followed.set("elected");
+        assert!(!followed.is("former") && timeout(SECOND, late.is_overtaken()).await.is_ok());
+        assert!(timeout(SECOND, early.is_overtaken()).await.is_err(), "no master was known");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_all_runtimes_one_asks_the_sentinels_in_each_pause() {
+        let followed = Followed::default();
+        for _ in 0..3 {
+            assert!(followed.is_question_due(SECOND) && !followed.clone().is_question_due(SECOND));
+            advance(SECOND).await;
+        }
+    }
+}

@@ -98,3 +98,28 @@ impl Lost {
         self.before_us.fetch_max(sent_us, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::net::{address::Address, endpoint::Security};
+
+    #[test]
+    fn the_pools_of_a_server_share_what_they_know_and_those_of_two_servers_do_not() {
+        let servers = Servers::default();
+        let server = |url| servers.server(&Address::server(url, &Security::default()).unwrap().name());
+        let (one, other) = (server("redis://10.0.0.1"), server("redis://10.0.0.2"));
+        assert!(!Arc::ptr_eq(&one, &other) && Arc::ptr_eq(&one, &server("redis://10.0.0.1")));
+        drop(one);
+        let again = server("redis://10.0.0.1");
+        assert!(Arc::ptr_eq(&again, &server("redis://10.0.0.1")) && Arc::ptr_eq(&other, &server("redis://10.0.0.2")));
+    }
+
+    #[test]
+    fn a_call_that_is_sent_when_another_one_is_given_up_has_met_the_same_stall() {
+        let (streak, lost) = (TimeoutStreak::default(), Lost::default());
+        assert!(!streak.add(1, 5) && !streak.add(5, 6) && !streak.add(7, 8) && streak.add(9, 10));
+        lost.all_before(9);
+        assert!(lost.has(8) && !lost.has(9));
+    }
+}

@@ -274,3 +274,14 @@ fn date(time: UnixTime) -> String {
     const LATEST: u64 = 253_402_300_799;
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(time.as_secs().min(LATEST)))
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_certificate_is_described_by_four_of_its_names() {
+        let names = |count| super::names(&(0..count).map(|name| format!("DnsName(\"n{name}.x\")")).collect::<Vec<_>>());
+        assert_eq!(names(0), "it is valid for no name");
+        assert_eq!(names(4), "it is valid for n0.x, n1.x, n2.x, n3.x");
+        assert_eq!(names(6), "it is valid for n0.x, n1.x, n2.x, n3.x and 2 more");
+    }
+}

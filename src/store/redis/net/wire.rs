@@ -247,7 +247,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::endpoint::Security, *};
 
     /// Tests that run as root may use any socket, so this one makes the error itself.
     #[cfg(unix)]
@@ -264,6 +264,7 @@ mod tests {
 
     #[test]
     fn servers_and_proxies_without_resp3_are_recognised() {
+        use io::ErrorKind::{ConnectionRefused, ConnectionReset, TimedOut, UnexpectedEof};
         for (reply, expected) in [
             ("-NOPROTO unsupported protocol version", true),
             ("-ERR unknown command 'HELLO', with args beginning with: '3'", true),
@@ -275,5 +276,25 @@ mod tests {
             let error = redis::parse_redis_value(format!("{reply}\r\n").as_bytes()).unwrap().extract_error();
             assert_eq!(lacks_resp3(&error.unwrap_err()), expected, "{reply}");
         }
+        for (kind, expected) in
+            [(ConnectionReset, true), (UnexpectedEof, true), (ConnectionRefused, false), (TimedOut, false)]
+        {
+            assert_eq!(lacks_resp3(&io::Error::from(kind).into()), expected, "{kind}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_server_is_probed_for_an_error_that_names_its_cause_or_after_a_dial_has_succeeded() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let url = format!("redis://{}", server.local_addr().unwrap());
+        let endpoint = super::super::url::read(&url, &Security::default()).unwrap();
+        let io = |kind| RedisError::from(io::Error::from(kind));
+        let login = redis::parse_redis_value(b"-WRONGPASS wrong\r\n").unwrap().extract_error().unwrap_err();
+        let named = [io(io::ErrorKind::ConnectionRefused), io(io::ErrorKind::InvalidData), login].map(Err);
+        for result in named.into_iter().chain([Ok(()), Err(io(io::ErrorKind::ConnectionReset))]) {
+            let _ = explained(&endpoint, async { result }).await;
+        }
+        assert_eq!(server.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

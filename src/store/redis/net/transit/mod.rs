@@ -329,4 +329,17 @@ mod tests {
         line.answer(|| reply.send(()).unwrap()).await;
         assert!(!line.is_silent_after_a_period().await);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_has_its_reply_owes_nothing_and_leaves_the_others_owed() {
+        let mut line = Line::open().await;
+        let [(first, mut one), (_second, _other)] = [line.call(), line.call()];
+        line.send().await;
+        line.answer(|| {
+            first.send(()).unwrap();
+            assert!(one.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        })
+        .await;
+        assert!(line.is_silent_after_a_period().await);
+    }
 }
