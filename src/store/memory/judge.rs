@@ -224,12 +224,18 @@ impl Table {
             let bucket = shared.find(key, policy, policy.name_hash());
             match &mut counted.room {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries.state(index).clone())),
-                Room::Nowhere { .. }
-                    if may_share && (bucket.is_some() || shared.has_room() || shared.find_room(now).is_ok()) =>
-                {
+                Room::Nowhere { .. } if may_share => {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy == policy;
-                    let ahead =
-                        before.iter().filter(same).fold(0_u64, |sum, other| sum.saturating_add(other.charged.cost));
+                    let mut others = before.iter().filter(same).peekable();
+                    if bucket.is_none() && others.peek().is_none() {
+                        if !shared.has_room() && shared.find_room(now).is_err() {
+                            continue;
+                        }
+                        if counted.charged.cost > 0 {
+                            shared.promise();
+                        }
+                    }
+                    let ahead = others.fold(0_u64, |sum, other| sum.saturating_add(other.charged.cost));
                     counted.room = Room::Shared { ahead };
                     counted.place = Place { shard: SHARED, hash: policy.name_hash() };
                     counted.key = key;
