@@ -320,3 +320,75 @@ impl Notifier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+    /// No breaker with the default settings waits longer for its first probe.
+    const PAUSE: Duration = Duration::from_millis(120);
+
+    /// A breaker that has just opened.
+    fn opened() -> Arc<Machine> {
+        let machine = Arc::new(Machine::new(BreakerSettings::default(), DEADLINE, Arc::default()));
+        settle(&machine, CallOutcome::Failed, 5);
+        machine
+    }
+
+    /// Sends checks one after the other.
+    fn settle(machine: &Arc<Machine>, outcome: CallOutcome, checks: usize) {
+        (0..checks).for_each(|_| machine.settle(machine.admit().unwrap(), outcome));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_probe_leaves_its_place_to_one_other_whose_answer_its_failure_does_not_hide() {
+        // After the longer pause, the first check is one of many probes.
+        for pause in [PAUSE, Duration::from_secs(10)] {
+            let machine = opened();
+            advance(pause).await;
+            let lost = machine.admit().unwrap();
+            advance(DEADLINE + PAUSE).await;
+            let probe = machine.admit().unwrap();
+            assert!(machine.admit().is_err(), "one at a time");
+            machine.settle(lost, CallOutcome::Failed);
+            machine.settle(probe, CallOutcome::Answered);
+            assert!(!machine.is_open());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_outage_other_instances_have_a_second_and_failures_count_as_before() {
+        let machine = opened();
+        advance(PAUSE).await;
+        // A dropped probe costs the shortest interval, not the time of an answer.
+        drop(machine.admit().unwrap());
+        assert!(machine.admit().is_err());
+        advance(PAUSE).await;
+        settle(&machine, CallOutcome::Answered, 1);
+        advance(RECOVERY - Duration::from_millis(1)).await;
+        assert!(machine.is_recovering() && !machine.awaits_answer());
+        advance(Duration::from_millis(1)).await;
+        assert!(!machine.is_recovering());
+        for round in 1..=5 {
+            let grants = [machine.admit().unwrap(), machine.admit().unwrap()];
+            grants.into_iter().for_each(|grant| machine.settle(grant, CallOutcome::Failed));
+            assert_eq!(machine.is_open(), round == 5, "two checks in flight together in round {round}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_awaited_after_a_failure_and_when_a_check_would_be_a_probe() {
+        let machine = Arc::new(Machine::new(BreakerSettings::default(), DEADLINE, Arc::default()));
+        for outcome in [CallOutcome::Failed, CallOutcome::Answered, CallOutcome::TimedOut] {
+            settle(&machine, outcome, 1);
+            assert_eq!(machine.awaits_answer(), outcome != CallOutcome::Answered, "{outcome:?}");
+        }
+        let machine = opened();
+        assert!(!machine.awaits_answer());
+        advance(PAUSE).await;
+        assert!(machine.awaits_answer());
+    }
+}

@@ -137,5 +137,10 @@ mod tests {
             assert!(drawn.iter().all(|interval| (least..=most).contains(interval)), "round {round}");
             assert!(drawn.iter().any(|interval| interval != &drawn[0]), "round {round} has no jitter");
         }
+        let [first, longest] = [10, 60].map(Duration::from_millis);
+        let faster = BreakerSettings::default().with_probe_intervals(first, longest);
+        for (round, range) in [(0, 10..=12), (3, 50..=60)] {
+            assert!(range.contains(&faster.probe_interval(round).as_millis()), "round {round}");
+        }
     }
 }

@@ -178,6 +178,25 @@ impl CallOutcome {
 mod tests {
     use super::*;
 
+    /// Whether the breaker opens when a failure and an answer come `times` times, once in each `pause`, long after its
+    /// start.
+    fn opens(times: u32, pause: Duration) -> bool {
+        let start = Instant::now();
+        let mut window = FailureWindow::new(0, start);
+        let mut record = |outcome, now| window.record(outcome, u64::MAX, now, &BreakerSettings::default());
+        (0..times).map(|number| start + Duration::from_secs(60) + pause * number).any(|now| {
+            let opened = record(CallOutcome::Failed, now);
+            record(CallOutcome::Answered, now) || opened
+        })
+    }
+
+    #[test]
+    fn half_of_twenty_checks_open_the_breaker_wherever_they_are_in_a_second() {
+        for (times, pause, expected) in [(10, 0, true), (10, 100, true), (9, 100, false), (100, 112, false)] {
+            assert_eq!(opens(times, Duration::from_millis(pause)), expected, "{times} times, each {pause} ms");
+        }
+    }
+
     #[test]
     fn only_verdicts_of_the_store_are_evidence_that_the_store_answers() {
         for (source, outcome) in [(Source::Store, CallOutcome::Answered), (Source::DenyCache, CallOutcome::NoEvidence)]

@@ -330,4 +330,21 @@ mod tests {
         assert!(!unsure.has(&Key::new("first"), &policy) && unsure.has(&Key::new("0"), &policy));
         assert_eq!(unsure.lock().until.len(), MOST);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_is_taken_for_lost_when_nothing_was_answered_for_its_time() {
+        let debts = Debts::new(Duration::ZERO);
+        let debt = |key: &str| Debt { domain: 0, key: Key::new(key), policy: policy(), cost: 1, kept: 0 };
+        debts.add(vec![debt("sent")]);
+        assert!(debts.start_settlement() && !debts.start_settlement(), "one at a time");
+        let [Debt { key, policy, .. }] = &debts.take_batch(&HashSet::new())[..] else { panic!("one debt") };
+        debts.add(vec![debt("due")]);
+        for _ in 0..3 {
+            tokio::time::advance(PAUSE * 3 / 4).await;
+            assert!(!debts.start_settlement(), "a debit was answered since");
+            debts.go_on();
+        }
+        tokio::time::advance(PAUSE).await;
+        assert!(debts.start_settlement() && debts.is_unsure(key, policy) && !debts.owe(|| 0, key, policy));
+    }
 }

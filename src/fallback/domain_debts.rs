@@ -201,7 +201,88 @@ pub(super) fn pause_of_kept(policy: &Policy, kept: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
+
+    fn policy(name: &str) -> Policy {
+        Policy::per_minute(name, 80).unwrap()
+    }
+
+    fn debt(key: &str, policy: &Policy, cost: u64) -> Debt {
+        Debt { domain: 0, key: Key::new(key), policy: policy.clone(), cost, kept: 0 }
+    }
+
+    fn take(debts: &mut DomainDebts) -> Vec<Debt> {
+        let mut taken = Vec::new();
+        while debts.take_key(0, Instant::now(), &mut taken) {}
+        taken
+    }
+
+    /// Takes what is due. Returns the costs, and how often each did not fit.
+    fn due(debts: &mut DomainDebts) -> Vec<(u64, u32)> {
+        take(debts).iter().map(|debt| (debt.cost, debt.kept)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_debt_that_is_charged_or_paid_is_noted_for_a_second_and_then_forgotten() {
+        let (key, policy, other) = (Key::new("k"), policy("p"), policy("other"));
+        for (is_paid, late) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+            let mut debts = DomainDebts::default();
+            debts.add(debt("k", &policy, 8), true);
+            debts.pay(&key, &other, 5);
+            if is_paid {
+                debts.pay(&key, &policy, 8);
+            } else {
+                let taken = take(&mut debts);
+                assert_eq!(taken[0].cost, 8, "units of another count have paid for it");
+                debts.settled(&taken[0], 0, None);
+            }
+            advance(CAUTION * 3 / 4).await;
+            assert!(debts.has(&key, &policy) && !debts.has(&key, &other));
+            advance(CAUTION / 4 * (1 + late)).await;
+            assert!(!debts.has(&key, &policy) && debts.is_due(Instant::now()));
+            assert!(take(&mut debts).is_empty() && debts.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_fit_is_due_later_and_what_has_come_meanwhile_at_once() {
+        let (policy, mut debts) = (policy("p"), DomainDebts::default());
+        ["a", "b", "c"].into_iter().for_each(|key| assert!(debts.add(debt(key, &policy, 8), true)));
+        let (taken, later) = (take(&mut debts), Instant::now() + CAUTION);
+        debts.add(debt("c", &policy, 2), true);
+        taken.iter().zip([5, 5, 0]).for_each(|(debt, rest)| debts.settled(debt, rest, Some(later)));
+        assert_eq!(due(&mut debts), [(2, 0)]);
+        advance(CAUTION).await;
+        assert_eq!(due(&mut debts), [(5, 1), (5, 1)]);
+        // The store has failed, so nothing is known about its room.
+        debts.settled(&taken[0], 5, None);
+        assert_eq!(due(&mut debts), [(5, 0)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_policy_of_a_key_has_a_debt_of_its_own() {
+        let (key, p, q) = (Key::new("k"), policy("p"), policy("q"));
+        let mut debts = DomainDebts::default();
+        debts.add(debt("k", &p, 8), true);
+        debts.add(debt("k", &q, 3), true);
+        let taken = take(&mut debts);
+        debts.settled(&taken[0], 0, None);
+        debts.settled(&taken[1], 3, None);
+        assert_eq!(due(&mut debts), [(3, 0)], "the other one was charged");
+        debts.forget(&key, &p);
+        assert!(!debts.has(&key, &p) && debts.has(&key, &q));
+        // The settlement is lost twice; the first time, units have come meanwhile.
+        debts.add(debt("k", &q, 2), true);
+        let noted = std::cell::RefCell::new(Vec::new());
+        let note = |_: &Key, policy: &Policy| noted.borrow_mut().push(policy.name().to_owned());
+        debts.forget_sent(note);
+        assert_eq!(due(&mut debts), [(2, 0)]);
+        debts.forget_sent(note);
+        assert_eq!(*noted.borrow(), ["q", "q"]);
+        assert!(debts.is_empty());
+    }
 
     #[test]
     fn a_payment_while_a_debt_is_being_charged_reduces_what_is_left_of_it() {

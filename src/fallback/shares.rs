@@ -186,3 +186,23 @@ impl Drop for Reservation {
         self.reserved.number.store(units.len(), Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn room_is_taken_count_by_count_until_each_reservation_is_dropped() {
+        let charge = |key: &str| Charge::new(Key::new(key), Policy::per_minute("p", 10).unwrap(), 4);
+        let (reserved, one, other) = (Arc::<Reserved>::default(), charge("one"), charge("other"));
+        let fits = |_: &Charge, units: u64| units <= 10;
+        let first = reserved.reserve([&one].into_iter(), fits).unwrap();
+        let second = reserved.reserve([&one, &other].into_iter(), fits).unwrap();
+        assert_eq!((reserved.of(&one), reserved.of(&other)), (8, 4));
+        drop(second);
+        assert_eq!((reserved.of(&one), reserved.of(&other)), (4, 0));
+        drop(first);
+        assert!(reserved.lock().is_empty(), "nothing stays in memory");
+    }
+}

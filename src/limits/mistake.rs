@@ -286,6 +286,8 @@ mod tests {
             ("Cost", "did you mean cost?"),
             ("on_store_failure", "did you mean on-store-failure?"),
             ("exmept", "did you mean exempt?"),
+            ("no-store-failrue", "did you mean on-store-failure?"),
+            ("no-stoer-failrue", "write one of cost, costs, exempt, on-store-failure"),
             ("failure", "did you mean on-store-failure?"),
             ("On_Failure", "did you mean on-store-failure?"),
             ("policy", "write one of cost, costs, exempt, on-store-failure"),

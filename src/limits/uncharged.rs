@@ -213,5 +213,7 @@ mod tests {
         for routes in some {
             assert_eq!(exempts_everything(routes), None, "{routes:?}");
         }
+        let up_to_two_segments = ["/", "/{a}", "/{a}/{b}", "/static/{*rest}"];
+        assert_eq!(exempts_everything(&up_to_two_segments), None);
     }
 }

@@ -38,6 +38,7 @@ fn every_field_of_a_policy_is_a_builder_method() {
             m = { limit = 9, calendar = "week", starts = "sunday", zone = "-03:00" }
             n = { limit = 9, calendar = "year", starts = "04-01 18:30" }
             o = { limit = 9, calendar = "day" }
+            p = { rate = "9/day", holds = { unsettled = "charge" } }
         "#,
     )
     .unwrap();
@@ -73,11 +74,30 @@ fn every_field_of_a_policy_is_a_builder_method() {
         Policy::calendar("m", 9, Calendar::weekly().on(Weekday::Sunday).zone("-03:00")),
         Policy::calendar("n", 9, Calendar::yearly().in_month(4).on_day(1).at(18, 30)),
         Policy::calendar("o", 9, Calendar::daily()),
+        Policy::per_day("p", 9).map(|p| p.with_holds(HoldSettings::new())),
     ];
     let built: Vec<Policy> = built.into_iter().map(Result::unwrap).collect();
     assert_eq!(limits.policies().cloned().collect::<Vec<_>>(), built);
     assert_eq!(limits.policy("B"), Some(&built[1]), "the case of a name is ignored");
     assert_eq!(limits.policy("z"), None);
+}
+
+#[test]
+fn a_calendar_starts_on_a_day_at_a_time_or_both() {
+    let read = |calendar: &str, starts: &str| {
+        let fields = format!("limit = 9, calendar = '{calendar}', starts = '{starts}'");
+        check(&with_policy(&format!("policies.q = {{ {fields} }}"))).map(|limits| limits.policy("q").cloned())
+    };
+    for (calendar, starts, built) in [
+        ("day", "09:00", Calendar::daily().at(9, 0)),
+        ("month", "5", Calendar::monthly().on_day(5)),
+        ("year", "12-31", Calendar::yearly().in_month(12).on_day(31)),
+    ] {
+        assert_eq!(read(calendar, starts), Ok(Policy::calendar("q", 9, built).ok()), "{starts}");
+    }
+    for (calendar, starts) in [("day", "monday"), ("week", "+9:00"), ("month", "009"), ("year", "4-1")] {
+        says(read(calendar, starts).unwrap_err(), &format!("{starts:?} is not a start of a {calendar}; "));
+    }
 }
 
 /// Answers to a series of requests: status and fields.

@@ -66,7 +66,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("policies.p.unit = 1979-05-27", "policies.p.unit: a date is not a string; write it in quotes"),
     (
-        "policies.p.shards = 61",
+        // Without usable shards, no cost is compared with the policy.
+        "policies.p.shards = 61\ndefault.cost = 61",
         "policies.p.shards: 61 shards are out of range; use 1 to 60, because each shard needs a unit of the limit and of the burst",
     ),
     ("policies.p.shards = 65", "policies.p.shards: 65 is out of range; write 1 to 64"),

@@ -239,6 +239,8 @@ fn a_file_that_is_wrong_at_the_start_is_an_error_with_its_path() {
     assert!(refused.contains(path.to_str().unwrap()) && refused.contains("policies.p.rate"), "{refused}");
     fs::write(&path, [0xff]).unwrap();
     assert_eq!(kind(&watch(&path)), Some(io::ErrorKind::InvalidData));
+    fs::write(&path, " ".repeat(16 << 20)).unwrap();
+    assert!(LiveLimits::watch(&path, |_| read(&text(10))).is_ok());
     fs::write(&path, " ".repeat((16 << 20) + 1)).unwrap();
     assert!(watch(&path).to_string().contains("it is larger than 16 MiB"));
 }

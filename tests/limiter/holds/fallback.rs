@@ -54,6 +54,15 @@ async fn holds_are_judged_by_the_share_and_their_settlements_are_owed_to_the_sto
     assert_eq!(left(&limiter, &central).await, 13);
 }
 
+/// A debt of nothing would never be charged, and hold the key to the share for ever.
+#[tokio::test]
+async fn a_hold_of_the_share_that_is_released_leaves_no_debt() {
+    let (limiter, store, ..) = stage();
+    assert_eq!(hold(&limiter, 5).await.unwrap().release().await.unwrap(), SettleAnswer::Settled);
+    store.recover();
+    assert_eq!(hold(&limiter, 15).await.unwrap().decision().source(), Source::Store);
+}
+
 /// An outage gives no client a fresh budget: the share counts the open holds of the store too.
 #[tokio::test]
 async fn holds_of_the_store_are_mirrored() {

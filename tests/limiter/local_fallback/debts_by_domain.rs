@@ -74,6 +74,17 @@ async fn debts_of_an_unavailable_domain_do_not_delay_those_of_a_recovered_domain
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_debts_are_charged_at_once_to_a_store_that_takes_its_time() {
+    let (limiter, store, counts) = in_debt(Some(BreakerSettings::default())).await;
+    store.domains.iter().for_each(|domain| domain.set_health(Health::Slow(Duration::from_millis(20))));
+    traffic(&limiter, 4).await;
+    for domain in [0, 1] {
+        let (keys, charged) = charged(&store, &counts, domain).await;
+        assert_eq!(charged, keys);
+    }
+}
+
 /// Without a breaker, the store receives every debit that is tried.
 #[tokio::test(start_paused = true)]
 async fn an_unavailable_domain_receives_one_debit_a_second() {

@@ -3,6 +3,7 @@
 mod bans;
 mod debts;
 mod debts_by_domain;
+mod on_their_way;
 mod probes;
 mod shares;
 mod threads;

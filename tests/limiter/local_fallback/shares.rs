@@ -145,6 +145,8 @@ async fn a_cost_above_the_share_is_denied_with_a_wait_of_a_second() {
     assert!(!denied.is_allowed());
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
     assert_eq!(check(&limiter, &per_minute(80), 81).await.retry_after(), None, "it never fits");
+    assert!(check(&limiter, &per_minute(80), 10).await.is_allowed());
+    assert_eq!(check(&limiter, &per_minute(80), 1).await.retry_after(), Some(WINDOW), "the share is spent");
 }
 
 #[tokio::test(start_paused = true)]

@@ -315,6 +315,16 @@ mod events_tests {
 
     use super::*;
 
+    /// The thread would otherwise read the file all the time.
+    #[test]
+    fn writes_in_the_directory_of_the_file_are_hints_and_reads_are_none() {
+        assert!([EventKind::Any, EventKind::Access(AccessKind::Close(AccessMode::Write))].map(is_change) == [true; 2]);
+        let reads = [AccessKind::Open(AccessMode::Any), AccessKind::Read, AccessKind::Close(AccessMode::Read)];
+        assert!(!reads.into_iter().any(|access| is_change(EventKind::Access(access))));
+        let directories = ["limits.toml", "conf/limits.toml"].map(|file| directory_of(Path::new(file)));
+        assert_eq!(directories, [PathBuf::from("."), PathBuf::from("conf")]);
+    }
+
     #[test]
     fn long_lines_and_many_lines_are_cut() {
         let of = |text: String| reason(&io::Error::other(text));
