@@ -117,3 +117,54 @@ fn beside(held: Held, policy: &Policy, cost: u64, all: Outcome, own: Outcome) ->
     };
     held.outcome(policy, 0, plain, denied, wait)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        algorithm::Reported,
+        policy::{Algorithm, HoldSettings},
+    };
+
+    #[test]
+    fn only_what_is_committed_or_counts_denials_changes_its_count() {
+        let plain = Policy::per_minute("p", 10).unwrap();
+        let counting = plain.clone().with_denials_counted(true);
+        let banning = plain.clone().ban_after(5, Duration::from_secs(60));
+        let records = |alone: Alone, policy: &Policy| {
+            let charge = Charge::new(Key::from("k"), policy.clone(), 3);
+            alone.records(&charge).iter().map(|(count, usage)| (*usage, count.cost)).collect::<Vec<_>>()
+        };
+        let (none, held) = (Held::default(), Held { units: 4, last_end: 0 });
+        for (then, usage, of_counting) in [(Then::Evaluate, 2, 2), (Then::Commit, 0, 1), (Then::Reject, 2, 3)] {
+            let count = |held, policy| records(Alone::Count { held, then }, policy);
+            assert_eq!(count(none, &plain), [(usage, 3)], "{then:?}");
+            assert_eq!(count(none, &counting), [(of_counting, 3)], "{then:?}");
+            assert_eq!(count(held, &plain), [(2, 7), (usage, 3)], "{then:?}");
+        }
+        assert_eq!(records(Alone::Denials { commits: false }, &banning), [(2, 1)]);
+        assert_eq!(records(Alone::Denials { commits: true }, &banning), [(2, 6), (8, 1)]);
+    }
+
+    #[test]
+    fn a_charge_beside_holds_has_the_same_outcome_whether_its_keys_are_asked_alone_or_together() {
+        let typical = HoldSettings::new().with_typical_duration(Duration::from_secs(3_600));
+        let policy = Policy::per_minute("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_holds(typical);
+        for (spent, units, cost) in (0..=10).flat_map(|spent| (0..132).map(move |n| (spent, 1 + n / 12, n % 12))) {
+            // A unit is refilled in six seconds.
+            let reported = Reported::TokenBucket { ahead: spent * 6_000_000, fraction: 0 };
+            let (room, held) = (10 - spent, Held { units, last_end: 0 });
+            let all = reported.outcome(&policy, cost + units, cost + units <= room);
+            let own = reported.outcome(&policy, cost, cost <= room);
+            let mut alone = beside(held, &policy, cost, all, own);
+            let together = reported.outcome_beside(&policy, cost, cost == 0 || cost + units <= room, held);
+            if room < units && cost != 1 {
+                // Nobody has asked for the wait of one unit beside the holds.
+                alone.next_us = together.next_us;
+            }
+            assert_eq!(alone, together, "{cost} units beside {units} that are held and {spent} that are spent");
+        }
+    }
+}

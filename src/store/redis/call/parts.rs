@@ -335,6 +335,53 @@ pub(crate) fn no_charge() -> Error {
 mod tests {
     use super::*;
 
+    /// A check of shadow charges and others.
+    fn mixed() -> Check {
+        let policy = Policy::per_minute("p", 10).unwrap();
+        let shadow = Policy::per_minute("s", 10).unwrap().with_shadow(true);
+        Check::new("a", &shadow, 1).and("b", &policy, 1).and("b", &shadow, 1).and("c", &policy, 1)
+    }
+
+    #[test]
+    fn parts_that_decide_are_first_and_a_shadow_charge_takes_no_decision_from_a_charge_beside_it() {
+        let shape = |part: Part| (part.slot, part.charges.to_vec(), part.decides);
+        let of = |parts: Vec<Part>| parts.into_iter().map(shape).collect::<Vec<_>>();
+        let (check, slots) = (mixed(), [1, 9, 9, 5]);
+        let by_slot = [(5, vec![3], true), (9, vec![1, 2], true), (1, vec![0], false)];
+        assert_eq!(of(parts_of(&check, &slots)), by_slot);
+        let each = [(5, vec![3], true), (9, vec![1], true), (1, vec![0], false), (9, vec![2], false)];
+        assert_eq!(of(one_by_one(&check, &slots)), each);
+    }
+
+    /// The verdict on charges that fit, or else wait for so long.
+    fn verdict(waits: &[Option<u64>]) -> Verdict {
+        let outcome = |&retry_after_us: &Option<u64>| {
+            let fits = retry_after_us.is_none();
+            Outcome { fits, retry_after_us, ..unknown_until(1) }
+        };
+        let (allowed, outcomes) = (waits.iter().all(Option::is_none), waits.iter().map(outcome).collect());
+        Verdict { allowed, source: Source::Store, time_us: 0, outcomes }
+    }
+
+    #[test]
+    fn a_rejection_that_passes_tells_of_the_shadow_charges_that_would_deny_alone() {
+        let part = Part { slot: 0, charges: Indices::from_slice(&[0, 1, 2, 3]), decides: true };
+        let mut told = verdict(&[Some(1), Some(2), Some(3), Some(4)]);
+        part.put_would_deny(&verdict(&[None, Some(20), Some(30), None]), &mixed(), &mut told);
+        let waits: Vec<_> = told.outcomes.iter().map(|outcome| outcome.retry_after_us).collect();
+        assert_eq!(waits, [Some(1), Some(2), Some(30), Some(4)]);
+    }
+
+    #[test]
+    fn beside_denials_a_silent_slot_has_nothing_available_until_the_longest_wait() {
+        let check = mixed();
+        let mut findings = Findings::new(&check);
+        findings.add(&[1], true, Ok(verdict(&[Some(7)])));
+        findings.add(&[3], true, Ok(verdict(&[Some(5)])));
+        let found = findings.into_verdict(&check).unwrap();
+        assert_eq!((found.allowed, found.outcomes[0], found.outcomes[2]), (false, unknown_until(7), unknown_until(7)));
+    }
+
     #[test]
     fn law_3_a_refund_is_sent_until_its_store_has_answered_it() {
         let failed = |kind| Error::new(kind, "of the test");

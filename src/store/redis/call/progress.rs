@@ -377,6 +377,7 @@ mod tests {
         progress.sent(true, made_us + 25_000);
         assert!(!progress.has_waited_here(DEADLINE, made_us + 50_000));
         progress.ended(made_us + 40_000);
+        assert!(!progress.has_waited_here(DEADLINE, made_us + 45_000));
         assert!(progress.has_waited_here(DEADLINE, made_us + 60_000));
     }
 }

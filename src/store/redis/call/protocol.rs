@@ -125,7 +125,7 @@ mod tests {
         hold::HoldChange,
         policy::{HoldSettings, Policy},
         store::redis::call::{
-            outgoing::{Charges, Outgoing},
+            outgoing::{Charges, Committed, Outgoing},
             progress::Progress,
             redis_key::Slots,
             script::ScriptClock,
@@ -245,6 +245,44 @@ mod tests {
         assert_eq!(is_denial(changed(HoldChange::Settle(7))), (true, 9));
         assert_eq!(is_denial(changed(HoldChange::Settle(0))), (false, 1));
         assert_eq!(is_denial(changed(HoldChange::Renew)), (false, 2));
+    }
+
+    #[test]
+    fn each_step_names_the_keys_that_it_concerns_and_no_others() {
+        let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
+        let policy = policy.ban_after(5, Duration::from_secs(60)).growing_to(Duration::from_secs(600));
+        let (plain, hold) = (&Check::new("a", &policy, 3), &Check::hold("a", &policy, 3));
+        let all = ["p", "p(holds)", "p(ban)", "p(ban)+"];
+        let refund = Step::Refund(Committed::At(5));
+        for (check, step, concerned) in [
+            (plain, Step::Evaluate, &all[..3]),
+            (plain, Step::Commit, &all[..]),
+            (plain, Step::Reject, &all[..]),
+            (plain, refund, &all[..1]),
+            (hold, refund, &all[..2]),
+            (hold, Step::Change(HoldChange::Settle(7)), &all[..]),
+            (hold, Step::Change(HoldChange::Settle(0)), &all[..2]),
+            (plain, Step::ByHand(CountChange::Ban(Duration::from_secs(60))), &all[..1]),
+            (plain, Step::ByHand(CountChange::Record(7)), &all[..1]),
+            (plain, Step::ByHand(CountChange::Unban), &["p", "p(ban)", "p(ban)+"][..]),
+        ] {
+            let (keys, _) = written(check.clone(), step);
+            let names: Vec<_> = keys.iter().filter_map(|key| key.split(':').nth(2)).collect();
+            assert_eq!(names, concerned, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn a_rejection_commits_what_counts_denials_alone_and_a_refund_decides_nothing() {
+        let [p, q, s] = ["p", "q", "s"].map(|name| Policy::per_minute(name, 10).unwrap());
+        let check = Check::new("a", &p, 3).and("b", &q.with_denials_counted(true), 2);
+        let check = check.and("c", &s.with_shadow(true), 1);
+        let (_, rejected) = written(check.clone(), Step::Reject);
+        assert_eq!(rejected, [&[33, 1, 0, 3][..], &log(2, 3), &log(3, 2), &log(18, 1)].concat());
+        let (_, refunded) = written(check, Step::Refund(Committed::At(5)));
+        let time = 5_f64.to_le_bytes();
+        let charges = [&log(4, 3)[..], &time, &log(4, 2), &time, &log(4, 1), &time].concat();
+        assert_eq!(refunded, [&[49, 1, 0, 3][..], &charges].concat());
     }
 
     #[test]

@@ -215,7 +215,14 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
+    use crate::{
+        check::Check,
+        policy::Policy,
+        store::redis::call::{outgoing::Outgoing, progress::Progress},
+    };
 
     #[test]
     fn full_batches_start_calls_up_to_the_maximum_and_others_up_to_two() {
@@ -256,5 +263,45 @@ mod tests {
         queue.waiting += 1;
         assert!(queue.start_call(&Pace::default()));
         assert_eq!(queue.in_flight, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_call_starts_only_if_requests_wait_and_no_call_has_taken_any_for_a_while() {
+        let long_ago = Instant::now();
+        advance(MAX_WAIT).await;
+        for (waiting, in_flight, last_taken, starts) in [
+            (1, 1, None, true),
+            (1, MOST_CALLS - 1, Some(long_ago), true),
+            (0, 1, None, false),
+            (1, MOST_CALLS, None, false),
+            (1, 1, Some(Instant::now()), false),
+        ] {
+            let mut queue = Queue { waiting, in_flight, last_taken, ..Queue::default() };
+            let after = in_flight + usize::from(starts);
+            assert_eq!((queue.start_late_call(), queue.in_flight), (starts, after), "{waiting} {in_flight}");
+        }
+    }
+
+    #[test]
+    fn a_call_takes_as_many_whole_requests_as_it_has_room_for_and_leaves_the_others() {
+        let policy = Policy::per_minute("p", 10).unwrap();
+        let and_key = |check: Check, key: usize| check.and(key.to_string(), &policy, 1);
+        let check = (1..MAX_CHARGES_PER_CALL / 2).fold(Check::new("0", &policy, 1), and_key);
+        let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
+        let outgoing = Arc::new(Outgoing::new(check, keys, Progress::new(false), None));
+        let (mut queue, mut callers) = (Queue::default(), Vec::new());
+        for lane in 0..5 {
+            let (verdict, caller) = oneshot::channel();
+            callers.push(caller);
+            queue.push(lane, Waiting { request: Request::whole(Arc::clone(&outgoing)), verdict });
+        }
+        // A request whose caller has gone takes no room.
+        drop(callers.remove(3));
+        let denials = Denials::new(None, None, false);
+        let mut take = || {
+            let Taken { batch, popped, .. } = queue.take(&denials);
+            (batch.len(), popped, queue.waiting, queue.last_taken.is_some())
+        };
+        assert_eq!([take(), take(), take()], [(2, 2, 3, true), (2, 3, 0, true), (0, 0, 0, true)]);
     }
 }

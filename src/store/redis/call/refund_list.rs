@@ -167,3 +167,67 @@ impl Refund {
         matches!(self.step, Step::Refund(Committed::At(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+    use crate::{
+        check::Check,
+        key::Key,
+        policy::Policy,
+        store::redis::call::{outgoing::Receipt, progress::Progress},
+    };
+
+    const BY_TIME: Step = Step::Refund(Committed::At(1));
+    const BY_RECEIPT: Step = Step::Refund(Committed::Receipt(Receipt { check: 1, part: 0 }));
+
+    fn refunds(steps: &[Step]) -> Refunds {
+        let refunds = Refunds::default();
+        for &step in steps {
+            let check = Check::new("k", &Policy::per_minute("p", 10).unwrap(), 1);
+            let outgoing = Arc::new(Outgoing::new(check, smallvec![Key::from("k")], Progress::new(false), None));
+            refunds.add(Refund { outgoing, charges: smallvec![0], slot: 0, groups: smallvec![], step });
+        }
+        refunds
+    }
+
+    /// The numbers of the refunds that are sent now, with a deadline of 50 ms. `None` if none waits.
+    fn sent(refunds: &Refunds) -> Option<Vec<u64>> {
+        let due = refunds.take_due(Duration::from_millis(50))?;
+        Some(due.into_iter().map(|(number, _)| number).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_3_a_refund_is_sent_after_longer_and_longer_pauses_until_its_receipt_may_have_expired() {
+        let (refunds, start, mut times) = (refunds(&[BY_RECEIPT]), Instant::now(), Vec::new());
+        while let Some(due) = sent(&refunds) {
+            times.extend(due.iter().map(|_| start.elapsed().as_millis()));
+            advance(Duration::from_millis(10)).await;
+        }
+        assert_eq!(times[..7], [0, 100, 250, 500, 950, 1_800, 2_850]);
+        assert_eq!((start.elapsed(), refunds.is_empty()), (RECEIPT_TTL, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_3_a_refund_that_names_a_time_is_sent_again_only_if_it_certainly_was_not_made() {
+        let refunds = refunds(&[BY_TIME, BY_TIME, BY_RECEIPT]);
+        assert_eq!([refunds.needs_task(), refunds.needs_task()], [true, false]);
+        assert_eq!(sent(&refunds), Some(vec![0, 1, 2]));
+        refunds.repeat(1);
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(sent(&refunds), Some(vec![1, 2]));
+        refunds.remove(1);
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(sent(&refunds), Some(vec![2]));
+        refunds.remove(2);
+        assert!(!refunds.is_empty());
+        refunds.remove(0);
+        assert!(refunds.is_empty());
+        assert_eq!(sent(&refunds), None, "the task ends");
+        refunds.added().await;
+        assert!(timeout(LOST, refunds.added()).await.is_err(), "none was added since");
+    }
+}
