@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::{Check, Limiter, ManualClock, Policy, RedisStore, decision::Source, policy::HoldSettings};
+use tollgate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
 use super::calls;
 use crate::support::{
@@ -157,11 +157,14 @@ async fn law_1_alternatives_whose_keys_are_with_two_masters_are_charged_in_order
     let cluster = Cluster::start();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
     let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    let holds = HoldSettings::new();
-    for (key, held) in [("foo", false), ("foo", true)] {
+    for (key, kind) in [("foo", "plain"), ("foo", "holds"), ("foo", "bans")] {
         let [included, credits] = ["included", "credits"].map(|name| {
-            let policy = Policy::per_hour(format!("{name}-{held}"), 4).unwrap();
-            if held { policy.with_holds(holds) } else { policy }
+            let policy = Policy::per_hour(format!("{name}-{kind}"), 4).unwrap();
+            match kind {
+                "holds" => policy.with_holds(HoldSettings::new()),
+                "bans" => policy.ban_after(2, Duration::from_secs(600)),
+                _ => policy,
+            }
         });
         let slot = cluster.slot_of(&plain_key(key, &included)).0;
         let check = || limiter.check_all(Check::first_of(key, [&included, &credits], 1));
@@ -183,7 +186,13 @@ async fn law_1_alternatives_whose_keys_are_with_two_masters_are_charged_in_order
         let expected = [&included, &included, &included, &credits, &credits, &credits];
         let mut expected: Vec<_> = expected.map(|policy| Some(policy.name().to_owned())).to_vec();
         expected.push(None);
-        assert_eq!(charged, expected, "held: {held}");
+        assert_eq!(charged, expected, "{kind}");
+        // The second denial of all bans under each of them.
+        let is_banned = |decision: &Decision| decision.policies()[0].ban.is_some();
+        assert_eq!(is_banned(&check().await.unwrap()), kind == "bans");
+        for policy in [&included, &credits] {
+            assert_eq!(is_banned(&limiter.peek(key, policy).await.unwrap()), kind == "bans", "{}", policy.name());
+        }
         cluster.end_move(slot, 2, 0);
         cluster.move_slot(slot, 0, 2);
     }

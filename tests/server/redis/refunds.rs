@@ -16,7 +16,10 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{Algorithm, Calendar, Check, Limiter, Policy, RedisStore};
 
 use super::cluster::{connected, limiter};
-use crate::support::{cluster::Cluster, random::Random};
+use crate::support::{
+    cluster::{Cluster, plain_key},
+    random::Random,
+};
 
 /// "bar" is in a slot of the first node and is committed before "foo", in a slot of the third.
 const FIRST: &str = "bar";
@@ -109,6 +112,28 @@ async fn law_3_a_node_that_refuses_to_write_leaves_no_charge_in_other_slots() {
         }
         cluster.nodes[2].command(accept);
         assert_charged(&limiter, &policy, 1, refuse).await;
+    }
+}
+
+/// While a slot moves, each key is asked alone, and its commit has no receipt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_3_a_master_that_refuses_to_write_leaves_no_charge_with_the_other_one_while_a_slot_moves() {
+    let cluster = Cluster::start();
+    let limiter = limiter(&cluster);
+    connected(&limiter).await;
+    let [moved, left] = ["moved", "left"].map(|name| Policy::per_hour(name, 100).unwrap());
+    let both = || limiter.check_all(Check::new(LAST, &moved, 1).and(LAST, &left, 1));
+    assert!(both().await.unwrap().is_allowed());
+    let key = plain_key(LAST, &moved);
+    cluster.begin_move(cluster.slot_of(&key).0, 2, 0);
+    let reply = cluster.nodes[2].command(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", cluster.nodes[0].port()));
+    assert!(reply.is_empty(), "{reply}");
+    cluster.nodes[2].command("CONFIG SET maxmemory 1");
+    assert!(both().await.is_err());
+    let start = Instant::now();
+    while limiter.peek(LAST, &moved).await.unwrap().available() != Some(99) {
+        assert!(start.elapsed() < Duration::from_secs(15), "the unit of the other policy is lost");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

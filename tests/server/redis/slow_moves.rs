@@ -283,6 +283,56 @@ async fn law_3_a_check_of_several_policies_gets_a_verdict_wherever_its_keys_are_
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settlement_waits_until_the_keys_of_its_hold_are_together() {
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let policy = Policy::per_hour("h", 6).unwrap().with_holds(HoldSettings::new());
+    let subjects: Vec<_> = subjects(&cluster, 2).into_iter().zip([Place::CountMoved, Place::OtherMoved]).collect();
+    let mut holds = Vec::new();
+    for (subject, _) in &subjects {
+        assert!(check(&store, &Check::new(subject.as_str(), &policy, 1)).await.allowed);
+        let two = hold(&store, subject, &policy, 2).await.unwrap();
+        holds.push((two, hold(&store, subject, &policy, 1).await.unwrap()));
+    }
+    begin_move(&cluster, &subjects, &policy);
+    for ((subject, place), (open, released)) in subjects.iter().zip(&holds) {
+        assert!(answer(store.change_hold(open, HoldChange::Settle(1))).await.is_err(), "{place:?}");
+        assert_eq!(available(&store, subject, &policy).await, 2, "{place:?}: the hold is open");
+        assert_eq!(change(&store, released, HoldChange::Settle(0)).await, SettleAnswer::Settled, "{place:?}");
+        assert_eq!(change(&store, released, HoldChange::Settle(1)).await, SettleAnswer::Expired, "{place:?}");
+    }
+    cluster.end_move(slot(&cluster), 2, 0);
+    for ((subject, place), (open, _)) in subjects.iter().zip(&holds) {
+        assert_eq!(change(&store, open, HoldChange::Settle(1)).await, SettleAnswer::Settled, "{place:?}");
+        assert_eq!(available(&store, subject, &policy).await, 4, "{place:?}: two units are charged");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_slot_moves_a_denied_check_charges_no_policy_with_room_and_a_peek_counts_no_denial() {
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let policy = Policy::per_hour("b", 3).unwrap().ban_after(2, Duration::from_secs(600));
+    let spent = Policy::per_hour("z", 1).unwrap();
+    let subjects = [(subjects(&cluster, 1).remove(0), Place::CountMoved)];
+    let one = |cost| Check::new(subjects[0].0.as_str(), &policy, cost);
+    let both = one(1).and(subjects[0].0.as_str(), &spent, 1);
+    assert!(check(&store, &both).await.allowed);
+    begin_move(&cluster, &subjects, &policy);
+    assert!(!check(&store, &both).await.allowed);
+    assert_eq!(available(&store, &subjects[0].0, &policy).await, 2);
+    assert!(check(&store, &one(2)).await.allowed);
+    for _ in 0..3 {
+        let peek = answer(store.peek(&one(1))).await.unwrap();
+        assert!(!peek.allowed && peek.outcomes[0].ban_us == 0, "{peek:?}");
+    }
+    for is_banned in [false, true] {
+        assert_eq!(check(&store, &one(1)).await.outcomes[0].ban_us > 0, is_banned);
+    }
+    cluster.end_move(slot(&cluster), 2, 0);
+}
+
 /// Takes a slot of `policy`, and keeps it for `time`, with a renewal each half second.
 async fn upload(store: RedisStore, policy: Policy, time: Duration, running: Arc<AtomicU64>) -> Option<u64> {
     let open = hold(&store, "foo", &policy, 1).await?;
