@@ -157,19 +157,22 @@ async fn law_1_alternatives_whose_keys_are_with_two_masters_are_charged_in_order
     let cluster = Cluster::start();
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(10));
     let limiter = Limiter::new(builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap());
-    for (key, kind) in [("foo", "plain"), ("foo", "holds"), ("foo", "bans")] {
+    for (key, kind) in [("foo", "plain"), ("foo", "holds"), ("foo", "bans"), ("foo", "by-hand")] {
         let [included, credits] = ["included", "credits"].map(|name| {
             let policy = Policy::per_hour(format!("{name}-{kind}"), 4).unwrap();
             match kind {
                 "holds" => policy.with_holds(HoldSettings::new()),
-                "bans" => policy.ban_after(2, Duration::from_secs(600)),
-                _ => policy,
+                "plain" => policy,
+                _ => policy.ban_after(2, Duration::from_secs(600)),
             }
         });
         let slot = cluster.slot_of(&plain_key(key, &included)).0;
         let check = || limiter.check_all(Check::first_of(key, [&included, &credits], 1));
         for policy in [&included, &credits] {
             assert!(limiter.check(key, policy, 1).await.unwrap().is_allowed());
+        }
+        if kind == "by-hand" {
+            limiter.ban(key, &included, Duration::from_secs(600)).await.unwrap();
         }
         cluster.begin_move(slot, 2, 0);
         let reply = cluster.nodes[2].command(&format!(
@@ -183,15 +186,23 @@ async fn law_1_alternatives_whose_keys_are_with_two_masters_are_charged_in_order
             let decision = check().await.unwrap();
             charged.push(decision.is_allowed().then(|| decision.policies()[0].policy.name().to_owned()));
         }
-        let expected = [&included, &included, &included, &credits, &credits, &credits];
-        let mut expected: Vec<_> = expected.map(|policy| Some(policy.name().to_owned())).to_vec();
-        expected.push(None);
+        let names = [&included, &included, &included, &credits, &credits, &credits];
+        let mut expected = names.map(|policy| Some(policy.name().to_owned())).to_vec();
+        if kind == "by-hand" {
+            expected.drain(..3);
+        }
+        expected.resize(7, None);
         assert_eq!(charged, expected, "{kind}");
-        // The second denial of all bans under each of them.
         let is_banned = |decision: &Decision| decision.policies()[0].ban.is_some();
-        assert_eq!(is_banned(&check().await.unwrap()), kind == "bans");
-        for policy in [&included, &credits] {
-            assert_eq!(is_banned(&limiter.peek(key, policy).await.unwrap()), kind == "bans", "{}", policy.name());
+        // The second denial of all bans under each of them. Beside a ban by hand, no denial is counted.
+        let banned = match kind {
+            "bans" => [true, true],
+            "by-hand" => [true, false],
+            _ => [false, false],
+        };
+        assert_eq!(is_banned(&check().await.unwrap()), banned[0], "{kind}");
+        for (policy, banned) in [&included, &credits].into_iter().zip(banned) {
+            assert_eq!(is_banned(&limiter.peek(key, policy).await.unwrap()), banned, "{}", policy.name());
         }
         cluster.end_move(slot, 2, 0);
         cluster.move_slot(slot, 0, 2);

@@ -58,8 +58,8 @@ where
             return Ok(check.verdict(true));
         }
     }
-    if !passes {
-        // An attempt has counted the rejection itself.
+    if !passes && !check.outgoing.is_banned_by_hand() {
+        // An attempt has counted the rejection itself. Beside a ban by hand, none is counted.
         check.reject().await;
     }
     Ok(check.verdict(false))
