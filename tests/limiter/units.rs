@@ -61,6 +61,15 @@ async fn shards_are_charged_and_give_back_the_whole_of_the_units() {
 }
 
 #[tokio::test]
+async fn units_that_one_shard_was_charged_are_given_back_as_far_as_they_are_asked_for() {
+    let (limiter, _) = limiter();
+    let policy = Policy::per_minute("p", 40).unwrap().with_shards(2);
+    assert!(limiter.check("k", &policy, 20).await.unwrap().is_allowed());
+    assert_eq!(limiter.credit("k", &policy, 15).await.unwrap(), 15);
+    assert_eq!(limiter.credit("k", &policy, 15).await.unwrap(), 5);
+}
+
+#[tokio::test]
 async fn units_that_a_block_of_a_lease_has_spent_can_be_given_back() {
     let limiter = Limiter::new(MemoryStore::new());
     let policy = Policy::per_hour("p", 100_000).unwrap().with_lease(1_000);

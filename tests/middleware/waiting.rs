@@ -151,6 +151,29 @@ async fn law_5_retry_after_of_a_request_that_does_not_wait_is_that_of_its_cost()
     }
 }
 
+/// The store, which counts exactly here, knows nothing of those who wait.
+#[tokio::test(start_paused = true)]
+async fn law_5_retry_after_of_a_request_that_does_not_wait_is_behind_those_that_do() {
+    let policy = Policy::per_minute("p", 6).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    let app = app(layer(store(), policy).wait_up_to(Duration::from_secs(25)));
+    let (at, refused) = start(&app, 4).await.pop().unwrap().await.unwrap();
+    assert_eq!((at, refused.status.as_u16(), refused.header("retry-after").as_deref()), (0, 429, Some("30")));
+}
+
+/// Two of ten units are there. Others wait for five each, and the last one would have to wait for their window.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_wait_for_those_ahead_does_not_overtake_them() {
+    let policy = Policy::new("p", 10, Duration::from_secs(10)).unwrap();
+    let cost = |parts: &http::request::Parts| parts.uri.path()[1..].parse().unwrap_or(5);
+    let app = app_of_any_path(layer(store(), policy).with_cost_fn(cost).wait_up_to(Duration::from_secs(7)));
+    assert_eq!(get(&app, "/8").await.status, 200);
+    sleep(Duration::from_secs(4)).await;
+    let waiting = start(&app, 2).await;
+    let refused = get(&app, "/1").await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after").as_deref()), (429, Some("10")));
+    assert!(ends(waiting).await.iter().all(|(_, status)| *status == 200));
+}
+
 /// The layer, around a service that has one place for all keys.
 #[tokio::test(start_paused = true)]
 async fn a_request_takes_a_place_in_the_service_when_its_turn_has_come() {

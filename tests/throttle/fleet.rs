@@ -202,10 +202,13 @@ async fn a_reset_ends_a_pause_in_its_process_at_once_and_in_others_soon() {
 #[tokio::test(start_paused = true)]
 async fn a_reset_ends_a_pause_of_a_process_that_shares_none() {
     let upstream = Upstream::first(429, &[("retry-after", "60")]);
-    let (limiter, policy) = (Limiter::new(memory()), Policy::per_second("p", 100).unwrap());
+    let store = memory();
+    let (limiter, policy) = (Limiter::new(store.clone()), Policy::per_second("p", 100).unwrap());
     let client = ThrottleLayer::new(limiter.clone(), policy.clone(), "upstream").layer(upstream.clone());
     call(&client).await.unwrap();
     assert!(call(&client).await.unwrap_err().to_string().contains("asked not to be called"));
+    // Nothing but the pause is left.
+    assert!(Limiter::new(store).reset("upstream", &policy).await.unwrap());
     assert!(limiter.reset("upstream", &policy).await.unwrap());
     assert_eq!(call(&client).await.unwrap(), 200);
 }

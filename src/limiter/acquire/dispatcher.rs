@@ -303,6 +303,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_pause_that_became_longer_holds_beyond_its_first_end() {
+        let hosts = Hosts::new(Limiter::new(MemoryStore::new()).without_notices());
+        [HOUR / 4, HOUR].into_iter().for_each(|time| hosts.pause(0..1, time));
+        advance(HOUR / 2).await;
+        hosts.pause(1..2, HOUR);
+        assert_eq!(hosts.paused(0), Some(HOUR / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_pause_that_was_given_up_still_holds_the_calls_back_that_wait() {
         let hosts = Hosts::new(Limiter::new(MemoryStore::new()).without_notices());
         hosts.pause(0..1, HOUR / 2);

@@ -287,6 +287,30 @@ mod tests {
     }
 
     #[test]
+    fn a_forecast_is_kept_for_a_second_at_most_and_until_more_becomes_available() {
+        let now = Instant::now();
+        for (window_ms, kept_ms) in [(60_000, 1_000), (300, 300)] {
+            let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
+            let policy = Policy::new("p", 1, Duration::from_millis(window_ms)).unwrap();
+            let forecast = Forecast::of(&limiter.try_check("k", &policy, 1).unwrap(), now).unwrap();
+            let end = now + Duration::from_millis(kept_ms);
+            assert!(forecast.is_fresh(end - Duration::from_micros(1)) && !forecast.is_fresh(end), "{window_ms}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_known_to_gain_units_at_its_rate_and_a_log_to_gain_one() {
+        let (log, now) = (Policy::per_second("p", 10).unwrap(), Instant::now());
+        let bucket = log.clone().with_algorithm(Algorithm::TokenBucket).with_burst(10);
+        for (policy, expected) in [(log, [0, 0, 0, 1]), (bucket, [0, 1, 3, 10])] {
+            let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
+            let forecast = Forecast::of(&limiter.try_check("k", &policy, 10).unwrap(), now).unwrap();
+            let available = [99, 100, 350, 5_000].map(|ms| forecast.available_at(now + Duration::from_millis(ms)));
+            assert_eq!(available, expected, "{policy:?}");
+        }
+    }
+
+    #[test]
     fn a_time_that_cannot_be_represented_is_far_away() {
         let now = Instant::now();
         assert!(after(now, Duration::MAX) > now + Duration::from_secs(86_400));

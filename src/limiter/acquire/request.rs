@@ -129,3 +129,29 @@ fn with_verdict(decision: Decision) -> Result<Decision, Error> {
         _ => Error::new(ErrorKind::Deadline, "the store has not answered while the request waited for its turn"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Policy, policy::HoldSettings};
+
+    #[test]
+    fn a_request_waits_for_one_limit_that_it_can_pass_and_whose_denials_do_not_count() {
+        let policy = Policy::per_minute("p", 5).unwrap();
+        let held = policy.clone().with_holds(HoldSettings::new());
+        let banning = policy.clone().ban_after(3, Duration::from_secs(60));
+        for (check, waits) in [
+            (Check::new("k", &policy, 1), true),
+            (Check::new("k", &policy, 5), true),
+            (Check::new("k", &policy, 6), false),
+            (Check::new("k", &policy, 0), false),
+            (Check::new("k", &policy, 1).and("other", &policy, 1), false),
+            (Check::new("k", &policy.clone().with_shadow(true), 1), false),
+            (Check::new("k", &Policy::blocked("p").unwrap(), 1), false),
+            (Check::new("k", &banning, 1), false),
+            (Check::hold("k", &held, 1), false),
+        ] {
+            assert_eq!(can_wait(&check), waits, "{check:?}");
+        }
+    }
+}

@@ -188,7 +188,17 @@ mod tests {
         assert_eq!(rivals.share_of(100), 100);
         rivals.won(true);
         assert!(rivals.are_likely());
-        assert!(rivals.share_of(100) < 100 && rivals.share_of(1) == 1);
+        assert_eq!([1, 100, 160].map(|available| rivals.share_of(available)), [1, 6, 10]);
+    }
+
+    #[test]
+    fn rivals_spread_their_checks_over_a_sixteenth_of_a_wait() {
+        let mut rivals = Rivals::default();
+        assert_eq!(rivals.delay(Duration::ZERO, INTERVAL), Some(Duration::ZERO), "the first check");
+        rivals.won(false);
+        let delays = [(); 100].map(|()| rivals.delay(Duration::from_millis(16), INTERVAL).unwrap());
+        assert!(delays.iter().all(|delay| *delay <= Duration::from_millis(1)), "{delays:?}");
+        assert!(delays.iter().any(|delay| *delay != delays[0]));
     }
 
     #[test]
@@ -217,6 +227,9 @@ mod tests {
         assert_eq!(aim.adjust(at), at - most);
         (0..100).for_each(|_| aim.missed(Duration::from_secs(1)));
         assert_eq!(aim.adjust(at), at + most);
+        let mut aim = Aim::default();
+        aim.missed(Duration::from_millis(8));
+        assert_eq!(aim.adjust(at), at + Duration::from_micros(500), "a part of the round trip");
     }
 
     #[test]
@@ -229,7 +242,10 @@ mod tests {
         assert_eq!(aim.usual_start(at(0), judged(0, 0), round_trip), at(0));
         assert_eq!(aim.usual_start(at(20), judged(20, 4), round_trip), at(24));
         let next = aim.usual_start(at(40), judged(40, 0), round_trip);
-        assert!(next <= at(40) && next >= at(39), "one sample counts little");
+        assert_eq!(next, at(40) - Duration::from_micros(500), "one sample counts little");
+        // Sent before the usual time of the last one.
+        let earlier = aim.usual_start(at(39), judged(39, 0), round_trip);
+        assert!(earlier < at(39) && earlier > at(39) - Duration::from_micros(500));
         // The store's clock is set: what was learned is void.
         assert_eq!(aim.usual_start(at(60), judged(60, 3_600_000), round_trip), at(60));
         assert_eq!(aim.usual_start(at(80), judged(80, 3_600_000), round_trip), at(80));

@@ -170,3 +170,77 @@ impl Room {
         further.limits().iter().all(fits)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{Limiter, MemoryStore};
+
+    /// A caller that waits until `deadline`, and does not leave.
+    pub(in crate::limiter::acquire) fn waiter(policy: &Policy, cost: u64, deadline: Instant) -> Waiter {
+        let (reply, delivery) = oneshot::channel();
+        std::mem::forget(delivery);
+        Waiter {
+            policy: policy.clone(),
+            cost,
+            further: Further::default(),
+            shares_pauses: false,
+            asks_again: true,
+            deadline,
+            grace: Duration::ZERO,
+            holds: false,
+            hold: None,
+            reply,
+        }
+    }
+
+    fn policy(name: &str) -> Policy {
+        Policy::per_minute(name, 5).unwrap()
+    }
+
+    fn further(policy: &Policy, cost: u64) -> Further {
+        let mut further = Further::default();
+        further.add(policy, cost);
+        further
+    }
+
+    #[test]
+    fn one_check_charges_for_waiters_that_differ_in_their_costs_alone() {
+        let plain = || waiter(&policy("p"), 1, Instant::now());
+        assert!(plain().can_join(&Waiter { cost: 2, ..plain() }));
+        let changes: [fn(&mut Waiter); 4] = [
+            |waiter| waiter.holds = true,
+            |waiter| waiter.shares_pauses = true,
+            |waiter| waiter.policy = policy("q"),
+            |waiter| waiter.further.add(&policy("q"), 1),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut other = plain();
+            change(&mut other);
+            assert!(!other.can_join(&plain()) && !plain().can_join(&other), "change {number}");
+        }
+        let (q, r) = (policy("q"), policy("r"));
+        assert!(further(&q, 1).counts_with(&further(&q, 2)) && !further(&q, 1).counts_with(&further(&r, 1)));
+    }
+
+    #[test]
+    fn further_costs_never_fit_above_an_enforced_capacity_and_fit_as_far_as_there_is_room() {
+        let (q, blocked) = (policy("q"), Policy::blocked("q").unwrap());
+        let shadow = q.clone().with_shadow(true);
+        for (policy, cost, never_fits) in [(&q, 5, false), (&q, 6, true), (&blocked, 1, true), (&shadow, 6, false)] {
+            assert_eq!(further(policy, cost).never_fit(), never_fits, "{policy:?} {cost}");
+        }
+        let check = Check::new("k", &policy("p"), 1).and("k", &q, 1);
+        let decision = Limiter::new(MemoryStore::new()).try_check_all(check).unwrap();
+        let room = Room::after(&decision, &further(&q, 1));
+        let fits = [(&q, 4), (&q, 5), (&policy("r"), 1)].map(|(policy, cost)| room.holds(&further(policy, cost)));
+        assert_eq!(fits, [true, false, false]);
+    }
+
+    #[test]
+    fn what_was_charged_for_a_caller_that_has_left_is_left_over_and_a_denial_leaves_nothing() {
+        let limiter = Limiter::new(MemoryStore::new());
+        let [charged, denied] = [3, 4].map(|cost| Delivery::of(limiter.try_check("k", &policy("p"), cost)));
+        assert_eq!((charged.take_back(3), denied.take_back(4)), (3, 0));
+    }
+}

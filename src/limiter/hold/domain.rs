@@ -304,3 +304,95 @@ impl Domain {
 
 /// The classes that are bounded: the others are bounded by the open holds.
 pub(super) const BOUNDED: [Class; 2] = [Class::Unknown, Class::Uncertain];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, iter};
+
+    use super::*;
+    use crate::{Policy, check::Check, error::ErrorKind, policy::HoldSettings};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MICRO: Duration = Duration::from_micros(1);
+    const DOWN: fn() -> Result<SettleAnswer, Error> = || Err(Error::new(ErrorKind::Unavailable, "down"));
+
+    fn kept(is_uncertain: bool) -> Kept {
+        let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new().with_ttl(3_600 * SECOND));
+        let check = Check::hold("k", &policy, 4);
+        let (_, hold, held) = check.holds().next().unwrap();
+        Kept::new(Ending { hold, held, actual: 0, cause: None, is_uncertain })
+    }
+
+    fn runtime() -> runtime::Runtime {
+        runtime::Builder::new_current_thread().build().unwrap()
+    }
+
+    fn take_all(domain: &mut Domain, now: Instant) -> Vec<Sent> {
+        let runtime = runtime();
+        iter::from_fn(|| domain.take(now, runtime.handle().id(), &mut Vec::new())).collect()
+    }
+
+    #[test]
+    fn a_hold_that_is_missing_is_asked_for_after_times_that_double_and_are_spread() {
+        let (mut uncertain, mut certain, now) = (kept(true), kept(false), Instant::now());
+        assert!(!uncertain.is_missed());
+        for pause in [250, 500, 1_000, 2_000, 2_000].map(Duration::from_millis) {
+            let due = uncertain.on_answer(&Ok(SettleAnswer::NotHeld), now);
+            assert!(due >= now + pause && due < now + pause + pause / 8, "{pause:?}: {:?}", due - now);
+            assert_eq!(uncertain.until, now + LONGEST_WAY);
+        }
+        certain.misses = 1;
+        assert!(uncertain.is_missed() && !certain.is_missed());
+        let ends = |answer| uncertain.ending.is_ended_by(&Ok(answer));
+        assert!(ends(SettleAnswer::Settled) && !ends(SettleAnswer::NotHeld));
+        assert!((0..200).map(|_| jitter(PAUSE)).collect::<HashSet<_>>().len() > 1);
+    }
+
+    #[test]
+    fn a_domain_that_does_not_answer_gets_sixteen_ends_after_pauses_that_double_up_to_a_second() {
+        let (mut domain, mut now) = (Domain::default(), Instant::now());
+        domain.repeats[Class::Unsent as usize].extend((1_000..1_700).map(|number| ((now, number), kept(false))));
+        domain.on_evidence(&DOWN(), now);
+        for pause in [250, 500, 1_000, 1_000].map(Duration::from_millis) {
+            assert_eq!(domain.next_repeat(now), Some(now + pause));
+            now += pause;
+            assert!(take_all(&mut domain, now - MICRO).is_empty());
+            domain.on_evidence(&DOWN(), now - MICRO);
+            let probes = take_all(&mut domain, now);
+            assert_eq!((probes.len(), domain.next_repeat(now)), (16, None), "the answers come first");
+            probes.iter().for_each(|probe| drop(domain.on_answer(probe.number, &DOWN(), now)));
+        }
+        domain.hurry(now);
+        assert_eq!(take_all(&mut domain, now).len(), 512);
+    }
+
+    #[test]
+    fn ends_wait_while_too_many_are_in_flight_and_leave_no_memory() {
+        let (mut domain, now) = (Domain::default(), Instant::now());
+        (0..5_000).for_each(|_| domain.push(kept(false)));
+        let sent = take_all(&mut domain, now);
+        assert_eq!((sent.len(), domain.next_look(now, None, SECOND)), (2_048, Some(now + SECOND)));
+        assert!(domain.on_answer(sent[0].number, &Ok(SettleAnswer::Settled), now).is_some());
+        assert_eq!(domain.next_look(now, None, SECOND), Some(now), "there is room for one");
+        assert_eq!(take_all(&mut domain, now).len(), 1);
+        domain.new.truncate(100);
+        domain.shrink();
+        assert!(domain.new.capacity() <= 1_024, "{}", domain.new.capacity());
+    }
+
+    #[test]
+    fn an_end_that_another_runtime_has_sent_long_ago_is_sent_again_and_stays_if_that_one_ends() {
+        let (mut domain, now, runtimes) = (Domain::default(), Instant::now(), [runtime(), runtime()]);
+        let [here, there] = runtimes.each_ref().map(|runtime| runtime.handle().id());
+        let sent = domain.put_in_flight(kept(false), false, now, there);
+        assert_eq!(domain.next_look(now, Some(there), SECOND), None);
+        assert!(domain.take_over(now + SECOND - MICRO, here, SECOND).is_empty());
+        assert!(domain.take_over(now + SECOND, there, SECOND).is_empty());
+        let again = domain.take_over(now + SECOND, here, SECOND).pop().unwrap();
+        domain.on_abort(sent.number, sent.attempt, true);
+        assert!(!domain.has_waiting());
+        domain.on_abort(again.number, again.attempt, false);
+        let next = take_all(&mut domain, now).pop().unwrap();
+        assert!(domain.on_answer(next.number, &Ok(SettleAnswer::Expired), now).unwrap().is_sent);
+    }
+}

@@ -116,12 +116,12 @@ async fn a_caller_that_is_not_polled_while_its_check_is_on_its_way_holds_nobody_
 
 #[tokio::test(start_paused = true)]
 async fn the_unit_of_a_caller_that_leaves_while_its_check_is_on_its_way_goes_to_the_next() {
-    let (limiter, start) = (distant(), Instant::now());
-    let mut leaving = Box::pin(limiter.acquire(KEY, &bucket(1), 1).within(SECOND));
+    let (limiter, policy, start) = (distant(), Policy::per_second("p", 2).unwrap(), Instant::now());
+    let mut leaving = Box::pin(limiter.acquire(KEY, &policy, 2).within(SECOND));
     send(leaving.as_mut());
     drop(leaving);
     // The check of the caller that has left is still on its way, and is not sent again.
-    assert!(limiter.acquire(KEY, &bucket(1), 1).within(SECOND).await.unwrap().is_allowed());
+    assert!(limiter.acquire(KEY, &policy, 2).within(SECOND).await.unwrap().is_allowed());
     assert!(start.elapsed() <= ROUND_TRIP * 2, "{:?}", start.elapsed());
 }
 

@@ -141,4 +141,10 @@ async fn a_reset_lets_the_waiters_pass() {
     assert!(limiter.reset(KEY, &policy).await.unwrap());
     tokio::time::sleep(SECOND).await;
     assert_eq!(ended.admitted(), [0]);
+    // Those who wait for a share during an outage have a queue of their own.
+    let limiter = limiter.with_local_fallback(MemoryStore::new(), 1);
+    ended.start(1, limiter.acquire(KEY, &policy, 1).fail_local().within(7_200 * SECOND)).await;
+    assert!(limiter.reset(KEY, &policy).await.unwrap());
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1]);
 }

@@ -4,7 +4,7 @@ use tollgate::decision::Source;
 
 use super::*;
 use crate::support::{
-    says,
+    PendingStore, says,
     unhealthy_store::{Health, UnhealthyStore},
 };
 
@@ -25,6 +25,21 @@ async fn a_wait_that_is_certain_to_be_too_long_is_denied_at_once() {
     assert!(wait > Duration::from_millis(1_900) && wait <= Duration::from_millis(2_000), "{wait:?}");
     assert!(denied.time().is_some());
     assert!(limiter.acquire(KEY, &policy, 1).within(3 * SECOND).await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_units_of_those_ahead_are_waited_for_and_not_those_of_callers_that_have_passed() {
+    let (limiter, ended, policy) = (limiter(), Ended::default(), bucket(10).with_burst(5));
+    assert!(limiter.check(KEY, &policy, 5).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire(KEY, &policy, 4).within(SECOND)).await;
+    let denied = limiter.acquire(KEY, &policy, 5).within(SECOND * 4 / 5).await.unwrap();
+    assert_eq!((denied.is_allowed(), denied.retry_after()), (false, Some(SECOND * 9 / 10)));
+    // A store that is asked for each of them.
+    let (limiter, policy) = (Limiter::new(PendingStore(MemoryStore::new())), Policy::per_hour("p", 100).unwrap());
+    for passed in 0..80 {
+        let decision = limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap();
+        assert!(decision.is_allowed(), "behind {passed}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +91,8 @@ async fn a_wait_without_end_is_possible() {
 
 #[tokio::test(start_paused = true)]
 async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
-    let limiter = limiter().with_max_waiters(2, 3);
+    // The fallback gets queues of its own, with the same bounds.
+    let limiter = limiter().with_max_waiters(2, 3).with_local_fallback(MemoryStore::new(), 1);
     let (ended, policy) = (Ended::default(), bucket(1));
     for key in ["a", "b"] {
         assert!(limiter.check(key, &policy, 1).await.unwrap().is_allowed());

@@ -255,7 +255,8 @@ fn law_15_what_a_runtime_has_left_is_sent_with_the_next_check_or_peek_that_is_an
 
 #[tokio::test]
 async fn a_panic_in_the_store_ends_no_other_settlement() {
-    let (limiter, store) = remote();
+    let (recorder, (limiter, store)) = (Recorder::default(), remote());
+    let limiter = limiter.with_observer(recorder.clone());
     let (first, second) = (hold(&limiter, &tokens()).await, hold(&limiter, &tokens()).await);
     store.is(Network::Panics);
     drop(first);
@@ -264,4 +265,5 @@ async fn a_panic_in_the_store_ends_no_other_settlement() {
     drop(second.settle(1));
     store.receives(2).await;
     assert_eq!(available(&limiter, &tokens()).await, 5);
+    assert_warnings(&recorder.take().warnings, &[("ends_given_up", "the ends of 1 holds")]);
 }

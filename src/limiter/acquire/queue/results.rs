@@ -206,3 +206,32 @@ impl Queue {
         self.forecast.as_ref().is_some_and(|forecast| forecast.is_disproved_by(decision, cost))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Limiter, MemoryStore, Policy,
+        limiter::acquire::waiter::{Further, tests::waiter},
+    };
+
+    #[test]
+    fn units_of_callers_that_have_left_go_to_those_next_in_line_whom_they_pay_in_full() {
+        let policies = [("p", 10), ("p", 11), ("q", 10)].map(|(name, limit)| Policy::per_minute(name, limit));
+        let [policy, higher, other] = policies.map(Result::unwrap);
+        let decision = Limiter::new(MemoryStore::new()).try_check("k", &policy, 4).unwrap();
+        let (mut queue, mut units, now) = (Queue::default(), 4, Instant::now());
+        (1..).zip([1, 1, 3, 2]).for_each(|(ticket, cost)| queue.insert(ticket, waiter(&policy, cost, now)));
+        let heirs = queue.inherit(&mut units, &decision);
+        let costs: Vec<_> = heirs.iter().map(|heir| heir.outcome.as_ref().unwrap().policies()[0].cost).collect();
+        assert_eq!((costs, units, queue.len(), queue.cost), (vec![1, 1], 2, 2, 5));
+        let mut further = Further::default();
+        further.add(&other, 1);
+        let plain = || waiter(&policy, 1, now);
+        for head in [waiter(&higher, 1, now), Waiter { holds: true, ..plain() }, Waiter { further, ..plain() }] {
+            let mut queue = Queue::default();
+            queue.insert(1, head);
+            assert!(queue.inherit(&mut 4, &decision).is_empty());
+        }
+    }
+}
