@@ -150,3 +150,53 @@ impl fmt::Display for EndedHold<'_> {
         write!(f, "A hold ended: policy={policy:?} key={key} held={held} actual={actual} end={end}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{check::Check, error::ErrorKind, key::Key, observe::FailureEffect, verdict::Source};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn each_event_has_its_name_outcome_time_and_units_and_one_line_without_the_key() {
+        let alice = Key::from("alice");
+        let (key, policy) = (ObservedKey(&alice), &Policy::per_minute("p", 9).unwrap().with_lease(4));
+        let check = Check::new(alice.clone(), policy, 2);
+        let (decision, error) =
+            (Decision::without_store(true, Source::Open), Error::new(ErrorKind::Unavailable, "away"));
+        let charge = format!("policy=\"p\" key={key}");
+        for (event, (name, outcome, elapsed, units), line) in [
+            (
+                EventKind::Decision(DecisionEvent::new(&check, &decision, MS, None)),
+                ("decision", "open", Some(MS), 2),
+                format!("A check was decided in 1ms: outcome=open {charge} cost=2"),
+            ),
+            (
+                EventKind::StoreFailure(StoreFailure::new(&check, &error, FailureEffect::Pass, MS)),
+                ("store_failure", "unavailable", Some(MS), 2),
+                format!("A check got no verdict in 1ms: the store is unavailable: away: {charge} cost=2"),
+            ),
+            (
+                EventKind::NearLimit(NearLimit { policy, key, spent: 8 }),
+                ("near_limit", "near", None, 8),
+                format!("A key is near its limit: {charge} spent=8 capacity=9"),
+            ),
+            (
+                EventKind::HoldEnd(EndedHold { policy, key, held: 5, actual: 3, end: "settled" }),
+                ("hold_end", "settled", None, 5),
+                format!("A hold ended: {charge} held=5 actual=3 end=settled"),
+            ),
+            (
+                EventKind::Other(Other::LeaseChange(LeaseChange { policy, key, has_started: true })),
+                ("lease_change", "started", None, 4),
+                format!("A lease has started: {charge}"),
+            ),
+        ] {
+            let (its_name, its_outcome, its_time, its_line) = event.parts();
+            assert_eq!((its_name, its_outcome, its_time), (name, outcome, elapsed));
+            assert_eq!(its_line.to_string(), line);
+            assert_eq!(event.charges().map(|(_, _, units)| units).collect::<Vec<_>>(), [units], "{name}");
+        }
+    }
+}

@@ -324,10 +324,27 @@ mod tests {
         assert_eq!(at_least(), [3, 2]);
         pass(120);
         assert!(at_least().is_empty());
+        for (seconds, listed) in [(119, &[4][..]), (120, &[])] {
+            refuse("carol", 4);
+            pass(seconds);
+            assert_eq!(at_least(), listed, "after {seconds} s");
+        }
         // A clock that is put back stops nothing.
         refuse("alice", 1);
         clock.0.store(1, Ordering::Relaxed);
         refuse("alice", 1);
         assert_eq!(at_least(), [2]);
+    }
+
+    #[test]
+    fn an_upper_bound_has_what_a_full_list_has_left_out_in_both_periods() {
+        let counters = |count, lowered| {
+            let policy = Policy::per_minute("p", 1).unwrap();
+            let counter = Counter { key: Key::from("alice"), policy, count, request: None };
+            Counters { counters: HashMap::from([(7, counter)]), lowered }
+        };
+        let periods = Periods { since_us: SystemClock.now_us(), current: counters(2, 1), previous: counters(3, 4) };
+        let list = MostRefused { periods: Mutex::new(periods), ..MostRefused::new() };
+        assert_eq!(list.top(1).iter().map(|key| (key.at_least, key.at_most)).collect::<Vec<_>>(), [(5, 10)]);
     }
 }

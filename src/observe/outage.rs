@@ -258,4 +258,28 @@ mod tests {
             "1 passed without a limit (fail_open), 2 refused with 503 (fail_closed)"
         );
     }
+
+    /// Silence and an open breaker say nothing new about an outage.
+    #[test]
+    fn a_cause_that_no_line_has_named_is_news_once_in_each_outage() {
+        let unavailable = |text| Error::new(ErrorKind::Unavailable, text);
+        let (refused, reset, late) =
+            (unavailable("refused"), unavailable("reset"), Error::new(ErrorKind::Deadline, "late"));
+        let unsent = unavailable("the breaker is open").with_evidence(StoreEvidence::NotSent);
+        let causes = Causes::default();
+        for outage in 1..=2 {
+            assert_eq!(causes.note(&refused), (ErrorKind::Unavailable, false), "no line has named another");
+            assert_eq!(causes.report().unwrap().message(), "refused");
+            for (error, latest, is_news) in [
+                (&late, ErrorKind::Deadline, false),
+                (&unsent, ErrorKind::Deadline, false),
+                (&reset, ErrorKind::Unavailable, true),
+                (&reset, ErrorKind::Unavailable, false),
+                (&refused, ErrorKind::Unavailable, false),
+            ] {
+                assert_eq!(causes.note(error), (latest, is_news), "outage {outage}: {error}");
+            }
+            causes.end_outage();
+        }
+    }
 }

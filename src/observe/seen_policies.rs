@@ -30,3 +30,21 @@ impl SeenPolicies {
         write();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_written_when_it_is_new_and_that_of_a_policy_too_many_never() {
+        let seen = SeenPolicies::default();
+        let writes = |number: usize, limit: u64| {
+            let mut written = false;
+            seen.on_news(&Policy::per_minute(format!("p{number}"), limit).unwrap(), || written = true);
+            written
+        };
+        assert!((0..MOST).all(|number| writes(number, 9)));
+        assert!(!(0..=MOST).any(|number| writes(number, 9)));
+        assert!(writes(3, 8) && !writes(3, 8));
+    }
+}

@@ -267,3 +267,12 @@ async fn a_writer_sets_the_details() {
         assert_eq!(get(&app, "/").await.header("ratelimit").as_deref(), Some(expected));
     }
 }
+
+/// Units times microseconds have more than 64 bits.
+#[tokio::test]
+async fn a_very_large_limit_has_the_pace_of_its_policy_too() {
+    let bucket = tollgate::Policy::per_day("p", 1_000_000_000).unwrap().with_algorithm(Algorithm::TokenBucket);
+    let limit = RateLimitLayer::new(limiter_and_clock().0, bucket, GlobalKey).with_cost(100_000_000);
+    let reply = get(&app(limit), "/").await;
+    assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""p";r=900000000;t=77760"#));
+}

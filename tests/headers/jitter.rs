@@ -69,6 +69,17 @@ async fn an_allowed_response_with_no_units_left_has_jitter() {
 }
 
 #[tokio::test]
+async fn a_limit_with_units_left_beside_a_spent_one_has_no_jitter() {
+    let policies = [Policy::per_minute("p", 1).unwrap(), Policy::per_hour("wide", 10).unwrap()];
+    for _ in 0..100 {
+        let limit = RateLimitLayer::new(limiter(), policies.clone(), GlobalKey);
+        let reply = get(&app(limit.with_headers(jittered(HeaderStyle::Draft11, 10))), "/").await;
+        let limits = reply.header("ratelimit").unwrap();
+        assert!(limits.ends_with(r#", "wide";r=9;t=3600"#), "{limits}");
+    }
+}
+
+#[tokio::test]
 async fn a_short_wait_is_at_most_doubled() {
     let writer = jittered(HeaderStyle::Draft11, 3_600);
     let closed = RateLimitLayer::new(down_limiter(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();

@@ -224,6 +224,7 @@ fn nested_limits_are_merged_unit_by_unit() {
     };
     for (inner, outer, expected) in [
         (("60", "5", "1s"), ("10", "7", "6ms"), ("60", "5", "1s")),
+        (("60", "5", "1s"), ("10", "5", "1s"), ("60", "5", "1s")),
         (("60", "5", "1s"), ("10", "4", "6ms"), ("10", "4", "6ms")),
         (("60", "5", "59.9s"), ("10", "5", "1m0s"), ("10", "5", "1m0s")),
         (("60", "5", "1h0m0s"), ("10", "5", "59m59.999s"), ("60", "5", "1h0m0s")),
@@ -242,4 +243,18 @@ fn nested_limits_are_merged_unit_by_unit() {
             assert_eq!(headers[name], value, "{name}");
         }
     }
+}
+
+#[test]
+fn a_stricter_limit_with_the_reset_of_a_refusal_replaces_the_limit_of_the_refusal() {
+    let [left, reset] = ["x-ratelimit-remaining", "x-ratelimit-reset"];
+    let inner = [("retry-after", "30"), (left, "3"), (reset, "30")];
+    let headers = merged(HeaderStyle::XRateLimitDelta, &inner, &[(left, "0"), (reset, "30")]);
+    assert_eq!((headers[left].as_bytes(), headers[reset].as_bytes()), (&b"0"[..], &b"30"[..]));
+}
+
+#[test]
+fn a_cache_control_that_a_response_has_is_kept() {
+    let headers = merged(HeaderStyle::EnvoyCompat, &[("cache-control", "private")], &[("cache-control", "no-store")]);
+    assert_eq!(headers.get_all("cache-control").iter().collect::<Vec<_>>(), ["private"]);
 }

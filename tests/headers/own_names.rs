@@ -83,6 +83,16 @@ async fn fields_have_the_names_of_the_service_and_are_merged_under_them() {
 }
 
 #[tokio::test]
+async fn fields_of_the_default_style_have_the_names_of_the_service_too() {
+    let app = app(layer(1, GlobalKey).with_headers(renamed(HeaderStyle::Draft11, &[("ratelimit", "x-acme-left")])));
+    for status in [200, 429] {
+        let reply = get(&app, "/").await;
+        assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (status, None));
+        assert_eq!(reply.header("x-acme-left").as_deref(), Some(r#""p";r=0;t=60"#));
+    }
+}
+
+#[tokio::test]
 async fn every_style_can_have_other_names() {
     let limiter = Limiter::new(MemoryStore::new());
     let policy = Policy::per_minute("p", 1).unwrap();

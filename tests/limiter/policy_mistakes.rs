@@ -194,3 +194,11 @@ async fn a_plan_with_a_mistake_never_applies() {
     let error = limiter.check("k", &per_minute("p", 1).with_unit("a b"), 1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall);
 }
+
+#[test]
+fn a_policy_reports_the_first_of_its_mistakes_until_a_later_setting_mends_it() {
+    let policy = per_minute("p", 10).with_burst(5).with_shards(0);
+    says(policy.clone().validated().unwrap_err(), "only a token bucket has a burst; ");
+    let mended = policy.with_algorithm(Algorithm::TokenBucket);
+    says(mended.validated().unwrap_err(), "0 shards are out of range; ");
+}

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::Path,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, OnceLock, mpsc},
     time::Duration,
 };
 
@@ -156,6 +156,40 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
             assert!(lines[0].contains(r"\u{1b}[31mred\rover\u{2028}end"), "{lines:?}");
         }
     }
+    drop(live);
+}
+
+/// Keeps a log of the thread that reports changes, and hands its new lines over with each of them.
+struct KeepsLog(OnceLock<Log>, mpsc::SyncSender<Vec<String>>);
+
+impl Observer for KeepsLog {
+    fn on_event(&self, _: &Event<'_>) {
+        let log = self.0.get_or_init(|| {
+            let (log, guard) = Log::start(Level::WARN);
+            // The thread keeps its subscriber.
+            std::mem::forget(guard);
+            log
+        });
+        self.1.send(log.take()).unwrap();
+    }
+}
+
+/// What the limiter reports by itself comes after the observer has the event.
+#[test]
+fn law_13_a_file_that_is_refused_or_gone_is_a_line_of_the_log_if_no_observer_writes_events() {
+    let text = "[policies.p]\nrate = '60/min'\n[default]\npolicies = ['p']\n";
+    let (directory, (sender, lines)) = (Directory::new(), mpsc::sync_channel(1));
+    let path = directory.path("limits.toml");
+    fs::write(&path, text).unwrap();
+    let live = LiveLimits::watch(&path, read).unwrap();
+    let _layer = live.layer(limiter().with_observer(KeepsLog(OnceLock::new(), sender)), GlobalKey).unwrap();
+    let next = || lines.recv_timeout(Duration::from_secs(20)).unwrap();
+    fs::write(&path, "policies.p.rate = 'fast'").unwrap();
+    assert_eq!(next(), [""; 0]);
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(&next()[..], [line] if line.starts_with("WARN tollgate::limits: New limits of ")));
+    fs::write(&path, text).unwrap();
+    assert!(matches!(&next()[..], [line] if line.contains(" cannot be read (")));
     drop(live);
 }
 

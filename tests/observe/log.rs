@@ -42,6 +42,21 @@ async fn denials_are_debug_events_with_a_fingerprint() {
 }
 
 #[tokio::test]
+async fn an_allowed_check_is_a_trace_event_for_each_policy_that_allows_it() {
+    let (log, _guard) = Log::start(Level::TRACE);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+    let (enforced, tried) = (per_minute("enforced", 9), per_minute("tried", 1).with_shadow(true));
+    let _ = limiter.check_all(Check::new("alice", &enforced, 2).and("alice", &tried, 2)).await.unwrap();
+    let mut lines = log.take();
+    lines.retain(|line| line.contains("tollgate::decision"));
+    let [would_deny, allowed] = &lines[..] else { panic!("{lines:?}") };
+    assert!(would_deny.starts_with("DEBUG tollgate::decision: would be denied policy=\"tried\" "), "{would_deny}");
+    let key = Fingerprint::of(&Key::from("alice"));
+    let expected = format!("TRACE tollgate::decision: allowed policy=\"enforced\" key={key} cost=2 ");
+    assert!(allowed.starts_with(&expected), "{allowed}");
+}
+
+#[tokio::test]
 async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
     let (log, _guard) = Log::start(Level::INFO);
     let clock = ManualClock::default();
@@ -67,9 +82,11 @@ async fn warnings_come_once_a_second_and_say_how_many_were_left_out() {
     let lines = log.take();
     assert!(lines.len() == 1 && warning(&lines[0], 100), "{lines:?}");
     // A clock that is set back does not suppress warnings until it has caught up.
-    clock.set_us(1_000_000);
-    fail(1).await;
-    assert_eq!(log.take().len(), 1);
+    for now_us in [1_767_222_000_000_000, 1_000_000] {
+        clock.set_us(now_us);
+        fail(1).await;
+        assert_eq!(log.take().len(), 1, "{now_us}");
+    }
 }
 
 #[tokio::test]
@@ -113,6 +130,8 @@ async fn a_recovery_is_logged_once_with_the_length_of_the_outage() {
     }
     assert!(log.take().is_empty(), "a check failed less than a second ago");
     clock.advance(Duration::from_secs(1));
+    let _ = limiter.check("k", &Policy::blocked("blocked").unwrap(), 1).await.unwrap();
+    assert!(log.take().is_empty(), "the store was not asked");
     for _ in 0..3 {
         let _ = check().await.unwrap();
     }
@@ -332,4 +351,25 @@ async fn ends_of_holds_are_logged_without_the_key() {
     let key = Fingerprint::of(&Key::from("alice"));
     let expected = format!("DEBUG tollgate::hold: a hold has ended policy=\"p\" key={key} held=3 actual=2 end=settled");
     assert_eq!(log.take(), [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_by_hand_and_leases_are_logged_without_the_key() {
+    let (log, _guard) = Log::start(Level::DEBUG);
+    let limiter = Limiter::new(MemoryStore::new()).with_observer(Tracing::new());
+    limiter.record("alice", &per_minute("plain", 9), 3).await.unwrap();
+    let leased = per_minute("leased", 10_000).with_lease(1_000);
+    for _ in 0..50 {
+        assert!(limiter.check("alice", &leased, 1).await.unwrap().is_allowed());
+    }
+    limiter.close().await;
+    let mut lines = log.take();
+    lines.retain(|line| line.contains("tollgate::by_hand") || line.contains("tollgate::lease"));
+    let [changed, started, ended] = &lines[..] else { panic!("{lines:?}") };
+    let key = Fingerprint::of(&Key::from("alice"));
+    let expected = format!("by_hand: changed by hand policy=\"plain\" key={key} change=Record(3) changed=3 ");
+    assert!(changed.starts_with(&format!("DEBUG tollgate::{expected}")), "{changed}");
+    for (line, what) in [(started, "started"), (ended, "ended")] {
+        assert_eq!(*line, format!("DEBUG tollgate::lease: a lease has {what} policy=\"leased\" key={key}"));
+    }
 }

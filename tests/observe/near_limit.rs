@@ -78,12 +78,24 @@ async fn a_log_that_stays_near_its_limit_is_not_reported_again_within_the_window
 async fn a_key_is_reported_again_in_the_next_fixed_window() {
     let (limiter, clock, recorder) = observed();
     let policy = per_minute("p", 10).with_algorithm(Algorithm::FixedWindow);
-    // A second before the end of a window, and a second after it.
+    // A second before the end of a window, and at its end.
     clock.set_us(1_767_225_600_000_000 + 59_000_000);
     for _ in 0..2 {
         let _ = limiter.check("k", &policy, 9).await.unwrap();
         assert_eq!(recorder.take().near, [near("p", 9, 10)]);
-        clock.advance(Duration::from_secs(2));
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
+async fn of_two_processes_the_one_whose_request_reaches_the_near_limit_reports_the_key() {
+    let store = MemoryStore::new().with_clock(ManualClock::default());
+    let policy = per_minute("p", 10);
+    for (cost, reported) in [(8, vec![near("p", 8, 10)]), (1, vec![])] {
+        let recorder = Recorder::default();
+        let limiter = Limiter::new(store.clone()).with_observer(recorder.clone());
+        assert!(limiter.check("k", &policy, cost).await.unwrap().is_allowed());
+        assert_eq!(recorder.take().near, reported);
     }
 }
 

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use axum::{Router, routing::get};
+use http::request::Parts;
 use tollgate::{
-    Error, ErrorKind, GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, Route, observe::Tracing,
-    rejection::Rejection,
+    Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, ManualClock, MemoryStore, PeerIp, Policy,
+    RateLimitLayer, Route, observe::Tracing, rejection::Rejection,
 };
 use tracing::Level;
 
-use crate::support::{DownStore, FlakyStore, http::get as fetch, log::Log, per_minute};
+use crate::support::{DownStore, FlakyStore, http::get as fetch, log::Log, per_minute, recorder::Recorder};
 
 fn app<K: KeyExtractor, R: Rejection<axum::body::Body>>(layer: RateLimitLayer<K, R>) -> Router {
     Router::new().route("/", get(|| async {})).layer(layer)
@@ -33,14 +34,43 @@ async fn with_the_tracing_observer_each_warning_is_logged_once() {
 
 #[tokio::test]
 async fn with_a_subscriber_notices_are_tracing_warnings() {
-    let (log, _guard) = Log::start(Level::WARN);
-    let limiter = Limiter::new(DownStore);
-    for _ in 0..10 {
-        fetch(&app(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), GlobalKey)), "/").await;
+    // An observer that writes no lines replaces none.
+    for limiter in [Limiter::new(DownStore), Limiter::new(DownStore).with_observer(Recorder::default())] {
+        let (log, _guard) = Log::start(Level::WARN);
+        for _ in 0..10 {
+            fetch(&app(RateLimitLayer::new(limiter.clone(), per_minute("p", 1), GlobalKey)), "/").await;
+        }
+        let lines = log.take();
+        let [line] = &lines[..] else { panic!("{lines:#?}") };
+        let expected = "WARN tollgate::store: Limits are not enforced: the store is unavailable: ";
+        assert!(line.starts_with(expected), "{line}");
     }
-    let lines = log.take();
-    let [line] = &lines[..] else { panic!("{lines:#?}") };
-    assert!(line.starts_with("WARN tollgate::store: Limits are not enforced: the store is unavailable: "), "{line}");
+}
+
+/// A missing key is the fault of a client. A wrong setup is that of the service.
+#[tokio::test]
+async fn law_13_a_wrong_setup_is_one_warning_also_in_shadow_mode_and_a_missing_key_is_none() {
+    for (traced, shadow, said) in [
+        (false, false, "Requests are refused because the service is set up wrongly: "),
+        (false, true, "Requests pass without a limit, and would be refused without shadow mode, because the "),
+        (true, false, "requests are refused: "),
+        (true, true, "requests would be refused: "),
+    ] {
+        let (log, _guard) = Log::start(Level::WARN);
+        let limiter = Limiter::new(MemoryStore::new());
+        let tracing = Tracing::new().with_clock(ManualClock::default());
+        let limiter = if traced { limiter.with_observer(tracing) } else { limiter };
+        let key = HeaderKey::new("x-api-key").unwrap();
+        let without_key = RateLimitLayer::new(limiter.clone(), per_minute("p", 1), key);
+        let without_policy = RateLimitLayer::new(limiter, |_: &Parts, _: &Key| Vec::<Policy>::new(), GlobalKey);
+        let apps = [app(without_key.with_shadow(shadow)), app(without_policy.with_shadow(shadow))];
+        for app in apps.iter().cycle().take(6) {
+            fetch(app, "/").await;
+        }
+        let lines = log.take();
+        let [line] = &lines[..] else { panic!("{lines:#?}") };
+        assert!(line.starts_with(&format!("WARN tollgate::refusal: {said}")), "{line}");
+    }
 }
 
 /// A subscriber that calls the limiter, which fails again. A notice under a lock would deadlock.
@@ -159,7 +189,9 @@ async fn law_13_a_new_cause_of_an_outage_is_reported_at_once_with_its_remedy_and
         flaky.fail(Some(Error::new(ErrorKind::Unavailable, format!("cause {number}"))));
         limiter.check("k", &per_minute("p", 1), 1).await.unwrap_err();
     }
-    assert_eq!(log.take().len(), 5);
+    let lines = log.take();
+    let named = |line: &String| (0..5).find(|number| line.contains(&format!(" cause {number}. ")));
+    assert_eq!(lines.iter().map(named).collect::<Vec<_>>(), [0, 1, 2, 3, 4].map(Some), "{lines:#?}");
 }
 
 /// The causes are texts of the Redis store, which the tests of servers with TLS assert.

@@ -62,6 +62,17 @@ async fn law_10_without_a_router_a_decision_names_the_entry_of_the_layer_and_no_
 }
 
 #[tokio::test]
+async fn each_method_of_http_is_named() {
+    let (limiter, recorder) = recorded();
+    let app = Router::new().fallback(|| async {}).layer(RateLimitLayer::new(limiter, per_minute("p", 100), GlobalKey));
+    let methods = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+    for method in methods {
+        send(&app, method, "/").await;
+    }
+    assert_eq!(recorder.take().requests, methods.map(|method| format!("{method} unmatched")));
+}
+
+#[tokio::test]
 async fn refusals_without_a_check_name_the_route_also_in_shadow_mode() {
     for shadow in [false, true] {
         let recorder = Recorder::default();

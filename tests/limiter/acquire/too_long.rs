@@ -105,6 +105,7 @@ async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
         let refused = limiter.acquire(key, &policy, 1).within(60 * SECOND).await.unwrap();
         assert!(!refused.is_allowed(), "{key}");
         assert_eq!(refused.source(), Source::WaitersFull, "{key}");
+        assert!(key != "c" || refused.time().is_none(), "the store has not been asked");
     }
     // A waiter that leaves makes room, also in another queue.
     waiting[0].abort();

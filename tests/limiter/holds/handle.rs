@@ -141,6 +141,8 @@ async fn a_wrong_hold_is_an_error_that_says_what_to_write() {
         assert!(result.unwrap_err().to_string().contains("Limiter::hold_all"));
     }
     assert_eq!(available(&limiter, &tokens()).await, 10);
+    let nothing = limiter.check("k", &Policy::concurrent("slots", 1).unwrap(), 0).await.unwrap();
+    assert!(nothing.is_allowed(), "no slot has to come back");
     for check in [Check::new("k", &tokens(), 1).and_hold("k", &tokens(), 1), check.and("k", &tokens(), 1)] {
         assert!(limiter.hold_all(check).await.unwrap_err().to_string().contains("both holds and charges"));
     }
