@@ -47,6 +47,7 @@ use crate::{
 /// | `tollgate::hold` | warn | no store has answered the change of a hold within its time-to-live: at most once a second, `left_out` as above |
 /// | `tollgate::lease` | debug | a key got a lease, or its lease ended |
 /// | `tollgate::reset` | debug | a key was reset, or could not be; `found` says whether there was anything to forget |
+/// | `tollgate::by_hand` | debug | units of a key were recorded or credited, or it was banned or unbanned, or that failed; `changed` is the result |
 /// | `tollgate::batch` | trace | a call of the store ended |
 ///
 /// The targets are stable. `key` is a [`Fingerprint`](super::Fingerprint), never the key. `route` and `method` are
@@ -380,4 +381,16 @@ impl Observer for Tracing {
 
 fn millis_up(duration: Duration) -> u64 {
     micros(duration).div_ceil(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_events_has_each_target() {
+        let source = include_str!("tracing.rs");
+        let targets = source.split("target: \"").skip(1).filter_map(|rest| rest.split_once('"'));
+        for (target, _) in targets.filter(|(target, _)| target.starts_with("tollgate::")) {
+            assert!(source.contains(&format!("/// | `{target}` |")), "{target}");
+        }
+    }
 }
