@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    io,
     rc::Rc,
     time::Duration,
 };
@@ -12,13 +13,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tollgate::{
-    ErrorKind, Limiter, Policy, RedisStore,
+    Check, ConfigError, ErrorKind, Limiter, Policy, RedisStore,
+    failure::BreakerSettings,
     store::RedisStoreBuilder,
     world::{Dialled, Stream, World},
 };
 
 /// What the server at an address replies to a command, and after how many milliseconds. An empty text is no reply.
-/// `None`: the usual reply.
+/// `None`: the usual reply. The reply to `DIAL` is the error of a wrong certificate.
 type Script = Box<dyn Fn(&str, &str) -> Option<(u64, String)>>;
 
 thread_local! {
@@ -34,22 +36,28 @@ fn run(script: impl Fn(&str, &str) -> Option<(u64, String)> + 'static, test: imp
 fn dial(host: &str, port: u16) -> Dialled {
     let address = format!("{host}:{port}");
     Box::pin(async move {
+        if let Some((_, text)) = scripted(&address, "DIAL") {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         let (client, server) = duplex(1 << 16);
         tokio::spawn(serve(BufReader::new(server), address));
         Ok(Box::new(client) as Box<dyn Stream>)
     })
 }
 
+fn scripted(address: &str, command: &str) -> Option<(u64, String)> {
+    SCRIPT.with_borrow(|script| script.as_ref().and_then(|script| script(address, command)))
+}
+
 async fn serve(mut stream: BufReader<DuplexStream>, address: String) {
     while let Some(command) = command(&mut stream).await {
-        let scripted = SCRIPT.with_borrow(|script| script.as_ref().and_then(|script| script(&address, &command)));
         let usual = match &*command {
             "HELLO" => "%1\r\n+proto\r\n:3\r\n".to_owned(),
             // The error of a check names the server.
             "EVALSHA" => format!("-ERR asked {address}\r\n"),
             _ => "+OK\r\n".to_owned(),
         };
-        let (after_ms, reply) = scripted.unwrap_or((0, usual));
+        let (after_ms, reply) = scripted(&address, &command).unwrap_or((0, usual));
         sleep(Duration::from_millis(after_ms)).await;
         let _ = stream.write_all(reply.as_bytes()).await;
     }
@@ -119,12 +127,113 @@ fn a_step_of_a_scan_is_sent_three_times_without_a_reply_and_once_if_it_is_refuse
     }
 }
 
+type Open = fn(RedisStoreBuilder) -> Result<RedisStore, ConfigError>;
+
+/// How often the server `s0` is dialled in a minute of checks, if it answers a login like this.
+fn dials(open: Open, hello: &'static str) -> u32 {
+    let times = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&times);
+    let script = move |address: &str, command: &str| {
+        let reply = match command {
+            "HELLO" if address == "s0:6379" => {
+                seen.set(seen.get() + 1);
+                hello
+            }
+            "SENTINEL" => "*2\r\n$1\r\nm\r\n$4\r\n6379\r\n",
+            "ROLE" => "*1\r\n$6\r\nmaster\r\n",
+            _ => return None,
+        };
+        Some((0, reply.to_owned()))
+    };
+    run(script, async {
+        let limiter = Limiter::new(open(builder()).unwrap());
+        for _ in 0..600 {
+            error(&limiter).await;
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    times.get()
+}
+
+#[test]
+fn a_login_that_is_refused_is_soon_tried_every_few_seconds_and_other_sentinels_are_dialled_every_second() {
+    let server: Open = |builder| builder.open("redis://s0");
+    let cluster: Open = |builder| builder.open_cluster(["redis://s0"]);
+    let sentinels: Open = |builder| builder.open_sentinel(["redis://s0", "redis://s1", "redis://s2"], "mymaster");
+    let (refused, loading) = ("-WRONGPASS wrong\r\n", "-LOADING wait\r\n");
+    for (open, hello, expected) in [
+        (server, refused, 20..=45),
+        (cluster, refused, 20..=45),
+        // This one may see a failover as soon as it has loaded.
+        (sentinels, loading, 50..=70),
+    ] {
+        let dials = dials(open, hello);
+        assert!(expected.contains(&dials), "{dials} of {expected:?}: {hello}");
+    }
+}
+
+#[test]
+fn checks_of_several_keys_without_an_answer_open_the_breaker_after_as_many_as_are_set() {
+    let script = |_: &str, command: &str| (command == "EVALSHA").then(|| (0, String::new()));
+    run(script, async {
+        let breaker = BreakerSettings::default().with_consecutive_timeouts(2);
+        let limiter = Limiter::new(builder().breaker(breaker).open(URL).unwrap());
+        let policy = Policy::per_hour("p", 10).unwrap();
+        for is_open in [false, false, true] {
+            let check = Check::new("foo", &policy, 1).and("bar", &policy, 1);
+            let error = limiter.check_all(check).await.unwrap_err().to_string();
+            assert_eq!(error.contains("breaker is open"), is_open, "{error}");
+        }
+    });
+}
+
+/// A master in the reply to CLUSTER SLOTS.
+fn master(first: u16, last: u16, host: &str) -> String {
+    let address = format!("*2\r\n$1\r\n{host}\r\n:6379\r\n");
+    format!("*3\r\n:{first}\r\n:{last}\r\n{address}")
+}
+
+#[test]
+fn each_master_of_a_cluster_has_all_its_connections_before_its_first_check() {
+    let dialled = Rc::<RefCell<Vec<String>>>::default();
+    let seen = Rc::clone(&dialled);
+    let layout = ["*2\r\n".to_owned(), master(0, 0, "a"), master(1, 16_383, "b")].concat();
+    let script = move |address: &str, command: &str| {
+        if command == "HELLO" {
+            seen.borrow_mut().push(address.to_owned());
+        }
+        (command == "CLUSTER").then(|| (0, layout.clone()))
+    };
+    run(script, async {
+        let limiter = Limiter::new(builder().pool_size(3).open_cluster(["redis://seed"]).unwrap());
+        error(&limiter).await;
+        sleep(Duration::from_secs(1)).await;
+    });
+    dialled.borrow_mut().sort();
+    assert_eq!(*dialled.borrow(), [vec!["a:6379"; 3], vec!["b:6379"; 3], vec!["seed:6379"]].concat());
+}
+
+#[test]
+fn of_the_errors_of_seeds_a_mistake_of_the_setup_says_most_and_a_missing_answer_least() {
+    let (refused, loading, silent) = ("-NOPERM no\r\n", "-LOADING wait\r\n", "");
+    for (answers, text) in [
+        ([(loading, 0), (refused, 20)], "NOPERM no"),
+        ([(refused, 0), (loading, 20)], "NOPERM no"),
+        ([(loading, 0), (silent, 0)], "LOADING wait"),
+    ] {
+        let script = move |address: &str, command: &str| {
+            let (reply, after_ms) = answers[address[1..2].parse::<usize>().unwrap()];
+            (command == "CLUSTER").then(|| (after_ms, reply.to_owned()))
+        };
+        run(script, async {
+            let error = error(&Limiter::new(builder().open_cluster(["redis://s0", "redis://s1"]).unwrap())).await;
+            assert!(error.contains(text), "{answers:?}: {error}");
+        });
+    }
+}
+
 #[test]
 fn a_slot_is_found_by_the_layout_of_most_masters_and_by_a_redirection_that_names_no_host() {
-    let master = |first: u16, last: u16, host: &str| {
-        let address = format!("*2\r\n$1\r\n{host}\r\n:6379\r\n");
-        format!("*3\r\n:{first}\r\n:{last}\r\n{address}")
-    };
     let old = ["*3\r\n".to_owned(), master(0, 0, "a"), master(1, 1, "b"), master(2, 16_383, "c")].concat();
     let new = ["*2\r\n".to_owned(), master(0, 0, "a"), master(1, 16_383, "b")].concat();
     let has_moved = Cell::new(false);
@@ -156,7 +265,7 @@ fn a_slot_is_found_by_the_layout_of_most_masters_and_by_a_redirection_that_names
 /// Each of five sentinels names a server after some milliseconds, or replies something else, or nothing.
 #[test]
 fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {
-    let (loading, unknown) = ("-LOADING wait\r\n", "$-1\r\n");
+    let (certificate, loading, unknown) = ("wrong certificate", "-LOADING wait\r\n", "$-1\r\n");
     for (answers, text) in [
         // Those that know of a failover are slower, or faster.
         ([("old", 0), ("old", 0), ("new", 50), ("new", 50), ("new", 50)], "asked new:6379"),
@@ -169,8 +278,10 @@ fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {
         // The error that says most.
         ([(loading, 0), (unknown, 50), (unknown, 50), (unknown, 50), (unknown, 50)], "LOADING wait"),
         ([(unknown, 0), (unknown, 0), (unknown, 0), (unknown, 0), (loading, 50)], "LOADING wait"),
+        ([(certificate, 0), (loading, 50), (loading, 50), (loading, 50), (loading, 50)], certificate),
     ] {
         let script = move |address: &str, command: &str| match command {
+            "DIAL" if address == "s0:26379" && answers[0].0 == certificate => Some((0, certificate.to_owned())),
             "SENTINEL" => {
                 let (answer, after_ms) = answers[address[1..2].parse::<usize>().unwrap()];
                 let reply = match answer {

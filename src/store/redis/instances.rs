@@ -236,4 +236,21 @@ mod tests {
         now += 3_600 * SECOND;
         assert_eq!(add_all(&mut estimate, &mut now, &[2]), [2]);
     }
+
+    #[test]
+    fn refreshes_are_due_after_pauses_that_double_up_to_five_seconds() {
+        let mut now_us = SECOND;
+        let world = crate::runtime::world::World::enter(now_us, 1);
+        let instances = Instances::default();
+        assert!(!instances.is_due(), "nobody wants the number");
+        assert_eq!(instances.number(), None);
+        for pause_ms in [125, 250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
+            assert!(instances.is_due() && !instances.is_due());
+            instances.add_count(2);
+            world.set_time_us(now_us + pause_ms * 1_000 - 1);
+            assert!(!instances.is_due(), "{pause_ms}");
+            now_us += pause_ms * 1_000;
+            world.set_time_us(now_us);
+        }
+    }
 }

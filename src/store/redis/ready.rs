@@ -170,3 +170,18 @@ async fn policy(connection: &mut RoutedConnection) -> RedisResult<Option<String>
     let info: String = connection.query(redis::cmd("INFO").arg("memory")).await?;
     Ok(info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_eviction_policy_is_requested_once_for_an_observer_and_again_if_no_reply_came() {
+        let check = EvictionCheck::default();
+        assert!(!check.is_due());
+        check.observer_changed(true);
+        assert!(check.is_due() && !check.is_due());
+        check.retry();
+        assert!(check.is_due() && !check.is_due());
+    }
+}

@@ -49,6 +49,7 @@ fn each_url_error_says_what_to_write_and_hides_the_password() {
         ("redis://gate:%FF@host", "with %XX"),
         ("redis://0.0.0.0", "wildcard"),
         ("unix://redis.sock", "unix:///run/redis.sock"),
+        ("unix:///", "three slashes"),
         ("unix:///run/redis.sock?pass=hunter2#sesame", "write %23"),
         ("unix:///run/redis.sock?database=hunter2", "write unix:///run/redis.sock?db=3"),
         ("rediss://:hunter2@host/#insecure", "`RedisStoreBuilder::root_certificates`"),

@@ -245,10 +245,10 @@ mod tests {
         (time, floor)
     }
 
-    /// A proxy accepts connections during an outage, and loses what they send for ever.
+    /// A proxy accepts connections during an outage, and loses what they send for ever. Or no packet arrives at all.
     #[tokio::test(start_paused = true)]
     async fn a_handshake_that_was_lost_in_an_outage_is_followed_by_another_one_within_half_a_second() {
-        for outage_ms in [500, 900, 3_000, 10_000, 60_000] {
+        for (outage_ms, is_accepted) in [500, 900, 3_000, 10_000, 60_000].map(|ms| [(ms, true), (ms, false)]).concat() {
             let end = Instant::now() + Duration::from_millis(outage_ms);
             let answer = move || async move {
                 if Instant::now() < end {
@@ -258,10 +258,19 @@ mod tests {
             };
             let (mut dials, backoff) = (Dials::new(), Mutex::new(Backoff::default()));
             let dial = |progress: DialProgress| {
-                progress.is_accepted(([127, 0, 0, 1], 6379).into());
+                if is_accepted {
+                    progress.is_accepted(([127, 0, 0, 1], 6379).into());
+                }
                 async move { answer().await.then_some(()).ok_or_else(|| timed_out(LONGEST_DIAL)) }
             };
-            while !matches!(dials.next(&backoff, |_| until_answered(answer), dial).await, Next::Connected(())) {}
+            // As `dialer::until_lost`.
+            let loss = |dial: DialProgress| async move {
+                match dial.server() {
+                    Some(_) => until_answered(answer).await,
+                    None => pending().await,
+                }
+            };
+            while !matches!(dials.next(&backoff, loss, dial).await, Next::Connected(())) {}
             let late = end.elapsed();
             assert!(late <= Duration::from_millis(500), "{late:?} after an outage of {outage_ms} ms");
         }

@@ -132,3 +132,22 @@ impl DialProgress {
         self.server.get().or_else(sentinel).copied()
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dial_waits_for_the_handshake_of_a_sentinel_until_one_names_the_master_and_then_for_that_of_the_master() {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let dial = DialProgress::default();
+        assert!(!dial.is_in_handshake());
+        dial.of_sentinel().is_accepted(address(26_379));
+        assert_eq!(dial.server(), Some(address(26_379)));
+        dial.is_named();
+        assert!(!dial.is_in_handshake());
+        dial.is_accepted(address(6_379));
+        assert_eq!(dial.server(), Some(address(6_379)));
+    }
+}

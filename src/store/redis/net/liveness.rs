@@ -293,19 +293,27 @@ mod tests {
         assert!(!connection(&pools[0]).is_broken() && !connection(&pools[1]).is_broken());
     }
 
-    #[test]
-    fn connections_of_one_runtime_that_the_network_has_forgotten_break_beside_replies_to_another_one() {
+    #[tokio::test]
+    async fn connections_of_one_runtime_that_the_network_has_forgotten_break_beside_replies_to_another_one() {
         let server = Arc::<ServerSilence>::default();
         let pool = || Arc::new(PoolLiveness::of(Arc::clone(&server), Duration::ZERO));
         let (forgotten, other) = (pool(), pool());
+        let is_dialled_again = Arc::<AtomicBool>::default();
+        let of_redial = Arc::clone(&is_dialled_again);
+        let redial = Redial::new(move || {
+            of_redial.store(true, Ordering::Relaxed);
+            Box::pin(async {})
+        });
+        forgotten.redial_with(&redial);
         let (old, well) = ([(); 3].map(|()| connection(&forgotten)), connection(&other));
         for connection in &old {
-            assert!(!connection.is_broken());
+            assert!(!connection.is_broken() && !is_dialled_again.load(Ordering::Relaxed));
             time_passes();
             well.begin_call().answered();
             drop(connection.begin_call());
         }
         assert!(old.iter().all(|connection| connection.is_broken()) && !well.is_broken());
+        assert!(is_dialled_again.load(Ordering::Relaxed));
     }
 
     #[tokio::test]

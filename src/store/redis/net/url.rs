@@ -242,3 +242,17 @@ impl fmt::Debug for Sentinels {
         f.debug_list().entries(self.sentinels.iter().map(|sentinel| sentinel.info.addr().to_string())).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_send_small_requests_at_once_and_notice_a_lost_peer_in_seconds() {
+        let endpoint = read("redis://host", &Security::default()).unwrap();
+        let settings = endpoint.info.tcp_settings();
+        assert!(settings.nodelay() && settings.keepalive().is_some());
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        assert_eq!(settings.user_timeout(), Some(PEER_TIMEOUT));
+    }
+}

@@ -288,3 +288,19 @@ async fn refresh(refresh: Refresh) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_refresh_is_in_progress_at_a_time_and_the_next_one_begins_after_a_pause() {
+        let mut state = State::default();
+        assert_eq!([state.begin_refresh(), state.begin_refresh()], [(true, true), (false, true)]);
+        state.is_refreshing = false;
+        state.backoff.failed();
+        assert_eq!(state.begin_refresh(), (false, false));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(state.begin_refresh(), (true, true));
+    }
+}
