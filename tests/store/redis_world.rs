@@ -164,6 +164,7 @@ fn a_login_that_is_refused_is_soon_tried_every_few_seconds_and_other_sentinels_a
     for (open, hello, expected) in [
         (server, refused, 20..=45),
         (cluster, refused, 20..=45),
+        (sentinels, refused, 20..=45),
         // This one may see a failover as soon as it has loaded.
         (sentinels, loading, 50..=70),
     ] {

@@ -12,8 +12,8 @@ use tokio::{
     time::sleep,
 };
 
-use super::{endpoint::Endpoint, error::is_invalid_data, first_dial::DialProgress, url::Sentinels, wire::Wire};
-use crate::runtime::deadline::within;
+use super::{backoff::Backoff, endpoint::Endpoint, error, first_dial::DialProgress, url::Sentinels, wire::Wire};
+use crate::{error::ErrorKind::StoreMisconfigured, runtime::deadline::within};
 
 /// How long a connection to a master waits for more sentinels. During a failover two servers can report the role of a
 /// master, and only some sentinels know which one is to stay.
@@ -133,7 +133,7 @@ impl Search<'_> {
 /// scheme or certificate says most.
 fn weight(error: &RedisError) -> u8 {
     match error.kind() {
-        _ if is_invalid_data(error) => 2,
+        _ if error::is_invalid_data(error) => 2,
         ErrorKind::MasterNameNotFoundBySentinel => 0,
         _ => 1,
     }
@@ -172,6 +172,8 @@ pub(super) struct MasterWatch(JoinHandle<()>);
 struct Link {
     sentinel: Endpoint,
     connection: Option<MultiplexedConnection>,
+    /// The pauses between logins that the sentinel refuses.
+    refused: Option<Backoff>,
 }
 
 impl MasterWatch {
@@ -188,16 +190,17 @@ impl Drop for MasterWatch {
 }
 
 async fn watch(sentinels: Sentinels) {
-    let link = |sentinel: &Endpoint| Link { sentinel: sentinel.clone(), connection: None };
+    let link = |sentinel: &Endpoint| Link { sentinel: sentinel.clone(), connection: None, refused: None };
     let mut links: Vec<Link> = Vec::new();
     loop {
         sleep(PAUSE).await;
         if !sentinels.followed.is_question_due(PAUSE / 2) {
             // Another runtime asks, so the connections of this one are not needed.
-            links.clear();
+            links.iter_mut().for_each(|link| link.connection = None);
             continue;
         }
-        if links.is_empty() {
+        // A login source that has panicked has taken its link along.
+        if links.len() < sentinels.sentinels.len() {
             links = sentinels.sentinels.iter().map(link).collect();
         }
         let named;
@@ -233,9 +236,27 @@ async fn ask_all(links: Vec<Link>, name: &str) -> (Vec<Link>, Vec<(String, u16)>
 impl Link {
     async fn ask(&mut self, name: &str) -> Option<(String, u16)> {
         if self.connection.is_none() {
-            self.connection = Some(Wire::dial(&self.sentinel, &DialProgress::default()).await.ok()?.connection);
+            self.connection = Some(self.dial().await?.connection);
         }
         named_by(self.connection.as_mut()?, name).await.ok()
+    }
+
+    /// Pauses after refused logins, as a pool does, and after no other failure: a sentinel that is back may be the one
+    /// that sees a failover.
+    async fn dial(&mut self) -> Option<Wire> {
+        if self.refused.as_ref().is_some_and(|refused| !refused.pause().is_zero()) {
+            return None;
+        }
+        let refused = self.refused.take();
+        let result = Wire::dial(&self.sentinel, &DialProgress::default()).await;
+        if let Err(error) = &result
+            && error::convert_dial(error, &self.sentinel.passwords()).kind() == StoreMisconfigured
+        {
+            let refused = self.refused.insert(refused.unwrap_or_default());
+            refused.dial_starts();
+            refused.was_refused();
+        }
+        result.ok()
     }
 }
 
