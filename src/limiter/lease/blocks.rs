@@ -207,14 +207,28 @@ mod tests {
     use super::*;
     use crate::{hold, key::Key};
 
+    /// A block of ten units that was requested and received at `sent`.
+    fn block(held_from_us: u64, sent: Instant) -> Block {
+        let policy = policy_of_blocks(&Policy::per_minute("p", 1_000).unwrap().with_lease(100));
+        let hold = OpenHold::new(Key::from("k"), policy, hold::random_id());
+        Block::new(hold, 10, held_from_us, sent, sent)
+    }
+
     /// The clocks of the process and of the store differ by less than a thousandth.
     #[test]
     fn a_block_is_spent_until_a_hundredth_before_its_time_to_live() {
-        let policy = policy_of_blocks(&Policy::per_minute("p", 1_000).unwrap().with_lease(100));
-        let hold = OpenHold::new(Key::from("k"), policy, hold::random_id());
         let sent = Instant::now();
-        let block = Block::new(hold, 10, 0, sent, sent);
+        let block = block(0, sent);
         let end = sent + Duration::from_millis(7_920);
         assert!(block.is_open(end - Duration::from_micros(1)) && !block.is_open(end));
+    }
+
+    #[test]
+    fn units_of_several_blocks_are_held_from_the_latest_of_their_times() {
+        let now = Instant::now();
+        let mut blocks = Blocks::default();
+        [200, 100, 300].into_iter().for_each(|held_from_us| blocks.add(block(held_from_us, now)));
+        let spent = [4, 8, 2, 8].map(|units| blocks.spend(units, now).map(|spent| (spent.left, spent.held_from_us)));
+        assert_eq!(spent, [Some((26, 200)), Some((18, 200)), Some((16, 100)), Some((8, 300))]);
     }
 }

@@ -111,6 +111,7 @@ mod tests {
         let hash = 0xfedc_ba98_7654_3210;
         assert_eq!((0..HOT).position(|number| count(hash, number / 3)), Some(HOT as usize - 1));
         assert!(!(0..2 * HOT).any(|number| count(hash, 100 + number)), "too slow");
+        assert_eq!((0..HOT).position(|number| count(hash, 70_000 + number / 3)), Some(HOT as usize - 1), "at any time");
     }
 
     #[test]

@@ -99,9 +99,14 @@ mod tests {
             meter.expected(HORIZON, now);
         }
         (0..50).for_each(|_| meter.add(10));
-        let expected = meter.expected(HORIZON, now + Duration::from_millis(5));
-        assert_eq!(expected, Demanded { checks: 80, units: 800 }, "100 000 units and 10 000 checks a second");
-        assert_eq!(meter.expected(HORIZON, now + SECOND), NOBODY, "the demand has ended");
+        now += Duration::from_millis(5);
+        for _ in 0..2 {
+            let expected = meter.expected(HORIZON, now);
+            assert_eq!(expected, Demanded { checks: 80, units: 800 }, "100 000 units and 10 000 checks a second");
+        }
+        now += Duration::from_millis(5);
+        assert_eq!(meter.expected(HORIZON, now), Demanded { checks: 40, units: 400 }, "the demand may have ended");
+        assert_eq!(meter.expected(HORIZON, now + Duration::from_millis(20)), NOBODY, "the demand has ended");
     }
 
     #[test]

@@ -202,3 +202,104 @@ pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &
         let _ = within(core.calls.store.deadline(), settlement).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{meter::Demanded, state::Lease, waiter::LastOutcome, *};
+    use crate::{hold, verdict::Outcome};
+
+    const MS: Duration = Duration::from_millis(1);
+    /// The largest block.
+    const MOST: u64 = 1_000;
+    const PLENTY: Outcome =
+        Outcome { fits: true, available: 1_000_000, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
+
+    /// The lease of a key that was asked for so many units in the last 33 ms, the time of a block.
+    fn lease(asked: u64, now: Instant) -> Lease {
+        let policy = Policy::per_second("p", 1_000_000).unwrap().with_lease(MOST);
+        let standing = LastOutcome::new(Outcome { available: 400, ..PLENTY }, 1, now);
+        let asked = Demanded { units: asked, checks: asked };
+        Lease::new(Key::from("k"), policy, 0, standing, asked, 50 * MS, now)
+    }
+
+    /// The receiver of the reply to a check that waits for a block. `None` for another check.
+    fn waits(lease: &mut Lease, cost: u64, now: Instant) -> Option<oneshot::Receiver<Reply>> {
+        match lease.spend(cost, true, now) {
+            Spent::Later(reply) => Some(reply),
+            Spent::Now(_) | Spent::Not | Spent::Cold => None,
+        }
+    }
+
+    /// What the keeper does: the units of the block to request, and the number of blocks to settle.
+    fn step(lease: &mut Lease, now: Instant) -> (Option<u64>, usize) {
+        match lease.step(now) {
+            state::Step::Actions(actions) => (actions.ask, actions.ended.len()),
+            state::Step::Sleep(_) => (None, 0),
+        }
+    }
+
+    /// Receives a block. Returns the number of replies to checks that wait.
+    fn receive(lease: &mut Lease, units: u64, now: Instant) -> usize {
+        let hold = OpenHold::new(lease.key.clone(), lease.policy.clone(), hold::random_id());
+        let made = Verdict::of_one(PLENTY, &lease.policy, 1);
+        lease.receive(state::Asked { hold, units, sent: now }, Ok(made), now).len()
+    }
+
+    /// So that no check waits for it, and no more units are held than that takes.
+    #[test]
+    fn a_block_is_requested_when_half_of_the_last_one_is_left_and_settled_with_the_next_one_or_after_its_time() {
+        let now = Instant::now();
+        let mut lease = lease(100, now);
+        let spend = |lease: &mut Lease, units: u64| {
+            (0..units).for_each(|_| assert!(matches!(lease.spend(1, false, now), Spent::Now(_))));
+        };
+        let first = waits(&mut lease, 1, now);
+        assert!(first.is_some());
+        assert_eq!((step(&mut lease, now), receive(&mut lease, 32, now)), ((Some(32), 0), 1));
+        spend(&mut lease, 14);
+        assert_eq!(step(&mut lease, now), (None, 0), "17 of 32 units are left");
+        spend(&mut lease, 1);
+        let (Some(second), 0) = step(&mut lease, now) else { panic!("half of the first block is left") };
+        spend(&mut lease, 16);
+        receive(&mut lease, second, now);
+        assert_eq!(step(&mut lease, now), (None, 0), "nothing of the second block is spent");
+        spend(&mut lease, second.div_ceil(2));
+        let (Some(third), 1) = step(&mut lease, now) else { panic!("the first block is used up") };
+        receive(&mut lease, third, now);
+        assert!(waits(&mut lease, MOST, now).is_none(), "two blocks are open");
+        spend(&mut lease, second / 2);
+        for (ms, settled) in [(0, 0), (30, 0), (34, 1)] {
+            assert_eq!(step(&mut lease, now + ms * MS), (None, settled), "{ms} ms after the end of the second block");
+        }
+    }
+
+    #[test]
+    fn checks_wait_in_turn_for_blocks_that_can_serve_them() {
+        let now = Instant::now();
+        assert!(waits(&mut lease(0, now), 1, now).is_none(), "no block pays");
+        let mut lease = lease(100, now);
+        let first = waits(&mut lease, 1, now);
+        assert_eq!(step(&mut lease, now), (Some(32), 0));
+        assert!(waits(&mut lease, MOST + 1, now).is_none(), "no block is so large");
+        let others = [MOST, 1].map(|cost| waits(&mut lease, cost, now));
+        assert!(first.is_some() && others.iter().all(Option::is_some));
+        assert_eq!(receive(&mut lease, 32, now), 1, "the others wait for the next block");
+        let last = waits(&mut lease, 1, now);
+        assert!(last.is_some(), "units are left, but others have come earlier");
+        assert_eq!((step(&mut lease, now), receive(&mut lease, MOST, now)), ((Some(MOST), 0), 3));
+        let large = waits(&mut lease, MOST, now);
+        assert!(large.is_some() && step(&mut lease, now).0.is_some());
+        assert_eq!(receive(&mut lease, 64, now), 1, "the block is too small, so the check asks the store");
+    }
+
+    /// The answer to its request may take a whole deadline.
+    #[tokio::test(start_paused = true)]
+    async fn a_keeper_that_waits_for_an_answer_is_not_taken_to_stand_still() {
+        let now = Instant::now();
+        let mut lease = lease(100, now);
+        let waiter = waits(&mut lease, 1, now);
+        assert!(waiter.is_some() && step(&mut lease, now).0.is_some());
+        tokio::time::advance(60 * MS).await;
+        assert!(!lease.is_left(Instant::now()));
+    }
+}

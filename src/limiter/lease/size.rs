@@ -271,6 +271,7 @@ mod tests {
         assert_eq!(near.horizon(now + 61 * SECOND), Duration::from_secs(2));
         let idle = [60, 61].map(|seconds| near.idle(now + seconds * SECOND));
         assert_eq!(idle, [120, 1_000].map(Duration::from_millis), "near the limit, and far from it");
+        assert_eq!(near.longest_without_blocks(), 2 * SECOND);
 
         let per_second = Policy::per_second("p", 1_000).unwrap().with_lease(100);
         let mut slow = Sizes::new(&per_second, NOBODY, DEADLINE, now);

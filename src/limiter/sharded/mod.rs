@@ -335,13 +335,21 @@ mod tests {
     fn the_other_shard_is_any_but_the_first() {
         for shards in 2..=64 {
             for number in 0..shards {
+                let random = |distance: u64| 5 * u64::from(shards - 1) + distance;
                 let mut others: Vec<_> =
-                    (0..u64::from(shards - 1)).map(|random| other(number, shards, random)).collect();
+                    (0..u64::from(shards - 1)).map(|distance| other(number, shards, random(distance))).collect();
                 others.push(number);
                 others.sort_unstable();
                 assert_eq!(others, (0..shards).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn of_shards_with_equal_room_the_first_one_gains_more_and_the_last_one_is_empty_last() {
+        let outcome = |next_us, reset_us| Outcome { available: 3, next_us, reset_us, ..NO_ROOM };
+        let (one, other) = (outcome(5, 9), outcome(7, 20));
+        assert_eq!([merge_two(one, other), merge_two(other, one)], [outcome(5, 20); 2]);
     }
 
     fn shards(policy: &Policy, turns: impl Iterator<Item = u64>) -> Vec<u32> {

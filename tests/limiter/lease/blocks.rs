@@ -61,6 +61,29 @@ async fn closing_waits_no_longer_than_three_deadlines_for_a_store_that_is_away()
     assert_eq!(available(&remote, &policy).await, 100_000 - 200);
 }
 
+/// The release has overtaken the request.
+#[tokio::test(start_paused = true)]
+async fn a_close_waits_for_a_block_on_its_way_and_releases_it_again() {
+    let (remote, _) = Remote::new(40 * MS);
+    let policy = per_minute(1_000_000, 1_000);
+    let limiter = remote.limiter();
+    let mut checks = JoinSet::new();
+    while remote.calls()[1] == 0 {
+        for _ in 0..10 {
+            checks.spawn(limiter.check(KEY, &policy, 1));
+        }
+        sleep(MS).await;
+    }
+    // The store makes the hold 20 ms after its request.
+    remote.set_latency(MS);
+    let start = tokio::time::Instant::now();
+    limiter.close().await;
+    assert_eq!(remote.calls()[1..], [1, 2]);
+    assert!(start.elapsed() < 40 * MS, "the close goes on when nothing is on its way: {:?}", start.elapsed());
+    let admitted = checks.join_all().await.into_iter().filter(|decision| decision.as_ref().unwrap().is_allowed());
+    assert_eq!(available(&remote, &policy).await, 1_000_000 - admitted.count() as u64);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reset_forgets_what_was_spent_and_what_is_held() {
     let (remote, _) = Remote::new(MS);
@@ -120,6 +143,34 @@ async fn while_the_store_is_away_a_block_is_spent_and_then_the_failure_policy_de
     sleep(SECOND).await;
     let got = load(&limiter, &policy, 10, 20).await;
     assert!(got.admitted == 200 && got.from_blocks > 0, "{got:?}");
+}
+
+/// A check that waited for a block in vain would have lost half of its time.
+#[tokio::test(start_paused = true)]
+async fn no_block_is_requested_and_no_check_waits_for_one_while_the_store_is_away_or_may_be_behind() {
+    let (remote, clock) = Remote::new(MS);
+    let remote = remote.with_breaker();
+    let policy = per_minute(1_000_000, 1_000);
+    let limiter = remote.limiter().with_local_fallback(MemoryStore::new().with_clock(clock), 2);
+    assert!(load(&limiter, &policy, 10, 20).await.from_blocks > 0);
+    remote.set_away(true);
+    while !limiter.is_breaker_open() {
+        let _ = limiter.check(KEY, &policy, 1).await;
+    }
+    let [_, holds, _] = remote.calls();
+    // The pause after a request that has failed is over.
+    sleep(60 * MS).await;
+    let start = tokio::time::Instant::now();
+    assert!(limiter.check(KEY, &policy, 1).await.is_err());
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    remote.set_away(false);
+    sleep(130 * MS).await;
+    assert!(check(&limiter, &policy, 1).await.is_allowed(), "a probe closes the breaker");
+    // For a second, other instances may have debts.
+    let got = load(&limiter, &policy, 10, 100).await;
+    assert_eq!((got.admitted, got.from_blocks, remote.calls()[1]), (1_000, 0, holds));
+    sleep(SECOND).await;
+    assert!(load(&limiter, &policy, 10, 20).await.from_blocks > 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! What leases save where they help, and cost where they do not.
 
+use tollgate::policy::HoldSettings;
+
 use super::*;
+use crate::support::counting::CountingStore;
 
 #[tokio::test(start_paused = true)]
 async fn a_hot_key_is_decided_in_memory() {
@@ -37,6 +40,21 @@ async fn a_key_that_is_checked_slowly_takes_no_block() {
         sleep(5 * MS).await;
     }
     assert_eq!(remote.calls(), [200, 0, 0]);
+}
+
+/// Such a store refuses holds, and a shorter block may expire before it is settled.
+#[tokio::test(start_paused = true)]
+async fn no_block_is_taken_from_a_store_without_holds_or_under_a_time_to_live_below_a_second() {
+    let (remote, _) = Remote::new(MS);
+    let without_holds = Limiter::new(CountingStore::new(remote.clone()));
+    for (limiter, ttl, has_blocks) in
+        [(without_holds, SECOND, false), (remote.limiter(), SECOND - MS, false), (remote.limiter(), SECOND, true)]
+    {
+        let policy = per_minute(1_000_000, 1_000).with_holds(HoldSettings::new().with_ttl(ttl));
+        let got = load(&limiter, &policy, 10, 50).await;
+        assert_eq!((got.admitted, got.from_blocks > 0), (500, has_blocks), "{ttl:?}");
+        assert_eq!(remote.calls()[1] > 0, has_blocks, "{ttl:?}");
+    }
 }
 
 /// What was measured during a slow half second is forgotten.

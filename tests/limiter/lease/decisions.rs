@@ -10,6 +10,7 @@ use metrics::set_default_local_recorder;
 use tollgate::{
     Algorithm, Check, MemoryStore,
     observe::{Event, Metrics, Observer},
+    store::SettleAnswer,
 };
 
 use super::*;
@@ -97,6 +98,45 @@ async fn law_4_a_check_of_a_leased_and_a_sharded_policy_gets_what_a_peek_calls_a
         let peek = limiter.peek(KEY, &policy).await.unwrap();
         assert_eq!(peek.available(), Some(0));
     }
+}
+
+/// The shadow policy would deny, and the blocks would help it.
+#[tokio::test(start_paused = true)]
+async fn law_9_a_check_that_has_charged_another_policy_is_not_sent_again_for_what_blocks_hold() {
+    let (remote, _) = Remote::new(MS);
+    let shadow = per_minute(100_000, 1_000).with_shadow(true);
+    let limiter = hot(&remote, &shadow).await;
+    let daily = Policy::per_day("daily", 5).unwrap();
+    let both = Check::new(KEY, &shadow, 99_800).and(KEY, &daily, 1);
+    let decision = limiter.check_all(both).await.unwrap();
+    assert!(decision.is_allowed() && decision.would_deny(), "{decision:?}");
+    assert_eq!(limiter.peek(KEY, &daily).await.unwrap().available(), Some(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_blocks_do_not_make_up_for_leaves_them_open() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    // Until a block that may be on its way has come.
+    sleep(20 * MS).await;
+    let [plain, holds, settlements] = remote.calls();
+    assert!(!check(&limiter, &policy, 99_801).await.is_allowed());
+    assert_eq!(remote.calls(), [plain + 1, holds, settlements]);
+    assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Lease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn holds_and_peeks_of_a_key_with_blocks_are_judged_by_the_store() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    let hold = limiter.hold(KEY, &policy, 10).await.unwrap().into_result().unwrap();
+    assert_eq!(hold.decision().source(), Source::Store);
+    assert_eq!(hold.settle(4).await.unwrap(), SettleAnswer::Settled);
+    assert_eq!(limiter.peek(KEY, &policy).await.unwrap().source(), Source::Store);
+    limiter.close().await;
+    assert_eq!(remote.limiter().peek(KEY, &policy).await.unwrap().available(), Some(100_000 - 204));
 }
 
 #[tokio::test(start_paused = true)]

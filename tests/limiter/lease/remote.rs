@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
     clock::TokioClock,
+    failure::BreakerSettings,
     store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
@@ -19,6 +20,7 @@ use tollgate::{
 pub(crate) struct Remote {
     memory: MemoryStore,
     calls: Arc<Calls>,
+    breaker: Option<BreakerSettings>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +50,7 @@ impl Remote {
     /// Half of `latency` passes in each direction.
     pub(crate) fn new(latency: Duration) -> (Self, TokioClock) {
         let clock = TokioClock::new();
-        let this = Self { memory: MemoryStore::new().with_clock(clock), calls: Arc::default() };
+        let this = Self { memory: MemoryStore::new().with_clock(clock), calls: Arc::default(), breaker: None };
         this.set_latency(latency);
         (this, clock)
     }
@@ -94,6 +96,10 @@ impl Remote {
     pub(crate) fn with_jitter(self) -> Self {
         self.calls.has_jitter.store(true, Ordering::SeqCst);
         self
+    }
+
+    pub(crate) fn with_breaker(self) -> Self {
+        Self { breaker: Some(BreakerSettings::default()), ..self }
     }
 
     /// How long the next answer is on its way back.
@@ -144,6 +150,10 @@ impl Store for Remote {
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         let (key, policy) = (key.clone(), policy.clone());
         self.answer(Reply::Comes, move |memory| memory.reset(&key, &policy))
+    }
+
+    fn breaker(&self) -> Option<BreakerSettings> {
+        self.breaker
     }
 
     fn has_holds(&self) -> bool {

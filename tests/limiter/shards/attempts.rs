@@ -39,6 +39,8 @@ async fn law_9_a_denied_check_asks_one_other_shard_and_no_more() {
         for _ in 0..50 {
             assert_eq!(calls(&store, &limiter, check()).await, 2, "{kind:?}");
         }
+        let beside = check().and("k", &per_minute("plain", 1_000), 1);
+        assert_eq!(calls(&store, &limiter, beside).await, 2, "{kind:?}: the plain policy denies nothing");
     }
 }
 

@@ -89,17 +89,19 @@ async fn a_debt_that_does_not_fit_evenly_goes_to_the_shards_with_room() {
 
 #[tokio::test(start_paused = true)]
 async fn law_1_a_debt_of_a_policy_that_counts_rejections_is_charged_as_far_as_it_fits() {
-    let (limiter, store, clock) = one_of_eight();
-    let policy = policy(80, 4).with_denials_counted(true);
-    store.set_health(UNAVAILABLE);
-    assert_eq!(admitted(&limiter, &policy).await, 10);
-    store.set_health(Health::Healthy);
-    settle(&limiter, &policy).await;
-    let other = Limiter::new(store.clone());
     // Ten units are charged evenly: two or three in each shard of twenty.
-    assert_eq!(other.peek("k", &policy).await.unwrap().available(), Some(18));
-    clock.advance(WINDOW);
-    assert_eq!(other.peek("k", &policy).await.unwrap().available(), Some(20));
+    for (shards, left, whole) in [(4, 18, 20), (1, 70, 80)] {
+        let (limiter, store, clock) = one_of_eight();
+        let policy = policy(80, shards).with_denials_counted(true);
+        store.set_health(UNAVAILABLE);
+        assert_eq!(admitted(&limiter, &policy).await, 10);
+        store.set_health(Health::Healthy);
+        settle(&limiter, &policy).await;
+        let other = Limiter::new(store.clone());
+        assert_eq!(other.peek("k", &policy).await.unwrap().available(), Some(left));
+        clock.advance(WINDOW);
+        assert_eq!(other.peek("k", &policy).await.unwrap().available(), Some(whole));
+    }
 }
 
 #[tokio::test(start_paused = true)]
