@@ -198,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_recorded_until_the_last_failure_is_a_second_old() {
+        for failure in [CallOutcome::Failed, CallOutcome::TimedOut] {
+            let start = Instant::now();
+            let mut window = FailureWindow::new(0, start);
+            let mut has_failures = |outcome, millis| {
+                window.record(outcome, 0, start + Duration::from_millis(millis), &BreakerSettings::default());
+                window.has_failures()
+            };
+            assert!(has_failures(failure, 0) && has_failures(CallOutcome::Answered, 999), "{failure:?}");
+            assert!(!has_failures(CallOutcome::Answered, 1_000), "{failure:?}");
+        }
+    }
+
+    #[test]
     fn only_verdicts_of_the_store_are_evidence_that_the_store_answers() {
         for (source, outcome) in [(Source::Store, CallOutcome::Answered), (Source::DenyCache, CallOutcome::NoEvidence)]
         {

@@ -303,6 +303,29 @@ mod tests {
         Policy::new("api", 100, WINDOW).expect("the policy is valid")
     }
 
+    fn debt(key: &str) -> Debt {
+        Debt { domain: 0, key: Key::new(key), policy: policy(), cost: 1, kept: 0 }
+    }
+
+    #[test]
+    fn the_debts_of_one_check_are_kept_up_to_the_cap() {
+        let debts = Debts::new(Duration::ZERO);
+        debts.add((0..MAX_DEBTS + 2).map(|number| debt(&number.to_string())).collect());
+        assert_eq!(debts.lock().entries(), MAX_DEBTS);
+    }
+
+    #[test]
+    fn a_reset_forgets_what_the_store_lacks_of_its_key_alone() {
+        let (debts, policy, keys) = (Debts::new(Duration::ZERO), policy(), [Key::new("a"), Key::new("b")]);
+        debts.add(vec![debt("a"), debt("b")]);
+        keys.iter().for_each(|key| debts.unsure.note(key, &policy));
+        for (reset, is_left) in [(0, true), (1, false)] {
+            debts.forget(0, &keys[reset], &policy);
+            let lacks = |key: &Key| [debts.owe(|| 0, key, &policy), debts.is_unsure(key, &policy)];
+            assert_eq!((lacks(&keys[0]), lacks(&keys[1])), ([false; 2], [is_left; 2]));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn counts_whose_keys_never_come_again_are_forgotten_after_their_window() {
         let (unsure, policy) = (Unsure::default(), policy());
@@ -334,7 +357,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_settlement_is_taken_for_lost_when_nothing_was_answered_for_its_time() {
         let debts = Debts::new(Duration::ZERO);
-        let debt = |key: &str| Debt { domain: 0, key: Key::new(key), policy: policy(), cost: 1, kept: 0 };
         debts.add(vec![debt("sent")]);
         assert!(debts.start_settlement() && !debts.start_settlement(), "one at a time");
         let [Debt { key, policy, .. }] = &debts.take_batch(&HashSet::new())[..] else { panic!("one debt") };

@@ -285,6 +285,14 @@ mod tests {
     }
 
     #[test]
+    fn a_debt_that_does_not_fit_waits_for_longer_each_time_up_to_a_part_of_its_window() {
+        for (window, kept, millis) in [(1, 9, 100), (60, 0, 100), (60, 3, 800), (60, 40, 937), (86_400, 40, 10_000)] {
+            let policy = Policy::new("p", 80, Duration::from_secs(window)).unwrap();
+            assert_eq!(pause_of_kept(&policy, kept).as_millis(), millis, "{kept} times in {window} s");
+        }
+    }
+
+    #[test]
     fn a_payment_while_a_debt_is_being_charged_reduces_what_is_left_of_it() {
         let (key, policy, now) = (Key::new("k"), Policy::per_minute("p", 80).unwrap(), Instant::now());
         for (rest, left) in [(3, None), (5, None), (7, Some(2))] {

@@ -111,7 +111,13 @@ mod stopwatch;
 mod tests {
     use std::{future::poll_fn, pin::pin, thread};
 
+    use tokio::{runtime::Handle, task::yield_now, time::advance};
+
     use super::{stopwatch::Stopwatch, *};
+    use crate::{
+        clock::micros,
+        runtime::{real_time::world_us, stalls::Budget, world::World},
+    };
 
     const TIME: Duration = Duration::from_millis(50);
     /// Stalls of the machine lengthen a wait, as they should. So one of these runs has to be short.
@@ -165,6 +171,64 @@ mod tests {
         assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_ready());
+    }
+
+    /// Time passes in a world, and nothing runs meanwhile.
+    async fn stand_still(world: &World, time: Duration) {
+        world.set_time_us(world_us().unwrap() + micros(time));
+        advance(time).await;
+    }
+
+    /// Time passes in a world, and all tasks run each millisecond.
+    async fn run(world: &World, millis: u32) {
+        for _ in 0..millis {
+            stand_still(world, Duration::from_millis(1)).await;
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stalls_are_measured_until_each_wait_must_have_ended() {
+        let world = World::enter(0, 1);
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let [wait, stall] = [300, 10_000].map(Duration::from_millis);
+        // The second time, the runtime is older than its waits, and has stalled before.
+        for _ in 0..2 {
+            let (begin, budget) = (Begin::now(wait).unwrap(), Budget::of(wait));
+            // A timer of a healthy runtime may be late by 3 ms.
+            stand_still(&world, Duration::from_millis(5)).await;
+            assert_eq!((budget.spent(), begin.since_last_stall()), (Duration::from_millis(5), None));
+            yield_now().await;
+            run(&world, 295).await;
+            stand_still(&world, stall).await;
+            // Before and after its end is measured. 1 ms of a step was left, and a timer is usually late by 2 ms.
+            for _ in 0..2 {
+                assert_eq!(begin.running(Instant::now()), Duration::from_millis(303));
+                assert_eq!(begin.since_last_stall(), Some(Duration::ZERO));
+                yield_now().await;
+            }
+            run(&world, 400).await;
+            assert_eq!((begin.since_last_stall(), tasks()), (Some(Duration::from_millis(400)), 1));
+            #[cfg(feature = "redis")]
+            assert!(!crate::runtime::stalls::has_stalled_within(CATCH_UP));
+            run(&world, 10).await;
+            assert_eq!(tasks(), 0, "the measurement has ended");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_stall_a_deadline_leaves_the_time_to_read_what_has_arrived() {
+        let world = World::enter(0, 1);
+        let mut deadline = pin!(Deadline::after(TIME).unwrap());
+        assert!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_pending());
+        run(&world, 47).await;
+        // With the rest of a step and the usual delay of a timer, the runtime has been running for 50 ms.
+        stand_still(&world, 4 * TIME).await;
+        for has_passed in [false, false, true] {
+            assert_eq!(poll_fn(|cx| Poll::Ready(deadline.as_mut().poll(cx))).await.is_ready(), has_passed);
+            yield_now().await;
+            run(&world, 1).await;
+        }
     }
 
     /// Uses real time, because the test blocks threads.

@@ -207,4 +207,60 @@ mod tests {
         sleep(2 * SOON).await;
         assert!(job.is_done.load(Ordering::SeqCst));
     }
+
+    /// Has something to do at these times.
+    #[derive(Default)]
+    struct Agenda {
+        due: Mutex<Vec<Instant>>,
+        ended_runtimes: AtomicUsize,
+    }
+
+    impl Agenda {
+        fn bring(self: &Arc<Self>, workers: &Arc<Workers>, after: Duration) {
+            let due = Instant::now() + after;
+            self.due.lock().unwrap().push(due);
+            workers.start(due, None, || Arc::clone(self) as Arc<dyn Job>);
+        }
+    }
+
+    impl Job for Agenda {
+        fn run(&self, _: runtime::Id) -> Option<Instant> {
+            let mut due = self.due.lock().unwrap();
+            due.retain(|due| Instant::now() < *due);
+            due.iter().min().copied()
+        }
+
+        fn on_runtime_end(&self, _: runtime::Id) {
+            self.ended_runtimes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_wakes_for_what_is_due_sooner_and_ends_when_nothing_is_left() {
+        let (workers, agenda) = (Arc::<Workers>::default(), Arc::<Agenda>::default());
+        for _ in 0..2 {
+            agenda.bring(&workers, 100 * SOON);
+            sleep(SOON).await;
+            agenda.bring(&workers, SOON);
+            sleep(2 * SOON).await;
+            assert_eq!(agenda.due.lock().unwrap().len(), 1);
+            sleep(100 * SOON).await;
+            assert!(agenda.due.lock().unwrap().is_empty() && workers.lock().is_empty());
+        }
+        assert_eq!(agenda.ended_runtimes.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_runtime_without_timers_gets_no_worker_and_the_end_of_another_one_is_noted() {
+        for (has_timers, running) in [(false, 0), (true, 1)] {
+            let (workers, agenda) = (Arc::<Workers>::default(), Arc::<Agenda>::default());
+            let mut builder = runtime::Builder::new_current_thread();
+            let builder = if has_timers { builder.enable_time() } else { &mut builder };
+            let runtime = builder.build().unwrap();
+            runtime.block_on(async { agenda.bring(&workers, SOON) });
+            assert_eq!(workers.lock().len(), running);
+            drop(runtime);
+            assert_eq!((workers.lock().len(), agenda.ended_runtimes.load(Ordering::SeqCst)), (0, running));
+        }
+    }
 }

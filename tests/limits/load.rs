@@ -95,3 +95,21 @@ fn law_6_advice_is_made_only_for_the_mistakes_that_are_kept() {
         assert!(checked < 20 * read, "{start}: read in {read:?}, checked in {checked:?}");
     }
 }
+
+#[test]
+fn a_request_is_charged_under_64_policies_at_most() {
+    let file = |policies: usize| {
+        let names: Vec<String> = (0..policies).map(|number| format!("\"p{number}\"")).collect();
+        let rates: String = names.iter().map(|name| format!("policies.{name}.rate = \"60/min\"\n")).collect();
+        format!("{rates}default.policies = [{}]", names.join(", "))
+    };
+    check(&file(64)).unwrap();
+    assert_eq!(mistakes(&file(65)), ["default.policies: 65 policies are too many; name at most 64"]);
+}
+
+#[test]
+fn the_mistakes_of_many_policies_are_counted() {
+    let policies: String = (0..100).map(|number| format!("policies.q{number}.rate = \"fast\"\n")).collect();
+    let text = check(&with_policy(&policies)).unwrap_err();
+    assert!(text.ends_with("\nand 68 further mistakes, which are shown when these are corrected"), "{text}");
+}

@@ -243,6 +243,8 @@ fn every_mistake_has_its_place_and_a_remedy() {
         // The policy `p` is a table of the text, so that a case can add fields to it.
         assert_eq!(mistakes(&with_policy(text)), [*mistake], "{text}");
     }
+    let without_policies = "default.policies: no policy is called \"p\"; add [policies.p] with a rate";
+    assert_eq!(mistakes("default.policies = [\"p\"]"), [without_policies]);
 }
 
 #[test]

@@ -40,6 +40,8 @@ fn law_13_a_policy_that_no_entry_charges_is_reported_once() {
     }
     assert_warnings(&warned.take(), &forgotten);
     assert!(limits.warnings()[0].to_string().contains("in-code = true"));
+    let left_to_code = check(&with_policy("policies.login = { rate = \"5/min\", in-code = true }")).unwrap();
+    assert_ne!(limits, left_to_code);
 }
 
 /// All requests but those of one route pass, and the policy of the default looks as if it limited them.

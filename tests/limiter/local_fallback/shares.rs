@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 use tollgate::{
-    Algorithm, Decision, ErrorKind, FailurePolicy, GlobalKey, Limiter, ManualClock, MemoryStore, RateLimitLayer, Route,
-    decision::Source, store::WhenFull,
+    Algorithm, Check, Decision, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, Policy,
+    RateLimitLayer, Route,
+    decision::Source,
+    store::{Answer, Store, Verdict, WhenFull},
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -31,6 +33,31 @@ async fn an_instance_may_spend_its_share_rounded_up() {
     }
     let error = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 0).validated().unwrap_err();
     says(error, "0 instances would leave no share; ");
+}
+
+/// A store that is down, and has counted this number of instances.
+#[derive(Debug)]
+struct Counted(u32);
+
+impl Store for Counted {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        DownStore.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        DownStore.reset(key, policy)
+    }
+
+    fn instances(&self) -> Option<u32> {
+        Some(self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_has_no_share_of_a_store_that_has_counted_none() {
+    let limiter = |counted| Limiter::new(Counted(counted)).with_local_fallback(MemoryStore::new(), None);
+    assert!(limiter(0).check("k", &per_minute(80), 1).fail_local().await.is_err());
+    assert_eq!(admitted(&limiter(8), &per_minute(80)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]

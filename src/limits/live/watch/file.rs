@@ -311,9 +311,27 @@ mod regular_tests {
 
 #[cfg(test)]
 mod events_tests {
-    use std::io;
+    use std::{io, sync::mpsc::TryRecvError};
 
     use super::*;
+
+    #[test]
+    fn a_hint_is_used_once() {
+        let (sender, hints) = sync_channel(1);
+        let events = Events { hints, _watcher: None };
+        sender.send(()).unwrap();
+        events.wait();
+        assert_eq!(events.hints.try_recv(), Err(TryRecvError::Empty));
+    }
+
+    #[test]
+    fn an_error_is_reported_again_when_its_kind_or_its_message_is_another_one() {
+        let unreadable = |kind, message: &str| Content::Unreadable(io::Error::new(kind, message));
+        let [known, same] = [(); 2].map(|()| unreadable(io::ErrorKind::Other, "it is a pipe"));
+        let other = unreadable(io::ErrorKind::Other, "it is a device");
+        let of_another_kind = unreadable(io::ErrorKind::TimedOut, "it is a pipe");
+        assert_eq!([same, other, of_another_kind].map(|content| content.is_same(&known)), [true, false, false]);
+    }
 
     /// The thread would otherwise read the file all the time.
     #[test]
