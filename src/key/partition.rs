@@ -191,5 +191,15 @@ mod tests {
         assert_eq!(hash(&[0x0b; 20], "Hi ", "There"), [0xb0, 0x34, 0x4c, 0x61]);
         let prefix = "Test Using Larger Than Block-Size Key - Hash Key ";
         assert_eq!(hash(&[0xaa; 131], prefix, "First"), [0x60, 0xe4, 0x31, 0x59]);
+        // A secret of one block is not hashed first. Computed with Python's `hmac`.
+        assert_eq!(hash(&[0xaa; BLOCK], "Hi ", "There"), [0xeb, 0xef, 0x34, 0xe1]);
+    }
+
+    /// A service may set the secret of its fingerprints twice, if it is the same one.
+    #[test]
+    fn a_secret_is_equal_to_itself_and_to_no_other() {
+        let secret = |text: &str| Secret::new(text.as_bytes()).unwrap();
+        assert!(secret("0123456789abcdef").is_equal(&secret("0123456789abcdef")));
+        assert!(!secret("0123456789abcdef").is_equal(&secret("0123456789abcdeg")));
     }
 }

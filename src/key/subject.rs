@@ -310,6 +310,7 @@ mod tests {
         let (a, b) = ("a".repeat(100), "b".repeat(150));
         let joined = Key::join([Key::from(a.as_str()), Key::from(b.as_str())]);
         assert_ne!(joined, Key::new(joined.encoded()));
+        assert_eq!(joined, Key::join([Key::from(a), Key::from(b)]), "a key that is too long to be stored in place");
     }
 
     #[test]

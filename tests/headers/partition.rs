@@ -73,6 +73,15 @@ async fn a_partition_key_is_twelve_bytes_of_an_hmac_of_the_key() {
     assert_ne!(partition(&other, "a").await, ":t1Evl7C0bf9V0NFV:", "another secret gives other partition keys");
 }
 
+#[test]
+fn policies_are_equal_if_they_have_the_same_partition_keys() {
+    let [keys, others] = [SECRET, "fedcba9876543210"].map(|secret| PartitionKeys::hmac(secret).unwrap());
+    let keyed = |keys: &PartitionKeys| per_minute(5).with_partition_keys(keys.clone());
+    assert_eq!(keyed(&keys), keyed(&keys));
+    assert_ne!(keyed(&keys), keyed(&others));
+    assert_ne!(keyed(&keys), per_minute(5));
+}
+
 #[tokio::test]
 async fn a_label_is_sent_unchanged() {
     let label = |key: &Key| key.encoded().to_vec();

@@ -216,3 +216,23 @@ fn wrong_settings_are_errors_that_contain_the_value() {
     says(ClientIp::header("x-real-ip", ["::/0"]).unwrap_err(), r#""::/0" contains every address, "#);
     assert!(ClientIp::header("x-real-ip", PrefixList::dangerously_everybody()).is_ok());
 }
+
+/// `Forwarded` is read from its start, so the reader must keep more addresses than a walk covers.
+#[test]
+fn a_walk_covers_64_addresses_however_long_the_header_is() {
+    let forwarded = ClientIp::forwarded(["10.0.0.0/8"]).unwrap();
+    let clients = [(client(), "x-forwarded-for", "10.0.0.1"), (forwarded, "forwarded", "for=10.0.0.1")];
+    for (client, header, element) in clients {
+        let resolve = |addresses: usize| {
+            let line = vec![element; addresses].join(", ");
+            let mut request = request(Method::GET, "/", &[(header, line.as_str())]);
+            request.extensions_mut().insert(ConnectInfo(SocketAddr::new([10, 0, 0, 5].into(), 1)));
+            let resolved = client.resolve(&request.into_parts().0);
+            resolved.map(|address| address.to_string()).map_err(|error| error.cause())
+        };
+        assert_eq!(resolve(64), Ok("10.0.0.1".to_owned()), "{header}");
+        for addresses in (65..=260).chain([1_000]) {
+            assert_eq!(resolve(addresses), Err("too_many_hops"), "{addresses} in {header}");
+        }
+    }
+}

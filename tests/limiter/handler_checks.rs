@@ -72,6 +72,7 @@ async fn a_denial_is_an_error_that_names_the_policy_and_the_wait() {
     let denial = handler(&limiter).await.unwrap_err();
     assert_eq!(denial.status(), 500);
     assert!(denial.to_string().contains("rename one"), "{denial}");
+    assert!(std::error::Error::source(&denial).unwrap().is::<tollgate::ConfigError>());
 }
 
 #[tokio::test]

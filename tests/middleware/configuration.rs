@@ -64,6 +64,8 @@ fn a_route_that_axum_does_not_accept_is_an_error_that_says_what_to_write() {
         ("/{é*}", "name"),
         ("get /a", r#"write "GET /a""#),
         ("PROPFIND /a", "GET, HEAD, POST"),
+        ("/a b", "remove the white space from the path"),
+        ("GET /a\tb", "remove the white space from the path"),
         ("/search?q=1", r#"write "/search""#),
         ("/search#top", r#"write "/search""#),
     ] {

@@ -73,11 +73,14 @@ async fn law_3_alternatives_beside_another_key_are_charged_together_with_it_or_n
 async fn alternatives_may_have_different_costs_and_one_above_all_limits_is_refused() {
     let limit = RateLimitLayer::new(limiter(), FirstOf::new([policy("calls", 1), policy("tokens", 100)]), GlobalKey)
         .with_cost_of("tokens", 60);
+    let limit = limit.route("/users/{id}", Route::new().cost_fn(|_| 2).cost_of("tokens", 30));
     let app = app(limit.route("/search", Route::new().cost_fn(|_| 2).cost_of("tokens", 101)));
     for (remaining, name) in [(0, "calls"), (40, "tokens")] {
         let limit = fetch(&app, "/").await.header("ratelimit").unwrap();
         assert!(limit.starts_with(&format!(r#""{name}";r={remaining};"#)), "{limit}");
     }
+    let above_calls = fetch(&app, "/users/1").await.header("ratelimit").unwrap();
+    assert!(above_calls.starts_with(r#""tokens";r=10;"#), "{above_calls}");
     assert!(!get_passes(&app, "/").await);
     assert_eq!(fetch(&app, "/search").await.status, 400, "above both limits");
 }

@@ -136,6 +136,8 @@ async fn law_14_an_exempt_or_cheaper_entry_covers_a_path_only_as_it_was_sent() {
         Route::exempt(),
         Route::new().cost(1),
         Route::new().policies(Policy::per_minute("loose", 2_000_000_000).unwrap()),
+        // A unit of it takes longer to come back than one of the others, but not as long as 40 of them.
+        Route::new().policies(Policy::per_day("daily", 700_000_000).unwrap()),
     ] {
         let entries = [("/files/special", special), ("/files/{*rest}", Route::new().cost(40))];
         let routes = router(&["/files/special", "/files/{*rest}"]);

@@ -56,6 +56,14 @@ async fn law_14_a_path_that_leads_out_of_an_exempt_route_is_not_exempt() {
     }
 }
 
+#[tokio::test]
+async fn an_exempt_route_is_exempt_with_the_slash_that_it_was_written_with_and_without() {
+    let table = [("/healthz/", Route::exempt())];
+    for (path, remaining) in [("/healthz/", None), ("/healthz", None), ("/healthz//", Some("999"))] {
+        assert_eq!(remaining_after(&table, path).await.as_deref(), remaining, "{path}");
+    }
+}
+
 /// The path is not exempt, and the other matching routes apply.
 #[tokio::test]
 async fn law_14_a_path_with_dot_segments_gets_the_next_route_that_is_not_exempt() {

@@ -110,6 +110,7 @@ async fn each_route_has_its_failure_policy() {
     let app = app(open.clone().route("/login", Route::new().fail_closed()));
     assert_eq!(fetch(&app, "/").await.status, 200);
     assert_eq!(fetch(&app, "/login").await.status, 503);
+    assert_eq!(fetch(&app, "/login/").await.status, 503, "another spelling, under which the request is no cheaper");
 
     let closed = crate::support::app::app(open.fail_closed().route("/search", Route::new().fail_open()));
     assert_eq!(fetch(&closed, "/").await.status, 503);

@@ -9,8 +9,8 @@ use axum::{
     routing::get,
 };
 use tollgate::{
-    ApiKey, GlobalKey, HeaderKey, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp, Policy,
-    RateLimitLayer, Route, key::KeyOrigin, observe::Tracing, rejection::Rejection,
+    ApiKey, ClientIp, GlobalKey, HeaderKey, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp,
+    Policy, RateLimitLayer, Route, key::KeyOrigin, observe::Tracing, rejection::Rejection,
 };
 use tracing::Level;
 
@@ -62,17 +62,23 @@ fn from(peer: [u8; 4], headers: &[(&str, &str)]) -> Request<axum::body::Body> {
 #[tokio::test]
 async fn a_forwarding_header_with_a_key_by_peer_address_warns_once() {
     for header in ["forwarded", "x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip"] {
-        let (limiter, recorder) = recorded();
-        let layer = RateLimitLayer::new(limiter, wide(), (PeerIp::new(), MatchedPathKey));
-        let app = app(layer.clone());
-        send(&app, from([203, 0, 113, 7], &[])).await;
-        assert_eq!(recorder.take().warnings, []);
-        for _ in 0..3 {
-            send(&app, from([203, 0, 113, 7], &[(header, "for=198.51.100.1")])).await;
+        let keys: [Box<dyn KeyExtractor>; 2] = [Box::new(PeerIp::new()), Box::new(ClientIp::peer())];
+        for key in keys {
+            let (limiter, recorder) = recorded();
+            let layer = RateLimitLayer::new(limiter, wide(), (key, MatchedPathKey));
+            let app = app(layer.clone());
+            // After two addresses, no request is inspected for another one, but still for the header.
+            for last in [7, 8, 7] {
+                send(&app, from([203, 0, 113, last], &[])).await;
+            }
+            assert_eq!(recorder.take().warnings, []);
+            for _ in 0..3 {
+                send(&app, from([203, 0, 113, 7], &[(header, "for=198.51.100.1")])).await;
+            }
+            // A derived layer does not warn again.
+            send(&super::setup_warnings::app(layer.with_cost(2)), from([203, 0, 113, 7], &[(header, "x")])).await;
+            assert_warnings(&recorder.take().warnings, &[("forwarded_header", header)]);
         }
-        // A derived layer does not warn again.
-        send(&super::setup_warnings::app(layer.with_cost(2)), from([203, 0, 113, 7], &[(header, "x")])).await;
-        assert_warnings(&recorder.take().warnings, &[("forwarded_header", header)]);
     }
 }
 
@@ -156,6 +162,7 @@ async fn two_layers_that_charge_different_policies_keys_or_stores_do_not_warn() 
             GlobalKey,
         )),
         Router::new().route("/", get(|| async {})).layer(layer(wide())).layer(layer(wide()).with_cost(0)),
+        Router::new().route("/", get(|| async {})).layer(layer(wide()).with_cost(0)).layer(layer(wide())),
         Router::new()
             .route("/", get(|| async {}).layer(layer(wide())))
             .route("/b", get(|| async {}).layer(layer(wide()))),

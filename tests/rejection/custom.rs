@@ -197,3 +197,26 @@ async fn rejections_can_have_any_body_type() {
     let head = boxed(plain, Method::HEAD).await;
     assert_eq!((head.text(), head.header("content-length").as_deref()), ("", Some("37")));
 }
+
+/// Other requests to a gRPC server, such as those of a browser, need a status of HTTP.
+#[cfg(feature = "grpc")]
+#[tokio::test]
+async fn only_a_post_over_http_2_or_later_is_refused_with_a_grpc_status() {
+    use axum::http::Version;
+
+    let rejection = tollgate::GrpcStatus::default().otherwise(PlainText::default());
+    let app = app(layer(1, GlobalKey).with_rejection(rejection));
+    assert!(get_passes(&app, "/").await);
+    for (method, version, status) in [
+        (Method::POST, Version::HTTP_2, 200),
+        (Method::POST, Version::HTTP_3, 200),
+        (Method::POST, Version::HTTP_11, 429),
+        (Method::GET, Version::HTTP_2, 429),
+    ] {
+        let mut call = request(method.clone(), "/", &[("content-type", "application/grpc")]);
+        *call.version_mut() = version;
+        let reply = send(&app, call).await;
+        assert_eq!(reply.status, status, "{method} {version:?}");
+        assert_eq!(reply.header("grpc-status").is_some(), status == 200, "{method} {version:?}");
+    }
+}

@@ -1,7 +1,9 @@
 //! Concurrency limits and other policies with holds: a call holds until the body of its response has ended.
 
 use std::{
+    convert::Infallible,
     error::Error as _,
+    future::ready,
     io,
     pin::pin,
     sync::{
@@ -12,7 +14,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Request, Response};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{
@@ -21,7 +24,7 @@ use tollgate::{
     store::FailingStore,
     throttle::{Throttled, ThrottledBody},
 };
-use tower::{BoxError, Layer, ServiceExt, service_fn, util::BoxCloneService};
+use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
 use crate::support::{counting::EmptyRequest, says};
@@ -147,15 +150,84 @@ async fn law_14_an_error_of_configuration_makes_no_call_under_any_failure_policy
 
 #[tokio::test(start_paused = true)]
 async fn what_a_call_holds_is_charged_when_its_response_has_ended() {
+    // What is released without a settlement is charged too: the upstream has answered.
+    for released in [false, true] {
+        let limiter = limiter();
+        let holds = HoldSettings::new().with_unsettled_released(released);
+        let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(holds);
+        let throttle = ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream");
+        let (client, _) = client(throttle, false);
+        let response = send(&client).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        drop(response);
+        sleep(Duration::from_secs(40)).await;
+        assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(9), "charged after 30 s");
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(10));
+    }
+}
+
+/// The client has a place for the second call when the first response has come, which asks for a pause.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_another_turn_gives_back_what_it_held() {
     let limiter = limiter();
-    let tokens = Policy::per_minute("tokens", 10).unwrap().with_holds(HoldSettings::new());
-    let throttle = ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream");
+    let tokens = Policy::per_minute("tokens", 1_000).unwrap().with_holds(HoldSettings::new());
+    let upstream = Upstream::first(429, &[("retry-after", "2")]).with_latency(secs(1));
+    let client = ServiceBuilder::new()
+        .layer(ThrottleLayer::new(limiter.clone(), tokens.clone(), "upstream").hold_until_end())
+        .concurrency_limit(1)
+        .map_response(|response: Response<()>| response.map(|()| Full::<Bytes>::default()))
+        .service(upstream.clone());
+    let made: Vec<_> = (0..2).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
+    for made in made {
+        drop(made.await.unwrap().unwrap());
+    }
+    let called = upstream.calls();
+    assert!(called.len() == 2 && called[1] >= secs(3), "{called:?}");
+    assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(998), "two calls were made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_without_holds_is_charged_before_the_call_whose_body_carries_nothing() {
+    let throttle = ThrottleLayer::new(limiter(), Policy::per_minute("p", 1).unwrap(), "upstream");
     let (client, _) = client(throttle, false);
     let response = send(&client).await.unwrap();
-    sleep(Duration::from_secs(30)).await;
-    drop(response);
-    sleep(Duration::from_secs(40)).await;
-    assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(9), "charged after 30 s");
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(10));
+    assert!(send(&client).await.unwrap_err().is::<Throttled>());
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+}
+
+/// A reader that knows that a frame is the last one may keep the body.
+#[tokio::test(start_paused = true)]
+async fn a_body_passes_as_it_is_and_frees_its_slot_with_its_last_frame() {
+    let limiter = limiter();
+    let upstream = service_fn(|request: EmptyRequest| async move {
+        let (hello, trailers) = (Full::<Bytes>::from("hello"), ready(Some(Ok(HeaderMap::new()))));
+        let body = match request.uri().path() {
+            "/trailers" => hello.with_trailers(trailers).boxed(),
+            _ => hello.boxed(),
+        };
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    let client = ThrottleLayer::new(limiter.clone(), calls(1), "upstream").hold_until_end().layer(upstream);
+    let body_of = async |path: &str| {
+        let request = Request::get(path).body(()).unwrap();
+        client.clone().oneshot(request).await.unwrap().into_body()
+    };
+    let free = async || {
+        // A slot may be given back in the background.
+        sleep(millis(1)).await;
+        limiter.peek("upstream", &calls(1)).await.unwrap().available()
+    };
+
+    let mut body = body_of("/").await;
+    assert_eq!((body.size_hint().exact(), body.is_end_stream(), free().await), (Some(5), false, Some(0)));
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "hello");
+    assert_eq!((body.is_end_stream(), free().await), (true, Some(1)));
+
+    let mut with_trailers = body_of("/trailers").await;
+    assert!(with_trailers.frame().await.unwrap().unwrap().is_data());
+    assert_eq!(free().await, Some(0), "the trailers are left");
+    assert!(with_trailers.frame().await.unwrap().unwrap().is_trailers());
+    assert!(with_trailers.frame().await.is_none());
+    assert_eq!(free().await, Some(1));
 }

@@ -41,6 +41,14 @@ async fn a_call_waits_until_all_limits_of_its_upstream_have_room() {
     }
     // Three calls fit into a second, whatever they cost.
     upstream.assert_calls(&[millis(0), millis(0), millis(0), secs(1), secs(1)]);
+
+    let upstream = Upstream::default();
+    let throttle = layer().with_cost(40).and_limit_fn(requests(3), |_: &EmptyRequest| 1);
+    let client = throttle.layer(upstream.clone());
+    for _ in 0..5 {
+        call(&client).await.unwrap();
+    }
+    upstream.assert_calls(&[millis(0), millis(0), secs(1), secs(1), secs(2)]);
 }
 
 #[tokio::test(start_paused = true)]

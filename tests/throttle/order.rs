@@ -164,3 +164,14 @@ async fn dropped_calls_leave_the_queue_and_charge_nothing() {
     assert_eq!(upstream.calls().len(), 2);
     assert!(upstream.calls()[1] < millis(110), "{:?}", upstream.calls());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_policy_makes_no_call_and_its_error_names_no_wait() {
+    let upstream = Upstream::default();
+    let client = ThrottleLayer::new(limiter(), Policy::blocked("suspended").unwrap(), "k").layer(upstream.clone());
+    let error = call(&client).await.unwrap_err();
+    assert_eq!(error.to_string(), "a policy of this call is blocked, so no call is made; use a policy with a limit");
+    let throttled = error.downcast_ref::<Throttled>().unwrap();
+    assert_eq!((throttled.retry_after(), throttled.decision().unwrap().source()), (None, Source::Policy));
+    assert!(upstream.calls().is_empty());
+}

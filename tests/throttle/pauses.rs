@@ -148,3 +148,15 @@ async fn a_call_that_is_dropped_is_over() {
     call(&client).await.unwrap();
     assert_eq!(upstream.calls(), [Duration::ZERO, millis(50)]);
 }
+
+/// A shadow policy only reports, so nothing but the upstream keeps a call back.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_policy_makes_no_call_wait_and_pauses_are_obeyed() {
+    let upstream = Upstream::first(429, &[("retry-after", "2")]);
+    let shadow = per_minute("p", 1).with_shadow(true);
+    let client = ThrottleLayer::new(limiter(), shadow, "upstream").layer(upstream.clone());
+    for _ in 0..3 {
+        call(&client).await.unwrap();
+    }
+    upstream.assert_calls(&[0, 2, 2].map(secs));
+}

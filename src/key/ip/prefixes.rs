@@ -320,6 +320,7 @@ mod tests {
         let list = PrefixList::new(" 10.0.0.0/8,fd00::/8 ,").unwrap();
         assert!(contains(&list, "10.1.2.3") && contains(&list, "fd00::1") && !contains(&list, "11.0.0.0"));
         assert!(!contains(&PrefixList::new("").unwrap(), "10.1.2.3"));
+        assert!(contains(&PrefixList::new(String::from("10.0.0.0/8, fd00::/8")).unwrap(), "fd00::1"));
         let more = list.and(["10.1.0.0/16", "192.0.2.0/24"]).validated().unwrap();
         assert!(contains(&more, "10.2.2.3") && contains(&more, "fd00::1") && contains(&more, "192.0.2.9"));
         assert!(PrefixList::new("0.0.0.0/1").unwrap().and("128.0.0.0/1").validated().is_err());
@@ -339,6 +340,8 @@ mod tests {
             let error = PrefixList::new(prefixes).unwrap_err();
             assert!(error.to_string().contains(" contains every address, "), "{prefixes}: {error}");
         }
+        let as_written = PrefixList::new("10.0.0.0/0").unwrap_err().to_string();
+        assert!(as_written.starts_with(r#""10.0.0.0/0" contains "#), "{as_written}");
     }
 
     #[test]

@@ -99,6 +99,17 @@ async fn a_body_that_is_complete_gives_its_slot_back_when_it_is_read() {
     assert_eq!(ledger.settlements(), [(0, Settled); 3]);
 }
 
+/// A server keeps such a response for as long as it takes to write the head.
+#[tokio::test]
+async fn a_response_without_content_gives_its_slot_back_before_it_is_dropped() {
+    let ledger = Ledger::default();
+    let limit = RateLimitLayer::new(ledger.limiter(), uploads(), one_client());
+    let response = get_from(&Router::new().route("/", get(|| async {})).layer(limit)).await;
+    assert_eq!(ledger.settlements(), [(0, Settled)]);
+    drop(response);
+    assert_eq!(ledger.settlements().len(), 1);
+}
+
 #[tokio::test]
 async fn a_bill_and_the_policy_of_unsettled_holds_charge_no_slot() {
     let ledger = Ledger::default();

@@ -48,6 +48,16 @@ async fn a_large_frame_is_passed_in_pieces_and_the_last_one_ends_the_hold() {
 }
 
 #[tokio::test]
+async fn a_frame_of_one_piece_stays_whole_and_ends_the_hold() {
+    let ledger = Ledger::default();
+    let response = app(&ledger, uploads(), || Body::from(large().slice(..PIECE))).oneshot(request()).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(next(&mut body).unwrap().unwrap().into_data().unwrap().len(), PIECE);
+    assert!(body.is_end_stream());
+    assert_eq!(ledger.settlements(), [(0, Settled)]);
+}
+
+#[tokio::test]
 async fn trailers_and_small_frames_follow_the_pieces_in_their_order() {
     let ledger = Ledger::default();
     let body = || {
