@@ -10,6 +10,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex},
     runtime::Builder,
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tollgate::{
@@ -231,6 +232,57 @@ fn of_the_errors_of_seeds_a_mistake_of_the_setup_says_most_and_a_missing_answer_
             assert!(error.contains(text), "{answers:?}: {error}");
         });
     }
+}
+
+#[test]
+fn law_3_a_shared_call_that_has_failed_is_sent_again_only_if_its_keys_are_not_together() {
+    const CHECKS: u64 = 5;
+    for (reply, is_sent_again) in [("-ERR broken\r\n", false), ("-TRYAGAIN Multiple keys request\r\n", true)] {
+        let calls = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&calls);
+        let script = move |_: &str, command: &str| {
+            seen.set(seen.get() + u64::from(command == "EVALSHA"));
+            (command == "EVALSHA").then(|| (0, reply.to_owned()))
+        };
+        run(script, async {
+            let (limiter, policy) = (Limiter::new(builder().open(URL).unwrap()), Policy::per_hour("p", 10).unwrap());
+            let checks: JoinSet<_> = (0..CHECKS).map(|key| limiter.check(key, &policy, 1)).collect();
+            assert!(checks.join_all().await.iter().all(Result::is_err));
+        });
+        assert_eq!(calls.get() > CHECKS, is_sent_again, "{reply}: {} calls", calls.get());
+    }
+}
+
+/// "bar" is in a slot of the first node, "foo" in one of the second, which is silent.
+#[test]
+fn a_silent_slot_with_shadow_policies_alone_opens_its_breaker() {
+    let layout = ["*2\r\n".to_owned(), master(0, 8_191, "a"), master(8_192, 16_383, "b")].concat();
+    // A charge that fits: the time of the server, an available unit, and the time until the next one.
+    let numbers = String::from_utf8([2.0, 5.0, 2.0].map(f64::to_le_bytes).concat()).unwrap();
+    let fits = format!("${}\r\n{numbers}\r\n", numbers.len());
+    let script = move |address: &str, command: &str| {
+        let reply = match (address, command) {
+            ("b:6379", "EVALSHA") => "",
+            (_, "EVALSHA") => fits.as_str(),
+            (_, "CLUSTER") => layout.as_str(),
+            _ => return None,
+        };
+        Some((0, reply.to_owned()))
+    };
+    run(script, async {
+        let of_timeouts = BreakerSettings::default().with_consecutive_timeouts(1).with_consecutive_failures(0);
+        let builder = builder().breaker(of_timeouts.with_failure_rate_min_samples(0));
+        let limiter = Limiter::new(builder.open_cluster(["redis://a"]).unwrap()).without_notices();
+        let policy = Policy::per_hour("p", 10).unwrap();
+        let shadow = policy.clone().with_shadow(true);
+        let mut delayed = 0;
+        while !limiter.is_breaker_open() {
+            let check = Check::new("bar", &policy, 0).and("foo", &shadow, 1);
+            assert!(limiter.check_all(check).await.unwrap().is_allowed());
+            delayed += 1;
+            assert!(delayed < 40, "each check waits for the silent slot");
+        }
+    });
 }
 
 #[test]

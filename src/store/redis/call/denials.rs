@@ -167,3 +167,67 @@ impl Drop for ForgetGuard<'_> {
         self.forget();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::{
+        ManualClock,
+        policy::Policy,
+        store::redis::call::{
+            outgoing::{Charges, Outgoing, Request, Step},
+            progress::Progress,
+        },
+        verdict::{Outcome, Source},
+    };
+
+    /// What a store remembers so far, a check of two charges, and its denial, which the first of them causes.
+    fn denied() -> (Denials, Check, Verdict) {
+        let (policy, clock) = (Policy::per_minute("p", 10).unwrap(), Arc::new(ManualClock::default()));
+        let spent = Outcome { fits: false, available: 0, retry_after_us: Some(9), next_us: 9, reset_us: 9, ban_us: 0 };
+        let outcomes = [spent, Outcome { fits: true, available: 9, ..spent }].into_iter().collect();
+        let denied = Verdict { allowed: false, source: Source::Store, time_us: 0, outcomes };
+        let check = Check::new("a", &policy, 1).and("b", &policy, 1);
+        (Denials::new(Some(DenyCache::new()), Some(clock), false), check, denied)
+    }
+
+    /// The ticket of a check that is sent. `None` if it is denied at once.
+    fn sent(denials: &Denials, check: &Check) -> Option<Ticket> {
+        match denials.look_up(check) {
+            Lookup::Denied(_) => None,
+            Lookup::Unknown(ticket) => ticket,
+        }
+    }
+
+    #[test]
+    fn a_denial_that_may_have_been_judged_before_a_reset_does_not_outlive_it() {
+        let (denials, check, denied) = denied();
+        let before = sent(&denials, &check).unwrap();
+        let reset = denials.forget(denials.group_of(&check.charges()[0].key));
+        let during = sent(&denials, &check).unwrap();
+        denials.remember(&check, &before, Some(&denied));
+        assert!(sent(&denials, &check).is_some());
+        denials.remember(&check, &during, Some(&denied));
+        assert!(sent(&denials, &check).is_none());
+        drop(reset);
+        assert!(sent(&denials, &check).is_some());
+        denials.remember(&check, &during, Some(&denied));
+        assert!(sent(&denials, &check).is_some());
+    }
+
+    #[test]
+    fn a_check_that_waits_learns_of_a_denial_of_the_whole_check_and_of_none_of_a_part() {
+        let (denials, check, denied) = denied();
+        let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
+        let ticket = sent(&denials, &check);
+        let whole = Request::whole(Arc::new(Outgoing::new(check.clone(), keys, Progress::new(false), ticket)));
+        let (outgoing, charges) = (Arc::clone(&whole.outgoing), Charges::Some(smallvec![0]));
+        let part = Request { outgoing, charges, step: Step::Evaluate };
+        part.remember(&denials, &denied);
+        assert!(whole.denied_since(&denials).is_none() && sent(&denials, &check).is_some());
+        whole.remember(&denials, &denied);
+        assert!(whole.denied_since(&denials).is_some() && part.denied_since(&denials).is_none());
+    }
+}

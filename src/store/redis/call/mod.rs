@@ -135,3 +135,24 @@ pub(crate) fn no_runtime() -> Error {
         "a check on Redis needs a tokio runtime with timers and I/O; build it with `enable_all()`",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use crate::RedisStore;
+
+    #[test]
+    fn a_runtime_that_has_ended_is_forgotten_and_no_other_one() {
+        let store = RedisStore::open("redis://127.0.0.1:1").unwrap();
+        let client = &store.inner.client;
+        let runtimes = [(); 2].map(|()| Builder::new_current_thread().enable_all().build().unwrap());
+        runtimes.iter().for_each(|runtime| drop(runtime.block_on(async { client.runtime().unwrap() })));
+        let known = || client.runtimes.0.lock().iter().map(|opened| opened.runtime).collect::<Vec<_>>();
+        let [first, last] = runtimes;
+        drop(first);
+        assert_eq!(known(), [last.handle().id()]);
+        drop(last);
+        assert!(known().is_empty());
+    }
+}

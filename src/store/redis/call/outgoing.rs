@@ -248,3 +248,25 @@ impl Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::{policy::Policy, store::redis::call::reply};
+
+    #[test]
+    fn a_ban_by_hand_denies_a_check_unless_it_is_under_a_shadow_policy_or_without_a_cost() {
+        for (is_shadow, cost, is_denied) in [(false, 1, true), (false, 0, false), (true, 1, false)] {
+            let policy = Policy::per_minute("p", 10).unwrap().with_shadow(is_shadow);
+            let (check, keys) = (Check::new("k", &policy, cost), smallvec![Key::from("k")]);
+            let request = Request::whole(Arc::new(Outgoing::new(check, keys, Progress::new(false), None)));
+            let fits = Outcome { fits: true, available: 9, retry_after_us: None, next_us: 0, reset_us: 0, ban_us: 0 };
+            let mut verdict = Verdict::of_one(fits, &policy, 5);
+            reply::add(&mut verdict, &request, &[12]);
+            assert_eq!((verdict.allowed, verdict.outcomes[0].ban_us), (!is_denied, 7), "{is_shadow} {cost}");
+            assert_eq!(request.outgoing.is_banned_by_hand(), is_denied, "{is_shadow} {cost}");
+        }
+    }
+}

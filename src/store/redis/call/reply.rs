@@ -302,7 +302,7 @@ mod tests {
         };
         assert_eq!(failed(&good), [None, None, None, None]);
         let fingerprint = |key: &str| Fingerprint::of(&Key::from(key)).to_string();
-        let alone = format!("key {} under policy \"log\"", fingerprint("0"));
+        let alone = format!("(key {} under policy \"log\")", fingerprint("0"));
         // A time, one of the other numbers, and the available units.
         for (index, number, check) in [
             (6, f64::NAN, 0),

@@ -165,6 +165,7 @@ impl ScriptClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::world::World;
 
     #[test]
     fn the_script_has_every_file_of_its_folder() {
@@ -191,6 +192,17 @@ mod tests {
         ] {
             let error = redis::parse_redis_value(format!("-ERR {text}\r\n").as_bytes()).unwrap().extract_error();
             assert_eq!(is_time_forbidden(&error.unwrap_err()), forbidden, "{server}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_forbids_time_gets_that_of_the_process_for_a_minute() {
+        let (world, clock) = (World::enter(100_000_000, 1), ScriptClock::new(None));
+        assert_eq!(clock.now_us(), None);
+        clock.time_is_forbidden();
+        for (now_us, is_sent) in [(100_000_000, true), (159_999_999, true), (160_000_000, false)] {
+            world.set_time_us(now_us);
+            assert_eq!(clock.now_us(), is_sent.then_some(now_us), "{now_us}");
         }
     }
 }

@@ -269,6 +269,43 @@ mod tests {
     };
 
     use super::*;
+    use crate::RedisStore;
+
+    /// A client on this runtime, which has not dialled.
+    fn client() -> (Arc<Client>, Arc<PerRuntime>) {
+        let client = Arc::clone(&RedisStore::open("redis://127.0.0.1:1").unwrap().inner.client);
+        let runtime = client.runtime().unwrap();
+        (client, runtime)
+    }
+
+    #[tokio::test]
+    async fn of_many_queues_one_is_removed_when_its_last_call_ends_and_not_earlier() {
+        let (client, runtime) = client();
+        for (queues, in_flight, is_removed) in
+            [(MAX_IDLE_QUEUES, 1, false), (MAX_IDLE_QUEUES + 1, 1, true), (MAX_IDLE_QUEUES + 1, 2, false)]
+        {
+            let mut by_slot = runtime.queues.lock();
+            for slot in (0_u16..).take(queues) {
+                by_slot.entry(slot).or_default().in_flight = in_flight;
+            }
+            drop(by_slot);
+            assert!(CallSeries::new(Arc::clone(&client), Arc::clone(&runtime), 0).end_if_idle());
+            let left = runtime.queues.lock().get(&0).map(|queue| queue.in_flight);
+            assert_eq!(left, (!is_removed).then_some(in_flight - 1), "{queues} {in_flight}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_series_that_is_given_up_is_no_call_in_flight_and_awaits_no_turn() {
+        let (client, runtime) = client();
+        for (stage, left) in [(Stage::Running, (1, 1)), (Stage::AwaitingTurn, (1, 0)), (Stage::Ended, (2, 1))] {
+            let series = CallSeries { client: Arc::clone(&client), runtime: Arc::clone(&runtime), slot: 0, stage };
+            series.with_queue(|queue| (queue.in_flight, queue.awaiting_turn) = (2, 1));
+            drop(series);
+            let counted = runtime.queues.lock().get(&0).map(|queue| (queue.in_flight, queue.awaiting_turn));
+            assert_eq!(counted, Some(left), "{stage:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_keeps_its_turn_until_its_reply_and_not_longer_than_the_limit() {

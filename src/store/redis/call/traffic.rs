@@ -216,7 +216,7 @@ mod tests {
     use std::thread::sleep;
 
     use super::{super::progress::Progress, *};
-    use crate::{error::ErrorKind, store::contract::DeadlineHandler};
+    use crate::{error::ErrorKind, runtime::world::World, store::contract::DeadlineHandler};
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -290,5 +290,30 @@ mod tests {
         assert_eq!(lock(&traffic.unconnected).len(), MOST_DIALS);
         let dialled = traffic.unconnected(start_us, SystemClock.now_us());
         assert!(dialled >= Duration::from_millis(1) * u32::try_from(MOST_DIALS).unwrap(), "{dialled:?}");
+    }
+
+    #[test]
+    fn law_8_moments_without_a_dial_displace_no_dial() {
+        let (world, traffic) = (World::enter(1_000_000, 1), Traffic::default());
+        let dialled = |from_us, until_us| {
+            world.set_time_us(until_us);
+            traffic.connected(from_us);
+            traffic.unconnected(0, until_us)
+        };
+        assert_eq!(dialled(1_000_000, 1_050_000), DEADLINE);
+        for from_us in (1_060_000..).step_by(1_000).take(2 * MOST_DIALS) {
+            assert_eq!(dialled(from_us, from_us + SHORTEST_DIAL_US - 1), DEADLINE);
+        }
+        assert_eq!(dialled(2_000_000, 2_000_000 + SHORTEST_DIAL_US), DEADLINE + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn checks_of_all_domains_crowd_their_runtime() {
+        let domains = Traffic::of_domains(2);
+        let seen = || (domains[1].checks(), domains[1].is_crowded(), domains[1].crowds());
+        (0..=UNCROWDED).for_each(|_| domains[0].add_check());
+        assert_eq!(seen(), (UNCROWDED + 1, true, 1));
+        domains[0].remove_checks(1);
+        assert_eq!(seen(), (UNCROWDED, false, 1));
     }
 }
