@@ -174,6 +174,20 @@ async fn a_request_that_cannot_wait_for_those_ahead_does_not_overtake_them() {
     assert!(ends(waiting).await.iter().all(|(_, status)| *status == 200));
 }
 
+/// One of two units is there, and the other one comes back in five seconds. Another process takes the first meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_units_another_process_takes_is_late_by_a_tenth_of_its_wait_at_most() {
+    let (store, policy) = (store(), Policy::new("p", 2, Duration::from_secs(10)).unwrap());
+    let other = app(layer(store.clone(), policy.clone()));
+    let app = app(layer(store, policy).with_cost_fn(|_| 2).wait_up_to(Duration::from_secs(6)));
+    assert_eq!(get(&other, "/").await.status, 200);
+    sleep(Duration::from_secs(5)).await;
+    let waiting = start(&app, 1).await;
+    assert_eq!(get(&other, "/").await.status, 200);
+    let ends = ends(waiting).await;
+    assert!(matches!(ends[..], [(5_000..=5_010, 429)]), "{ends:?}");
+}
+
 /// The layer, around a service that has one place for all keys.
 #[tokio::test(start_paused = true)]
 async fn a_request_takes_a_place_in_the_service_when_its_turn_has_come() {

@@ -225,6 +225,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        limiter::acquire::waiter::Further,
         observe::{Event, Observer, Warning},
         store::MemoryStore,
     };
@@ -271,6 +272,20 @@ mod tests {
             };
             (0..10).map(time).min().unwrap()
         }
+    }
+
+    #[tokio::test]
+    async fn the_pause_of_a_fleet_is_found_behind_the_further_limits_of_a_check() {
+        let (key, policy, mut further) = (Key::from("k"), Policy::per_minute("p", 10).unwrap(), Further::default());
+        further.add(&Policy::per_minute("q", 10).unwrap(), 1);
+        let (limiter, group) = (Limiter::new(MemoryStore::new()), Group { waiters: Vec::new(), units: 1, further });
+        let answer = || {
+            let check = group.further.add_to(Check::new(key.clone(), &policy, 1), &key);
+            group.answer_on_pause(&limiter.try_check_all(heed(check, &key, &policy))).unwrap()
+        };
+        assert_eq!(answer(), Duration::ZERO);
+        limiter.pause_fleet(&key, &policy, HOUR).await.unwrap();
+        assert!(answer() > HOUR / 2);
     }
 
     #[tokio::test(start_paused = true)]

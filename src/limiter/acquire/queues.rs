@@ -317,3 +317,29 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::{Limiter, MemoryStore, limiter::acquire::waiter::tests::waiter};
+
+    #[tokio::test(start_paused = true)]
+    async fn denials_of_many_keys_are_known_for_a_second_and_leave_no_memory() {
+        let (queues, policy) = (Queues::default(), Policy::per_minute("p", 1).unwrap());
+        let limiter = Limiter::new(MemoryStore::new());
+        let [_, denied] = [(); 2].map(|()| limiter.try_check("k", &policy, 1).unwrap());
+        for round in 0..3_u64 {
+            let keys = 1_000 * round..1_000 * (round + 1);
+            let ids: Vec<_> = keys.map(|key| QueueId::of(&Key::from(key), &policy)).collect();
+            ids.iter().for_each(|id| queues.learn(id, &denied));
+            for id in &ids {
+                let joined = queues.join(id, None, waiter(&policy, 1, Instant::now() + Duration::from_secs(1)));
+                assert!(matches!(joined, Joined::Refused(_)));
+            }
+            assert_eq!(queues.table().queues.len(), 1_000);
+            advance(Duration::from_secs(2)).await;
+        }
+    }
+}

@@ -154,4 +154,10 @@ mod tests {
             assert_eq!(can_wait(&check), waits, "{check:?}");
         }
     }
+
+    #[test]
+    fn a_wait_that_ends_before_anything_is_known_of_the_key_is_an_error_that_says_why() {
+        let kind = |source| with_verdict(Decision::on_waiter(false, source, 0, None)).unwrap_err().kind();
+        assert_eq!([Source::WaitersFull, Source::Queue].map(kind), [ErrorKind::Overloaded, ErrorKind::Deadline]);
+    }
 }

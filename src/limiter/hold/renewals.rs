@@ -237,3 +237,57 @@ impl Renewals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{iter, thread};
+
+    use tokio::{
+        runtime::{Builder, Handle},
+        time::advance,
+    };
+
+    use super::*;
+    use crate::{
+        check::Check,
+        policy::{HoldSettings, Policy},
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Adds a hold that is renewed every four seconds.
+    fn add(renewals: &Arc<Renewals>, home: runtime::Id) -> (RenewedHold, Instant, Instant) {
+        let settings = HoldSettings::new().with_ttl(12 * SECOND);
+        let check = Check::hold("k", &Policy::per_minute("p", 10).unwrap().with_holds(settings), 1);
+        let (_, hold, _) = check.holds().next().unwrap();
+        renewals.add(&hold, false, Some(home), None).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_that_is_due_shares_its_call_with_those_of_its_runtime_that_are_due_soon() {
+        let there = || Builder::new_current_thread().build().unwrap().handle().id();
+        let (here, there) = (Handle::current().id(), thread::spawn(there).join().unwrap());
+        let (renewals, start) = (Arc::default(), Instant::now());
+        let (first, due, _) = add(&renewals, here);
+        assert_eq!(due, start + 4 * SECOND);
+        advance(SECOND).await;
+        let (second, _foreign) = (add(&renewals, here).0, add(&renewals, there).0);
+        advance(2 * SECOND).await;
+        let _later = add(&renewals, here).0;
+        advance(SECOND - HELP).await;
+        assert_eq!(renewals.queue_due(here), (0, Some(due)));
+        advance(HELP).await;
+        assert_eq!(renewals.queue_due(here), (2, Some(due + HELP)));
+        let sent: Vec<_> = iter::from_fn(|| renewals.take()).map(|(hold, _)| hold.id()).collect();
+        assert!(sent.len() == 2 && sent.contains(&first.id) && sent.contains(&second.id));
+        assert_eq!(renewals.queue_due(here), (0, Some(due + SECOND)), "their answers are waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holds_that_have_ended_leave_no_memory() {
+        let (renewals, here) = (Arc::default(), Handle::current().id());
+        drop((0..5_000).map(|_| add(&renewals, here)).collect::<Vec<_>>());
+        assert_eq!(renewals.queue_due(here), (0, None));
+        assert!(renewals.lock().holds.capacity() <= 1_024);
+    }
+}

@@ -125,6 +125,21 @@ async fn the_unit_of_a_caller_that_leaves_while_its_check_is_on_its_way_goes_to_
     assert!(start.elapsed() <= ROUND_TRIP * 2, "{:?}", start.elapsed());
 }
 
+/// The first check is on its way, and nothing is known yet.
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_is_over_is_charged_by_a_check_that_comes_soon_or_denied() {
+    for (round_trip, passes, ends) in [(5, true, 10), (200, false, 52)] {
+        let store = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(round_trip)), None);
+        let limiter = Limiter::new(store.counting_in(MemoryStore::new().with_clock(TokioClock::new())));
+        let (policy, start) = (Policy::per_second("p", 2).unwrap(), Instant::now());
+        let mut first = pin!(limiter.acquire(KEY, &policy, 1).within(SECOND));
+        send(first.as_mut());
+        let second = limiter.acquire(KEY, &policy, 1).within(Duration::from_millis(2)).await.unwrap();
+        assert_eq!(second.is_allowed(), passes);
+        assert!((ends..ends + 6).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    }
+}
+
 /// The time of one of many calls, one after the other.
 async fn time_of<F: Future<Output = Result<Decision, Error>>>(call: impl Fn() -> F) -> Duration {
     const CALLS: u32 = 20_000;

@@ -209,11 +209,103 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Step;
     use super::*;
     use crate::{
         Limiter, MemoryStore, Policy,
         limiter::acquire::waiter::{Further, tests::waiter},
+        policy::HoldSettings,
     };
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const DOWN: fn() -> Result<Decision, Error> = || Err(Error::new(ErrorKind::Unavailable, "down"));
+
+    fn ask(queue: &mut Queue, dispatcher: u64, now: Instant) -> Group {
+        let Step::Ask(group) = queue.step(dispatcher, now).0 else { panic!("nothing is asked") };
+        group
+    }
+
+    fn sleeps_until(queue: &mut Queue, dispatcher: u64, now: Instant) -> Option<Instant> {
+        let Step::Sleep { until, .. } = queue.step(dispatcher, now).0 else { return None };
+        Some(until)
+    }
+
+    #[test]
+    fn those_who_would_wait_for_too_long_are_denied_with_the_first_decision_that_tells() {
+        let [policy, higher] = [5, 9].map(|limit| Policy::per_minute("p", limit).unwrap());
+        let now = Instant::now();
+        for (spent, is_known, is_asking, rival) in [(4, false, false, 0), (4, true, true, 0), (1, true, false, 3)] {
+            let (limiter, mut queue) = (Limiter::new(MemoryStore::new()), Queue::default());
+            let check = |cost| limiter.try_check("k", &policy, cost).unwrap();
+            queue.forecast = Forecast::of(&check(spent), now).filter(|_| is_known);
+            let dispatcher = queue.replace_dispatcher(now);
+            let join = |queue: &mut Queue, ticket: u64, policy: &Policy| {
+                queue.join(ticket, waiter(policy, 1, now + SECOND), now).is_ok()
+            };
+            assert!(join(&mut queue, 1, &policy) && (is_asking || join(&mut queue, 2, &policy)));
+            let group = ask(&mut queue, dispatcher, now);
+            assert!(!is_asking || join(&mut queue, 2, &policy));
+            let _ = check(rival);
+            let replies = queue.finish(dispatcher, group, Ok(check(1)), now, now);
+            let allowed: Vec<_> = replies.iter().map(|reply| reply.outcome.as_ref().unwrap().is_allowed()).collect();
+            assert_eq!(allowed, [true, false], "{spent} {is_known} {is_asking}");
+            assert!(!join(&mut queue, 3, &policy) && join(&mut queue, 4, &higher), "a limit with other waits");
+        }
+    }
+
+    #[test]
+    fn a_dispatcher_that_was_replaced_brings_its_waiters_back_and_serves_them_if_its_successor_has_ended() {
+        let (policy, now) = (Policy::per_minute("p", 5).unwrap(), Instant::now());
+        for has_ended in [true, false] {
+            let mut queue = Queue::default();
+            let first = queue.replace_dispatcher(now);
+            queue.insert(1, waiter(&policy, 1, now + SECOND));
+            let group = ask(&mut queue, first, now);
+            let second = queue.replace_dispatcher(now);
+            assert!(!has_ended || matches!(queue.step(second, now).0, Step::Done));
+            assert!(queue.finish(first, group, DOWN(), now, now).is_empty());
+            let is_woken = tokio_test::task::spawn(queue.changed.notified()).poll().is_ready();
+            let is_served = [first, second].map(|one| sleeps_until(&mut queue, one, now).is_some());
+            assert_eq!((is_woken, is_served), (true, [has_ended, !has_ended]));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_holds_keep_back_asks_when_its_denial_says_or_one_ends_and_not_during_an_outage() {
+        let policy = Policy::per_minute("p", 5).unwrap().with_holds(HoldSettings::new());
+        let (limiter, mut queue, now) = (Limiter::new(MemoryStore::new()), Queue::default(), Instant::now());
+        let _held = limiter.hold("k", &policy, 5).await.unwrap();
+        let denied = limiter.try_check("k", &policy, 1).unwrap();
+        let (wait, dispatcher) = (denied.retry_after().unwrap(), queue.replace_dispatcher(now));
+        queue.insert(1, waiter(&policy, 1, now + 60 * SECOND));
+        let group = ask(&mut queue, dispatcher, now);
+        assert!(queue.finish(dispatcher, group, Ok(denied), now, now).is_empty());
+        assert_eq!(sleeps_until(&mut queue, dispatcher, now), Some(now + wait));
+        queue.hold_ended();
+        let group = ask(&mut queue, dispatcher, now);
+        assert!(queue.finish(dispatcher, group, DOWN(), now, now).is_empty());
+        queue.hold_ended();
+        assert_eq!(sleeps_until(&mut queue, dispatcher, now), Some(now + FIRST_BACKOFF));
+    }
+
+    #[test]
+    fn waits_count_from_when_a_check_is_usually_sent_and_from_its_answer_if_denials_count() {
+        let plain = Policy::per_minute("p", 5).unwrap();
+        let counting = plain.clone().with_denials_counted(true);
+        let (first, way) = (Instant::now(), SECOND / 10);
+        let second = first + SECOND;
+        let cases = [(&plain, Source::Store, 20), (&plain, Source::DenyCache, 0), (&counting, Source::Store, 100)];
+        for (policy, source, late_ms) in cases {
+            let (limiter, mut queue) = (Limiter::new(MemoryStore::new()), Queue::default());
+            let standing = limiter.try_check("k", policy, 1).unwrap().policies()[0].clone();
+            // The second check was held up for 20 ms on its way.
+            let starts = [(first, 1_000_000), (second, 2_020_000)].map(|(sent, time_us)| {
+                let decision = Decision::on_waiter(true, source, time_us, Some(standing.clone()));
+                queue.forecast_from(&decision, sent, sent + way).unwrap().sent
+            });
+            assert_eq!(starts[1] - second, Duration::from_millis(late_ms), "{policy:?} {source:?}");
+        }
+    }
 
     #[test]
     fn units_of_callers_that_have_left_go_to_those_next_in_line_whom_they_pay_in_full() {

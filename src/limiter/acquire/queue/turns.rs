@@ -200,3 +200,61 @@ impl Queue {
         Reply { waiter, outcome }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Limiter, MemoryStore,
+        limiter::acquire::{forecast::Forecast, waiter::tests::waiter},
+        policy::Algorithm,
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A queue that knows what a check of `cost` has left.
+    fn queue(policy: &Policy, cost: u64, now: Instant) -> Queue {
+        let decision = Limiter::new(MemoryStore::new()).try_check("k", policy, cost).unwrap();
+        Queue { forecast: Forecast::of(&decision, now), ..Queue::default() }
+    }
+
+    #[test]
+    fn of_those_whose_time_is_over_the_ones_stay_who_may_pass_with_the_next_check() {
+        let (policy, now) = (Policy::per_minute("p", 10).unwrap(), Instant::now());
+        let mut queue = queue(&policy, 9, now);
+        let dispatcher = queue.replace_dispatcher(now);
+        for (ticket, cost, time) in [(1, 1, Duration::ZERO), (2, 5, Duration::ZERO), (3, 6, SECOND)] {
+            queue.insert(ticket, waiter(&policy, cost, now + time));
+        }
+        assert!(queue.give_up(1, now).is_none());
+        let can_pass = |queue: &Queue| queue.can_pass_now(&queue.waiters[&1], 0, now);
+        queue.not_before = Some(now + SECOND);
+        assert!(!can_pass(&queue), "the store has failed");
+        (queue.not_before, queue.turn) = (None, Some((1, now + SECOND)));
+        assert!(!can_pass(&queue), "its turn comes later");
+        // The turn of a head that has left.
+        queue.turn = Some((9, now + SECOND));
+        let (step, over) = queue.step(dispatcher, now);
+        let costs: Vec<_> = over.iter().map(|reply| reply.waiter.cost).collect();
+        assert_eq!((costs, queue.len()), (vec![5], 1));
+        assert!(matches!(&step, Step::Ask(group) if group.units == 1), "{step:?}");
+    }
+
+    #[test]
+    fn a_process_that_has_won_lets_its_rivals_go_first_for_the_time_in_which_its_units_come_back() {
+        let bucket = Policy::per_second("p", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(10);
+        let last = Instant::now();
+        let now = last + SECOND * 2 / 5;
+        // From the time at which they are there, or from the last admission if they are there already.
+        for (spent, expected_ms) in [(10, 1_000..=1_005), (5, 500..=511)] {
+            let mut queue = queue(&bucket, spent, last);
+            queue.last_admission = Some(last);
+            queue.rivals.lost();
+            queue.rivals.won(false);
+            let dispatcher = queue.replace_dispatcher(now);
+            queue.insert(1, waiter(&bucket, 5, now + 60 * SECOND));
+            let Step::Sleep { until, .. } = queue.step(dispatcher, now).0 else { panic!("it asks: {spent}") };
+            assert!(expected_ms.contains(&(until - last).as_millis()), "{spent}: {:?}", until - last);
+        }
+    }
+}
