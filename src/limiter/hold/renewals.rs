@@ -121,16 +121,16 @@ impl Renewals {
         let interval = whole_micros(hold.policy.holds()?.ttl() / 3).max(SHORTEST);
         let due = Instant::now() + interval;
         let claim = age.as_ref().and_then(Age::claim);
-        let ends = age.as_ref().map_or(due, |age| age.at);
+        let ends = age.as_ref().map(|age| age.at);
         let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, is_queued: false, asked: None, age };
         let elsewhere = due + renewal.retry();
         {
             let mut state = self.lock();
-            let ages = [state.next_age, renewal.age.as_ref().map(|age| age.at)];
-            state.next_age = ages.into_iter().flatten().min();
+            state.next_age = [state.next_age, ends].into_iter().flatten().min();
             state.holds.insert(hold.id(), renewal);
         }
-        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id(), claim }, due.min(ends), elsewhere.min(ends)))
+        let or_end = |due: Instant| ends.map_or(due, |ends| due.min(ends));
+        Some((RenewedHold { renewals: Arc::clone(self), id: hold.id(), claim }, or_end(due), or_end(elsewhere)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -268,8 +268,8 @@ mod tests {
         let there = || Builder::new_current_thread().build().unwrap().handle().id();
         let (here, there) = (Handle::current().id(), thread::spawn(there).join().unwrap());
         let (renewals, start) = (Arc::default(), Instant::now());
-        let (first, due, _) = add(&renewals, here);
-        assert_eq!(due, start + 4 * SECOND);
+        let (first, due, elsewhere) = add(&renewals, here);
+        assert_eq!([due, elsewhere], [4, 5].map(|seconds| start + seconds * SECOND));
         advance(SECOND).await;
         let (second, _foreign) = (add(&renewals, here).0, add(&renewals, there).0);
         advance(2 * SECOND).await;
