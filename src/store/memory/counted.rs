@@ -39,8 +39,8 @@ pub(super) enum Room {
     Free { start: Option<Box<Count>> },
     /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` units of it.
     Shared { ahead: u64 },
-    /// Nowhere: the store is full until this time in microseconds, or longer.
-    Nowhere { until: u64 },
+    /// Nowhere: the store is full for so many microseconds, or longer. `None`: it is too small for the check.
+    Nowhere { wait_us: Option<u64> },
 }
 
 impl Counted<'_> {
@@ -107,7 +107,7 @@ impl Shard {
         let &Counted { key, charged: PolicyCost { policy, cost, .. }, hold, ref place, ref room, index, fits, .. } =
             counted;
         let index = match room {
-            Room::Nowhere { until } if !policy.is_ban() => return without_place(policy, cost, fits, until - now),
+            Room::Nowhere { wait_us } if !policy.is_ban() => return without_place(policy, cost, fits, *wait_us),
             // An earlier charge of the same check may have added the count.
             Room::Shared { .. } => self.find(key, policy, place.hash),
             _ => index,
@@ -179,14 +179,14 @@ impl Shard {
     }
 }
 
-/// The outcome of a charge whose key gets no place for `wait_us`.
-fn without_place(policy: &Policy, cost: u64, fits: bool, wait_us: u64) -> Outcome {
+/// The outcome of a charge whose key gets no place for `wait_us`, or never.
+fn without_place(policy: &Policy, cost: u64, fits: bool, wait_us: Option<u64>) -> Outcome {
     Outcome {
         fits,
         available: 0,
-        retry_after_us: (!fits && cost <= policy.capacity()).then_some(wait_us),
-        next_us: wait_us,
-        reset_us: wait_us,
+        retry_after_us: wait_us.filter(|_| !fits && cost <= policy.capacity()),
+        next_us: wait_us.unwrap_or(0),
+        reset_us: wait_us.unwrap_or(0),
         ban_us: 0,
     }
 }

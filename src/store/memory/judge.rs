@@ -201,7 +201,7 @@ impl Table {
                 let found = if shard.has_room() { Ok(()) } else { shard.find_room(now) };
                 counted.room = match found {
                     Ok(()) => Room::Free { start: None },
-                    Err(until) => Room::Nowhere { until },
+                    Err(until) => Room::Nowhere { wait_us: until.map(|until| until - now) },
                 };
                 if counted.charged.cost > 0 && (charges || found.is_ok()) {
                     // Also counted without a place, so that the next charge of the check waits for one place more.

@@ -217,9 +217,9 @@ impl Shard {
     }
 
     /// Makes room for one more entry by dropping idle ones. The error is the time, in microseconds, at which enough of
-    /// the inspected entries are idle for the current check.
+    /// the inspected entries are idle for the current check; `None` if the check needs more places than there are.
     #[cold]
-    pub(super) fn find_room(&mut self, now: u64) -> Result<(), u64> {
+    pub(super) fn find_room(&mut self, now: u64) -> Result<(), Option<u64>> {
         self.sweep(now);
         let mut inspected = mem::take(&mut self.soonest);
         inspected.extend(self.neighbours(self.missing()));
@@ -237,7 +237,8 @@ impl Shard {
             return Ok(());
         }
         let last = self.soonest.get(self.missing() - 1).or(self.soonest.last());
-        Err(last.map_or(0, |&index| self.idle_at(index)).max(now + 1))
+        let until = last.map_or(0, |&index| self.idle_at(index)).max(now + 1);
+        Err((self.promised < self.capacity).then_some(until))
     }
 
     /// Whether one more entry fits, besides those that are reserved.

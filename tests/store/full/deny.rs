@@ -110,6 +110,28 @@ async fn law_5_a_check_of_several_new_counts_that_is_denied_by_a_full_store_pass
 }
 
 #[tokio::test]
+async fn law_5_a_check_of_more_new_counts_than_there_are_places_is_denied_without_a_wait() {
+    let policies = ["first", "second", "third"].map(|name| Policy::per_minute(name, 10).unwrap());
+    let check = || Check::new("new", &policies[0], 1).and("new", &policies[1], 1);
+    let (limiter, store, clock) = store(2, WhenFull::Deny);
+    for other in ["none", "live", "idle"] {
+        match other {
+            "live" => assert!(limiter.check("other", &policies[0], 1).await.unwrap().is_allowed()),
+            "idle" => clock.advance(2 * MINUTE),
+            _ => {}
+        }
+        let denied = limiter.check_all(check().and("new", &policies[2], 1)).await.unwrap();
+        assert_eq!((denied.is_allowed(), denied.retry_after()), (false, None), "{other}");
+        let free = limiter.check_all(check().and("new", &policies[2], 0)).await;
+        assert!(other != "none" || free.unwrap().is_allowed(), "a cost of 0 needs no place");
+        limiter.reset("new", &policies[0]).await.unwrap();
+        limiter.reset("new", &policies[1]).await.unwrap();
+    }
+    assert!(limiter.check_all(check()).await.unwrap().is_allowed());
+    assert_eq!(store.evicted(), 0);
+}
+
+#[tokio::test]
 async fn law_5_a_check_of_two_new_counts_waits_for_the_second_place_and_not_longer() {
     for when in [0, 1] {
         let (limiter, _store, clock) = store(4 + when, WhenFull::Deny);
