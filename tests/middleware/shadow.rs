@@ -90,11 +90,15 @@ async fn a_shadow_layer_lets_requests_pass_that_it_could_not_judge() {
     let cost = |parts: &Parts| if parts.headers.contains_key("large") { 3 } else { 1 };
     let costly = app(tried.with_cost_fn(cost));
     assert_untouched(&get_with(&costly, "/", &[("x-tenant", "a"), ("large", "1")]).await);
+    // Of a request without its first key, nothing is charged to the further one.
+    let twice = RateLimitLayer::new(limiter.clone(), shadow("first", 1), HeaderKey::new("x-tenant").unwrap());
+    assert_untouched(&get(&app(twice.and(shadow("further", 1), GlobalKey).with_shadow(true)), "/").await);
     let nothing = RateLimitLayer::new(limiter, |_: &Parts, _: &Key| Vec::<Policy>::new(), GlobalKey).with_shadow(true);
     assert_untouched(&get(&app(nothing), "/").await);
     let events = recorder.take();
-    assert_eq!((events.refusals, events.would_refuse), (vec!["missing_key"], vec!["missing_key", "misconfigured"]));
-    assert_eq!(events.exempt, ["shadow", "shadow"]);
+    assert_eq!(events.refusals, ["missing_key"]);
+    assert_eq!(events.would_refuse, ["missing_key", "missing_key", "misconfigured"]);
+    assert_eq!(events.exempt, ["shadow"; 3]);
     assert_eq!(events.would_deny, [[true]], "a cost above the limit");
 }
 

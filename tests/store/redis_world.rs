@@ -14,11 +14,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tollgate::{
-    Check, ConfigError, ErrorKind, Limiter, Policy, RedisStore,
+    Check, ConfigError, ErrorKind, GlobalKey, Limiter, Policy, RateLimitLayer, RedisStore,
     failure::BreakerSettings,
     store::RedisStoreBuilder,
     world::{Dialled, Stream, World},
 };
+
+use crate::support::{app::app, http::get};
 
 /// What the server at an address replies to a command, and after how many milliseconds. An empty text is no reply.
 /// `None`: the usual reply. The reply to `DIAL` is the error of a wrong certificate.
@@ -125,6 +127,25 @@ fn a_step_of_a_scan_is_sent_three_times_without_a_reply_and_once_if_it_is_refuse
             assert_eq!(cleared.unwrap_err().kind(), kind);
         });
         assert_eq!(steps.get(), times, "{reply}");
+    }
+}
+
+#[test]
+fn a_request_that_goes_away_during_the_first_dial_neither_asks_for_a_slot_nor_gives_one_back() {
+    for (patience_ms, is_sent) in [(500, false), (5_000, true)] {
+        let calls = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&calls);
+        let script = move |_: &str, command: &str| {
+            seen.set(seen.get() + u32::from(command == "EVALSHA"));
+            (command == "HELLO").then(|| (1_000, "%1\r\n+proto\r\n:3\r\n".to_owned()))
+        };
+        run(script, async {
+            let (limiter, slots) = (Limiter::new(builder().open(URL).unwrap()), Policy::concurrent("slots", 1).unwrap());
+            let app = app(RateLimitLayer::new(limiter, slots, GlobalKey));
+            let _ = timeout(Duration::from_millis(patience_ms), get(&app, "/")).await;
+            sleep(Duration::from_secs(10)).await;
+        });
+        assert_eq!(calls.get() > 0, is_sent);
     }
 }
 

@@ -202,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_seen_rivals_leaves_more_space_between_parts_of_what_is_there() {
+        for (is_seen, most) in [(true, LONGEST_SPACE), (false, LONGEST_SPREAD)] {
+            let mut rivals = Rivals::default();
+            rivals.won(is_seen);
+            rivals.won(false);
+            let delays = [(); 100].map(|()| rivals.delay(Duration::ZERO, LONGEST_TURN).unwrap());
+            let longest = delays.into_iter().max().unwrap();
+            assert!(most / 3 < longest && longest <= most, "{is_seen}: {longest:?}");
+        }
+    }
+
+    #[test]
     fn a_process_that_wins_after_a_loss_lets_others_go_first_once() {
         let mut rivals = Rivals::default();
         rivals.lost();

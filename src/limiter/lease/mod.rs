@@ -206,7 +206,7 @@ pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &
 #[cfg(test)]
 mod tests {
     use super::{meter::Demanded, state::Lease, waiter::LastOutcome, *};
-    use crate::{hold, verdict::Outcome};
+    use crate::{MemoryStore, error::ErrorKind, hold, verdict::Outcome};
 
     const MS: Duration = Duration::from_millis(1);
     /// The largest block.
@@ -290,6 +290,28 @@ mod tests {
         let large = waits(&mut lease, MOST, now);
         assert!(large.is_some() && step(&mut lease, now).0.is_some());
         assert_eq!(receive(&mut lease, 64, now), 1, "the block is too small, so the check asks the store");
+    }
+
+    /// A hold of unknown fate may reach the store after its end.
+    #[test]
+    fn checks_see_a_block_until_the_store_has_certainly_ended_it() {
+        let plain = Policy::per_minute("p", 100).unwrap();
+        let block = OpenHold::new(Key::from("k"), plain.clone().with_lease(10), hold::random_id());
+        let (settled, expired) = (Ok(SettleAnswer::Settled), Ok(SettleAnswer::Expired));
+        let error = Err(Error::new(ErrorKind::Unavailable, "down"));
+        for (answer, is_uncertain, is_seen) in [
+            (&settled, false, false),
+            (&settled, true, false),
+            (&expired, false, false),
+            (&expired, true, true),
+            (&error, false, true),
+        ] {
+            let calls = Calls::new(MemoryStore::new());
+            assert!(calls.held.request(&block, Instant::now()));
+            note(&calls, &block, is_uncertain, answer);
+            let beside = calls.held.check_beside(&Check::new("k", &plain, 1));
+            assert_eq!(beside.is_some(), is_seen, "{answer:?} {is_uncertain}");
+        }
     }
 
     /// The answer to its request may take a whole deadline.

@@ -352,6 +352,18 @@ mod tests {
         assert_eq!([merge_two(one, other), merge_two(other, one)], [outcome(5, 20); 2]);
     }
 
+    #[test]
+    fn a_cost_fits_when_it_fits_the_first_shard() {
+        let policy = Policy::per_minute("p", 20).unwrap().with_shards(2);
+        let shard = |available, retry_after_us| Outcome { available, retry_after_us, ..NO_ROOM };
+        let [soon, later] = [shard(1, Some(5)), shard(2, Some(9))];
+        for (shards, wait_us) in [([soon, later], Some(5)), ([later, Outcome { fits: true, ..soon }], None)] {
+            let verdict = Verdict { outcomes: shards.into_iter().collect(), ..Verdict::of_one(NO_ROOM, &policy, 1) };
+            let merged = merge_costs(&Check::new("k", &policy, 3), verdict);
+            assert_eq!((merged.allowed, merged.outcomes[0].retry_after_us), (wait_us.is_none(), wait_us));
+        }
+    }
+
     fn shards(policy: &Policy, turns: impl Iterator<Item = u64>) -> Vec<u32> {
         let random = &RandomState::default();
         turns.map(|number| Turn { number, random }.shard_of(0, policy)).collect()

@@ -18,7 +18,10 @@ use super::{
     remote_store::{Network, RemoteStore},
     tokens, with_holds,
 };
-use crate::support::recorder::{RecordedEvents, Recorder, assert_warnings};
+use crate::support::{
+    recorder::{RecordedEvents, Recorder, assert_warnings},
+    stopwatch::Stopwatch,
+};
 
 /// The clock of the store stands still, so no hold ends by itself.
 fn remote() -> (Limiter, RemoteStore) {
@@ -44,6 +47,19 @@ async fn a_settlement_that_finds_no_store_is_sent_again_until_it_is_answered() {
         assert_eq!(available(&limiter, &tokens()).await, 9);
         assert_eq!(store.received(), [HoldChange::Settle(1)]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_15_close_sends_a_settlement_that_has_failed_without_a_pause() {
+    let (limiter, store) = remote();
+    let hold = hold(&limiter, &tokens()).await;
+    store.is(Network::Down);
+    hold.settle(1).await.unwrap_err();
+    store.is(Network::Well);
+    let stopwatch = Stopwatch::start();
+    limiter.close().await;
+    stopwatch.assert_elapsed(Duration::ZERO);
+    assert_eq!(store.received(), [HoldChange::Settle(1)]);
 }
 
 #[tokio::test]

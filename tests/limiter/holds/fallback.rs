@@ -11,6 +11,7 @@ use tollgate::{
 };
 
 use super::{TTL, with_holds};
+use crate::support::recorder::Recorder;
 
 /// Two instances share 20 units a minute.
 fn stage() -> (Limiter, FailingStore, MemoryStore, ManualClock) {
@@ -123,7 +124,8 @@ async fn a_hold_of_the_store_is_mirrored_in_the_place_of_another_count_of_a_full
 
 #[tokio::test]
 async fn holds_of_the_share_expire_as_others_do() {
-    let (limiter, _, _, clock) = stage();
+    let (recorder, (limiter, _, _, clock)) = (Recorder::default(), stage());
+    let limiter = limiter.with_observer(recorder.clone());
     let late = hold(&limiter, 10).await.unwrap();
     clock.advance(TTL);
     assert!(hold(&limiter, 1).await.is_none(), "charged at its end");
@@ -131,6 +133,9 @@ async fn holds_of_the_share_expire_as_others_do() {
     clock.advance(Duration::from_secs(60));
     let next = hold(&limiter, 10).await.unwrap();
     assert_eq!(next.renew().await.unwrap(), SettleAnswer::Settled);
+    assert_eq!(next.settle(4).await.unwrap(), SettleAnswer::Settled);
+    let ends: Vec<_> = recorder.take().holds.into_iter().map(|(.., actual, end)| (actual, end)).collect();
+    assert_eq!(ends, [(3, "expired"), (4, "settled")]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Check, Policy, store::WhenFull};
+use tollgate::{Algorithm, Check, Policy, store::WhenFull};
 
 use super::{MINUTE, flood, store};
 use crate::support::{ALGORITHMS, random::Random, seed::seeds};
@@ -79,6 +79,42 @@ async fn a_few_new_keys_find_the_place_of_an_idle_count_wherever_it_is() {
         assert_eq!(flood(&limiter, &policy, "new", 25).await, 1, "the count of key {place} is idle");
         assert_eq!((store.keys(), store.evicted()), (200, 0));
     }
+}
+
+/// New counts stay at the end, so the last of the others takes the place of one that is dropped.
+#[tokio::test]
+async fn a_count_that_has_moved_is_still_known_as_the_first_that_frees_its_place() {
+    let (limiter, store, clock) = store(64, WhenFull::Deny);
+    let of = |seconds| {
+        let policy = Policy::new("p", 1, Duration::from_secs(seconds)).unwrap();
+        policy.with_algorithm(Algorithm::SlidingWindowLog)
+    };
+    for key in 0..64_u64 {
+        let seconds = match key {
+            2 => 600,
+            61 => 3_600,
+            _ => 86_400,
+        };
+        assert!(limiter.check(key, &of(seconds), 1).await.unwrap().is_allowed());
+    }
+    let daily = of(86_400);
+    // Each looks at sixteen counts.
+    for _ in 0..4 {
+        assert!(!limiter.check("denied", &daily, 1).await.unwrap().is_allowed());
+    }
+    clock.advance(Duration::from_secs(600));
+    for key in [63_u64, 62] {
+        assert!(limiter.reset(key, &daily).await.unwrap());
+    }
+    let new = Check::new("new-1", &daily, 1).and("new-2", &daily, 1);
+    assert!(limiter.check_all(new).await.unwrap().is_allowed());
+    assert_eq!(store.keys(), 63, "the place of the idle count is free");
+    for key in ["new-1", "new-2"] {
+        assert!(!limiter.peek(key, &daily).await.unwrap().is_allowed());
+    }
+    assert!(limiter.check("last", &daily, 1).await.unwrap().is_allowed());
+    let denied = limiter.check("denied", &daily, 1).await.unwrap();
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(3_000)));
 }
 
 #[tokio::test]

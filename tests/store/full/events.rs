@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use tollgate::{
-    Check, Limiter, ManualClock, MemoryStore, Policy,
+    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
     observe::{Event, Observer, Warning},
     store::WhenFull,
 };
@@ -103,4 +103,18 @@ async fn evictions_of_idle_counts_are_not_reported() {
         clock.advance(MINUTE);
     }
     assert_eq!(store.evicted(), 0);
+}
+
+#[tokio::test]
+async fn an_eviction_of_a_count_that_becomes_idle_just_now_is_not_reported() {
+    let (limiter, store, clock) = store(64, WhenFull::EvictLeastSpent);
+    let policies = [Policy::per_day("p", 1), Policy::per_minute("p", 1)].map(Result::unwrap);
+    let [daily, short] = policies.map(|policy| policy.with_algorithm(Algorithm::FixedWindow));
+    clock.set_us(1_767_225_600_000_000);
+    // The counts at which a new key looks first are live, so it takes the place of a random one.
+    flood(&limiter, &daily, "live", 16).await;
+    flood(&limiter, &short, "idle", 48).await;
+    clock.advance(MINUTE);
+    assert_eq!(flood(&limiter, &daily, "new", 1).await, 1);
+    assert_eq!((store.keys(), store.evicted()), (64, 0));
 }

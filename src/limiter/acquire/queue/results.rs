@@ -308,6 +308,26 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_denies_with_a_wait_of_zero_is_asked_in_pauses_that_double_up_to_a_bound() {
+        let (policy, mut now) = (Policy::per_minute("p", 5).unwrap(), Instant::now());
+        let limiter = Limiter::new(MemoryStore::new());
+        let denied = [5, 1].map(|cost| limiter.try_check("k", &policy, cost).unwrap())[1].policies()[0].clone();
+        let standing = PolicyDecision { retry_after: Some(Duration::ZERO), next: Duration::ZERO, ..denied };
+        let mut queue = Queue::default();
+        let dispatcher = queue.replace_dispatcher(now);
+        queue.insert(1, waiter(&policy, 1, now + SECOND));
+        let pauses = [(); 7].map(|()| {
+            let group = ask(&mut queue, dispatcher, now);
+            let decision = Decision::on_waiter(false, Source::Store, 1_000_000, Some(standing.clone()));
+            assert!(queue.finish(dispatcher, group, Ok(decision), now, now).is_empty());
+            let asked = now;
+            now = sleeps_until(&mut queue, dispatcher, now).unwrap();
+            (now - asked).as_micros()
+        });
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1_600, 1_600]);
+    }
+
+    #[test]
     fn units_of_callers_that_have_left_go_to_those_next_in_line_whom_they_pay_in_full() {
         let policies = [("p", 10), ("p", 11), ("q", 10)].map(|(name, limit)| Policy::per_minute(name, limit));
         let [policy, higher, other] = policies.map(Result::unwrap);
