@@ -163,7 +163,10 @@ fn an_error_of_a_file_is_one_line_of_the_log_with_its_control_characters_escaped
 struct KeepsLog(OnceLock<Log>, mpsc::SyncSender<Vec<String>>);
 
 impl Observer for KeepsLog {
-    fn on_event(&self, _: &Event<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
+        if other(event, "limits_change").is_none() {
+            return;
+        }
         let log = self.0.get_or_init(|| {
             let (log, guard) = Log::start(Level::WARN);
             // The thread keeps its subscriber.
@@ -184,11 +187,16 @@ fn law_13_a_file_that_is_refused_or_gone_is_a_line_of_the_log_if_no_observer_wri
     let live = LiveLimits::watch(&path, read).unwrap();
     let _layer = live.layer(limiter().with_observer(KeepsLog(OnceLock::new(), sender)), GlobalKey).unwrap();
     let next = || lines.recv_timeout(Duration::from_secs(20)).unwrap();
-    fs::write(&path, "policies.p.rate = 'fast'").unwrap();
+    // At once, so that no half of a file is read.
+    let write = |text: &str| {
+        fs::write(directory.path("new.toml"), text).unwrap();
+        fs::rename(directory.path("new.toml"), &path).unwrap();
+    };
+    write("policies.p.rate = 'fast'");
     assert_eq!(next(), [""; 0]);
     fs::remove_file(&path).unwrap();
     assert!(matches!(&next()[..], [line] if line.starts_with("WARN tollgate::limits: New limits of ")));
-    fs::write(&path, text).unwrap();
+    write(text);
     assert!(matches!(&next()[..], [line] if line.contains(" cannot be read (")));
     drop(live);
 }

@@ -140,7 +140,8 @@ fn a_request_that_goes_away_during_the_first_dial_neither_asks_for_a_slot_nor_gi
             (command == "HELLO").then(|| (1_000, "%1\r\n+proto\r\n:3\r\n".to_owned()))
         };
         run(script, async {
-            let (limiter, slots) = (Limiter::new(builder().open(URL).unwrap()), Policy::concurrent("slots", 1).unwrap());
+            let (limiter, slots) =
+                (Limiter::new(builder().open(URL).unwrap()), Policy::concurrent("slots", 1).unwrap());
             let app = app(RateLimitLayer::new(limiter, slots, GlobalKey));
             let _ = timeout(Duration::from_millis(patience_ms), get(&app, "/")).await;
             sleep(Duration::from_secs(10)).await;

@@ -129,7 +129,8 @@ async fn the_unit_of_a_caller_that_leaves_while_its_check_is_on_its_way_goes_to_
 #[tokio::test(start_paused = true)]
 async fn a_caller_whose_time_is_over_is_charged_by_a_check_that_comes_soon_or_denied() {
     for (round_trip, passes, ends) in [(5, true, 10), (200, false, 52)] {
-        let store = UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(round_trip)), None);
+        let store =
+            UnhealthyStore::with_breaker(Health::Slow(Duration::from_millis(round_trip)), None).with_deadline(SECOND);
         let limiter = Limiter::new(store.counting_in(MemoryStore::new().with_clock(TokioClock::new())));
         let (policy, start) = (Policy::per_second("p", 2).unwrap(), Instant::now());
         let mut first = pin!(limiter.acquire(KEY, &policy, 1).within(SECOND));

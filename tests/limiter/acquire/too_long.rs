@@ -35,7 +35,10 @@ async fn the_units_of_those_ahead_are_waited_for_and_not_those_of_callers_that_h
     let denied = limiter.acquire(KEY, &policy, 5).within(SECOND * 4 / 5).await.unwrap();
     assert_eq!((denied.is_allowed(), denied.retry_after()), (false, Some(SECOND * 9 / 10)));
     // A store that is asked for each of them.
-    let (limiter, policy) = (Limiter::new(PendingStore(MemoryStore::new())), Policy::per_hour("p", 100).unwrap());
+    let (limiter, policy) = (
+        Limiter::new(PendingStore(MemoryStore::new().with_clock(TokioClock::new()))),
+        Policy::per_hour("p", 100).unwrap(),
+    );
     for passed in 0..80 {
         let decision = limiter.acquire(KEY, &policy, 1).within(Duration::ZERO).await.unwrap();
         assert!(decision.is_allowed(), "behind {passed}");

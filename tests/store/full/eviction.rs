@@ -60,7 +60,7 @@ async fn law_14_clients_that_spent_their_limits_one_after_the_other_stay_denied_
     let limiter = Limiter::new(store.clone());
     let policy = Policy::per_minute("p", 60).unwrap();
     // Half of the limit is a large share too.
-    let cost = |key: u64| if key % 4 == 0 { 30 } else { 60 };
+    let cost = |key: u64| if key.is_multiple_of(4) { 30 } else { 60 };
     for key in 0..SPENT {
         let _ = limiter.check(key, &policy, cost(key)).await.unwrap();
     }
