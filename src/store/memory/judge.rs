@@ -226,12 +226,14 @@ impl Table {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries.state(index).clone())),
                 Room::Nowhere { .. } if may_share => {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy == policy;
-                    let mut others = before.iter().filter(same).peekable();
-                    if bucket.is_none() && others.peek().is_none() {
+                    let others = before.iter().filter(same);
+                    // Charges that write nothing need no bucket: those that cost nothing, or never fit.
+                    let writes = |one: &Counted<'_>| (1..=one.charged.policy.capacity()).contains(&one.charged.cost);
+                    if bucket.is_none() && !others.clone().any(writes) {
                         if !shared.has_room() && shared.find_room(now).is_err() {
                             continue;
                         }
-                        if counted.charged.cost > 0 {
+                        if (1..=policy.capacity()).contains(&counted.charged.cost) {
                             shared.promise();
                         }
                     }

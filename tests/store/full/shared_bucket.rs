@@ -95,10 +95,14 @@ async fn law_6_there_are_1024_shared_buckets_and_new_keys_under_further_policies
         assert!(check("new", number).await, "{number}");
     }
     let [last, further] = [1_023, 1_024].map(|number| Policy::per_minute(format!("p{number}"), 2).unwrap());
+    let never = Policy::per_minute("never", 1).unwrap();
     let both = limiter.check_all(Check::new("new", &last, 1).and("new", &further, 1)).await.unwrap();
     assert!(!both.is_allowed(), "one check needs two buckets");
-    let twice = limiter.check_all(Check::new("new", &last, 1).and("newer", &last, 1)).await.unwrap();
-    assert!(twice.is_allowed() && !check("new", 1_024).await);
+    let free = Check::new("a", &last, 0).and("b", &last, 1).and("c", &further, 1);
+    assert!(!limiter.check_all(free).await.unwrap().is_allowed(), "the charge of nothing has taken none");
+    let first = limiter.check_all(Check::first_of("new", [&never, &last], 2)).await.unwrap();
+    assert!(first.is_allowed(), "what never fits needs no bucket");
+    assert!(!check("new", 1_024).await);
     assert!(check("newer", 7).await && !check("newest", 7).await, "a policy with a bucket");
     clock.advance(MINUTE);
     assert!(check("new", 1_024).await, "the units of the others have left their windows");
