@@ -102,6 +102,9 @@ impl OneByOne<'_> {
         let keys = sent.iter().map(|&index| self.outgoing.keys[index].clone()).collect();
         let parts = one_by_one(&check, &slots);
         let outgoing = Outgoing::new(check, keys, Arc::clone(&self.outgoing.progress), None);
+        if self.outgoing.is_banned_by_hand() {
+            outgoing.meets_ban_by_hand();
+        }
         let verdict = send_plain(Arc::clone(&self.client), Arc::new(outgoing), parts).await?;
         for (&index, outcome) in sent.iter().zip(&verdict.outcomes) {
             self.outcomes[index] = *outcome;
