@@ -170,9 +170,10 @@ pub(super) struct MasterWatch(JoinHandle<()>);
 
 /// A sentinel, and the connection to it while it answers.
 struct Link {
+    number: usize,
     sentinel: Endpoint,
     connection: Option<MultiplexedConnection>,
-    /// The pauses between logins that the sentinel refuses.
+    /// The pauses between dials that fail by a mistake of the setup, such as a login that is refused.
     refused: Option<Backoff>,
 }
 
@@ -190,7 +191,6 @@ impl Drop for MasterWatch {
 }
 
 async fn watch(sentinels: Sentinels) {
-    let link = |sentinel: &Endpoint| Link { sentinel: sentinel.clone(), connection: None, refused: None };
     let mut links: Vec<Link> = Vec::new();
     loop {
         sleep(PAUSE).await;
@@ -199,9 +199,11 @@ async fn watch(sentinels: Sentinels) {
             links.iter_mut().for_each(|link| link.connection = None);
             continue;
         }
-        // A login source that has panicked has taken its link along.
-        if links.len() < sentinels.sentinels.len() {
-            links = sentinels.sentinels.iter().map(link).collect();
+        for (number, sentinel) in sentinels.sentinels.iter().enumerate() {
+            // A login source that has panicked has taken its link along.
+            if links.iter().all(|link| link.number != number) {
+                links.push(Link { number, sentinel: sentinel.clone(), connection: None, refused: None });
+            }
         }
         let named;
         (links, named) = ask_all(links, sentinels.name()).await;
@@ -241,8 +243,8 @@ impl Link {
         named_by(self.connection.as_mut()?, name).await.ok()
     }
 
-    /// Pauses after refused logins, as a pool does, and after no other failure: a sentinel that is back may be the one
-    /// that sees a failover.
+    /// Pauses after mistakes of the setup, as a pool does, and after no other failure: a sentinel that is back may be
+    /// the one that sees a failover.
     async fn dial(&mut self) -> Option<Wire> {
         if self.refused.as_ref().is_some_and(|refused| !refused.pause().is_zero()) {
             return None;
