@@ -123,7 +123,7 @@ impl Renewals {
         let claim = age.as_ref().and_then(Age::claim);
         let ends = age.as_ref().map(|age| age.at);
         let renewal = Renewal { hold: hold.clone(), is_local, home, interval, due, is_queued: false, asked: None, age };
-        let elsewhere = due + renewal.retry();
+        let elsewhere = if home.is_some() { due + renewal.retry() } else { due };
         {
             let mut state = self.lock();
             state.next_age = [state.next_age, ends].into_iter().flatten().min();
