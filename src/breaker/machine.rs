@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_probe_leaves_its_place_to_one_other_whose_answer_its_failure_does_not_hide() {
+    async fn one_probe_follows_a_lost_one_and_the_failure_of_the_lost_one_does_not_hide_its_answer() {
         // After the longer pause, the first check is one of many probes.
         for pause in [PAUSE, Duration::from_secs(10)] {
             let machine = opened();

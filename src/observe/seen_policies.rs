@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_written_when_it_is_new_and_that_of_a_policy_too_many_never() {
+    fn a_new_limit_is_written_once_and_none_of_further_policies_than_fit() {
         let seen = SeenPolicies::default();
         let writes = |number: usize, limit: u64| {
             let mut written = false;

@@ -81,7 +81,7 @@ async fn what_is_held_counts_as_spent_also_after_the_hold_may_have_ended() {
 }
 
 #[tokio::test]
-async fn no_pace_is_told_of_slots_of_shards_of_a_share_and_without_a_verdict() {
+async fn slots_shards_shares_and_decisions_without_a_verdict_have_no_forecast() {
     let (limiter, _) = limiter_and_clock();
     let slots = Policy::concurrent("slots", 3).unwrap();
     let _slots = limiter.hold("k", &slots, 2).await.unwrap();

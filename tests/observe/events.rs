@@ -58,7 +58,7 @@ async fn decisions_of_a_pending_store_are_reported() {
 }
 
 #[tokio::test]
-async fn a_peek_a_cost_of_zero_and_a_future_that_was_not_polled_are_not_reported() {
+async fn peeks_costs_of_zero_and_futures_that_were_not_polled_are_not_reported() {
     let (limiter, recorder) = recorded();
     let _ = limiter.peek("k", &per_minute("p", 1)).await.unwrap();
     let _ = limiter.check("k", &per_minute("p", 1), 0).await.unwrap();

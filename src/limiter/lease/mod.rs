@@ -214,7 +214,7 @@ mod tests {
     const PLENTY: Outcome =
         Outcome { fits: true, available: 1_000_000, retry_after_us: None, next_us: 1, reset_us: 1, ban_us: 0 };
 
-    /// The lease of a key that was asked for so many units in the last 33 ms, the time of a block.
+    /// The lease of a key whose checks asked for `asked` units in the last 33 ms, the time of a block.
     fn lease(asked: u64, now: Instant) -> Lease {
         let policy = Policy::per_second("p", 1_000_000).unwrap().with_lease(MOST);
         let standing = LastOutcome::new(Outcome { available: 400, ..PLENTY }, 1, now);
@@ -245,7 +245,7 @@ mod tests {
         lease.receive(state::Asked { hold, units, sent: now }, Ok(made), now).len()
     }
 
-    /// So that no check waits for it, and no more units are held than that takes.
+    /// Then no check waits for a block, and few units are held.
     #[test]
     fn a_block_is_requested_when_half_of_the_last_one_is_left_and_settled_with_the_next_one_or_after_its_time() {
         let now = Instant::now();
@@ -259,12 +259,12 @@ mod tests {
         spend(&mut lease, 14);
         assert_eq!(step(&mut lease, now), (None, 0), "17 of 32 units are left");
         spend(&mut lease, 1);
-        let (Some(second), 0) = step(&mut lease, now) else { panic!("half of the first block is left") };
+        let (Some(second), 0) = step(&mut lease, now) else { panic!("no block is requested") };
         spend(&mut lease, 16);
         receive(&mut lease, second, now);
         assert_eq!(step(&mut lease, now), (None, 0), "nothing of the second block is spent");
         spend(&mut lease, second.div_ceil(2));
-        let (Some(third), 1) = step(&mut lease, now) else { panic!("the first block is used up") };
+        let (Some(third), 1) = step(&mut lease, now) else { panic!("the first is not settled") };
         receive(&mut lease, third, now);
         assert!(waits(&mut lease, MOST, now).is_none(), "two blocks are open");
         spend(&mut lease, second / 2);

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn of_shards_with_equal_room_the_first_one_gains_more_and_the_last_one_is_empty_last() {
+    fn of_two_shards_with_equal_room_the_earlier_gain_and_the_later_reset_are_told() {
         let outcome = |next_us, reset_us| Outcome { available: 3, next_us, reset_us, ..NO_ROOM };
         let (one, other) = (outcome(5, 9), outcome(7, 20));
         assert_eq!([merge_two(one, other), merge_two(other, one)], [outcome(5, 20); 2]);

@@ -128,6 +128,7 @@ mod tests {
             while start < UNIX_EPOCH + DAY * 21_461 {
                 let window = policy.calendar_window(start).unwrap();
                 assert!(bounds.contains(&window.end.duration_since(window.start).unwrap()), "{window:?}");
+                assert!(window.end > start, "{window:?}");
                 start = window.end;
             }
         }

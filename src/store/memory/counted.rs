@@ -39,7 +39,7 @@ pub(super) enum Room {
     Free { start: Option<Box<Count>> },
     /// In the policy's shared bucket. Earlier charges of the same check spend `ahead` units of it.
     Shared { ahead: u64 },
-    /// Nowhere: the store is full for so many microseconds, or longer. `None`: it is too small for the check.
+    /// Nowhere: the store stays full for `wait_us` microseconds or longer. `None`: it is too small for the check.
     Nowhere { wait_us: Option<u64> },
 }
 

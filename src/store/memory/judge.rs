@@ -227,13 +227,13 @@ impl Table {
                 Room::Nowhere { .. } if may_share => {
                     let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy == policy;
                     let others = before.iter().filter(same);
-                    // Charges that write nothing need no bucket: those that cost nothing, or never fit.
-                    let writes = |one: &Counted<'_>| (1..=one.charged.policy.capacity()).contains(&one.charged.cost);
-                    if bucket.is_none() && !others.clone().any(writes) {
+                    // A charge that costs nothing or never fits writes nothing, and needs no bucket.
+                    let writes = |charged: &PolicyCost<'_>| (1..=charged.policy.capacity()).contains(&charged.cost);
+                    if bucket.is_none() && !others.clone().any(|other| writes(&other.charged)) {
                         if !shared.has_room() && shared.find_room(now).is_err() {
                             continue;
                         }
-                        if (1..=policy.capacity()).contains(&counted.charged.cost) {
+                        if writes(&counted.charged) {
                             shared.promise();
                         }
                     }

@@ -68,7 +68,11 @@ async fn a_close_waits_for_a_block_on_its_way_and_releases_it_again() {
     let policy = per_minute(1_000_000, 1_000);
     let limiter = remote.limiter();
     let mut checks = JoinSet::new();
-    while remote.calls()[1] == 0 {
+    for round in 0.. {
+        assert!(round < 1_000, "no block is requested");
+        if remote.calls()[1] > 0 {
+            break;
+        }
         for _ in 0..10 {
             checks.spawn(limiter.check(KEY, &policy, 1));
         }
@@ -154,8 +158,12 @@ async fn no_block_is_requested_and_no_check_waits_for_one_while_the_store_is_awa
     let limiter = remote.limiter().with_local_fallback(MemoryStore::new().with_clock(clock), 2);
     assert!(load(&limiter, &policy, 10, 20).await.from_blocks > 0);
     remote.set_away(true);
+    // The open blocks, of at most a thousand units each, serve the first checks.
+    let mut checks = 0;
     while !limiter.is_breaker_open() {
+        assert!(checks < 3_000, "the breaker stays closed");
         let _ = limiter.check(KEY, &policy, 1).await;
+        checks += 1;
     }
     let [_, holds, _] = remote.calls();
     // The pause after a request that has failed is over.

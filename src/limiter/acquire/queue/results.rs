@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_that_holds_keep_back_asks_when_its_denial_says_or_one_ends_and_not_during_an_outage() {
+    async fn a_caller_that_open_holds_delay_asks_at_its_retry_after_or_when_a_hold_ends_and_not_during_an_outage() {
         let policy = Policy::per_minute("p", 5).unwrap().with_holds(HoldSettings::new());
         let (limiter, mut queue, now) = (Limiter::new(MemoryStore::new()), Queue::default(), Instant::now());
         let _held = limiter.hold("k", &policy, 5).await.unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_callers_that_have_left_go_to_those_next_in_line_whom_they_pay_in_full() {
+    fn units_of_callers_that_have_left_admit_the_next_callers_in_line_as_far_as_they_last() {
         let policies = [("p", 10), ("p", 11), ("q", 10)].map(|(name, limit)| Policy::per_minute(name, limit));
         let [policy, higher, other] = policies.map(Result::unwrap);
         let decision = Limiter::new(MemoryStore::new()).try_check("k", &policy, 4).unwrap();

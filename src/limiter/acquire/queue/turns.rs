@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_whose_time_is_over_the_ones_stay_who_may_pass_with_the_next_check() {
+    fn callers_whose_time_is_over_stay_if_the_next_check_may_admit_them() {
         let (policy, now) = (Policy::per_minute("p", 10).unwrap(), Instant::now());
         let mut queue = queue(&policy, 9, now);
         let dispatcher = queue.replace_dispatcher(now);

@@ -161,7 +161,7 @@ mod tests {
             let mut alone = beside(held, &policy, cost, all, own);
             let together = reported.outcome_beside(&policy, cost, cost == 0 || cost + units <= room, held);
             if room < units && cost != 1 {
-                // Nobody has asked for the wait of one unit beside the holds.
+                // The calls for single keys do not ask for the wait of one unit beside the holds.
                 alone.next_us = together.next_us;
             }
             assert_eq!(alone, together, "{cost} units beside {units} that are held and {spent} that are spent");

@@ -205,6 +205,7 @@ mod tests {
         let (refunds, start, mut times) = (refunds(&[BY_RECEIPT]), Instant::now(), Vec::new());
         while let Some(due) = sent(&refunds) {
             times.extend(due.iter().map(|_| start.elapsed().as_millis()));
+            assert!(start.elapsed() < 2 * RECEIPT_TTL, "the refund is never given up");
             advance(Duration::from_millis(10)).await;
         }
         assert_eq!(times[..7], [0, 100, 250, 500, 950, 1_800, 2_850]);

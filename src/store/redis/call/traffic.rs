@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn law_8_moments_without_a_dial_displace_no_dial() {
+    fn law_8_waits_of_less_than_a_millisecond_displace_no_dial() {
         let (world, traffic) = (World::enter(1_000_000, 1), Traffic::default());
         let dialled = |from_us, until_us| {
             world.set_time_us(until_us);

@@ -98,7 +98,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_dial_is_overtaken_when_another_master_is_followed_than_at_its_begin() {
+    async fn a_dial_is_overtaken_when_the_followed_master_has_changed_since_its_start() {
         let (followed, early, late) = (Followed::default(), DialProgress::default(), DialProgress::default());
         early.begins_in(followed.tenure());
         followed.set("former");
