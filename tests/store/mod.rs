@@ -4,6 +4,7 @@ mod clear;
 mod full;
 mod memory;
 mod mistakes;
+mod redis_sentinels;
 mod redis_urls;
 mod redis_world;
 mod wrapper;

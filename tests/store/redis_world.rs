@@ -28,9 +28,11 @@ type Script = Box<dyn Fn(&str, &str) -> Option<(u64, String)>>;
 
 thread_local! {
     static SCRIPT: RefCell<Option<Script>> = const { RefCell::new(None) };
+    /// The number of counts in the call that is answered.
+    static COUNTS: Cell<usize> = const { Cell::new(0) };
 }
 
-fn run(script: impl Fn(&str, &str) -> Option<(u64, String)> + 'static, test: impl Future<Output = ()>) {
+pub(super) fn run(script: impl Fn(&str, &str) -> Option<(u64, String)> + 'static, test: impl Future<Output = ()>) {
     let _world = World::enter(1_767_225_600_000_000, 1).with_dial(dial);
     SCRIPT.set(Some(Box::new(script)));
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test);
@@ -68,13 +70,14 @@ async fn serve(mut stream: BufReader<DuplexStream>, address: String) {
 
 /// The name of the next command. `None` at the end of the connection.
 async fn command(stream: &mut BufReader<DuplexStream>) -> Option<String> {
-    let mut name = None;
+    let mut arguments = Vec::new();
     for _ in 0..number(stream).await? {
         let mut argument = vec![0; number(stream).await? + 2];
         stream.read_exact(&mut argument).await.ok()?;
-        name.get_or_insert_with(|| String::from_utf8_lossy(&argument).trim().to_owned());
+        arguments.push(String::from_utf8_lossy(&argument).trim().to_owned());
     }
-    name
+    COUNTS.set(arguments.get(2).and_then(|keys| keys.parse().ok()).unwrap_or(0));
+    arguments.into_iter().next()
 }
 
 /// The number in a line like `*3` or `$5`.
@@ -86,12 +89,12 @@ async fn number(stream: &mut BufReader<DuplexStream>) -> Option<usize> {
 
 const URL: &str = "redis://:secret@10.0.0.1";
 
-fn builder() -> RedisStoreBuilder {
+pub(super) fn builder() -> RedisStoreBuilder {
     RedisStore::builder().breaker(None).plain_keys().pool_size(1).first_dial_deadline(Duration::from_secs(5))
 }
 
 /// The error of the next check.
-async fn error(limiter: &Limiter) -> String {
+pub(super) async fn error(limiter: &Limiter) -> String {
     limiter.check("foo", &Policy::per_hour("p", 10).unwrap(), 1).await.unwrap_err().to_string()
 }
 
@@ -152,6 +155,12 @@ fn a_request_that_goes_away_during_the_first_dial_neither_asks_for_a_slot_nor_gi
 
 type Open = fn(RedisStoreBuilder) -> Result<RedisStore, ConfigError>;
 
+/// The reply of the script with these numbers, whose bytes must be text.
+fn packed(numbers: &[f64]) -> String {
+    let numbers = String::from_utf8(numbers.iter().flat_map(|number| number.to_le_bytes()).collect()).unwrap();
+    format!("${}\r\n{numbers}\r\n", numbers.len())
+}
+
 /// How often the server `s0` is dialled in a minute of checks, if it answers a login like this.
 fn dials(open: Open, hello: &'static str) -> u32 {
     let times = Rc::new(Cell::new(0));
@@ -190,6 +199,8 @@ fn a_login_that_is_refused_is_soon_tried_every_few_seconds_and_other_sentinels_a
         (sentinels, refused, 20..=45),
         // This one may see a failover as soon as it has loaded.
         (sentinels, loading, 50..=70),
+        // For the master, and to be asked every second.
+        (sentinels, "%1\r\n+proto\r\n:3\r\n", 1..=5),
     ] {
         let dials = dials(open, hello);
         assert!(expected.contains(&dials), "{dials} of {expected:?}: {hello}");
@@ -259,12 +270,17 @@ fn of_the_errors_of_seeds_a_mistake_of_the_setup_says_most_and_a_missing_answer_
 #[test]
 fn law_3_a_shared_call_that_has_failed_is_sent_again_only_if_its_keys_are_not_together() {
     const CHECKS: u64 = 5;
-    for (reply, is_sent_again) in [("-ERR broken\r\n", false), ("-TRYAGAIN Multiple keys request\r\n", true)] {
+    let each_failed = "a number that no count has";
+    for (reply, is_sent_again) in
+        [("-ERR broken\r\n", false), ("-TRYAGAIN Multiple keys request\r\n", true), (each_failed, false)]
+    {
         let calls = Rc::new(Cell::new(0));
         let seen = Rc::clone(&calls);
         let script = move |_: &str, command: &str| {
             seen.set(seen.get() + u64::from(command == "EVALSHA"));
-            (command == "EVALSHA").then(|| (0, reply.to_owned()))
+            let numbers = || [vec![2.0], vec![2.5; COUNTS.get()], vec![2.0; COUNTS.get()]].concat();
+            let reply = || if reply == each_failed { packed(&numbers()) } else { reply.to_owned() };
+            (command == "EVALSHA").then(|| (0, reply()))
         };
         run(script, async {
             let (limiter, policy) = (Limiter::new(builder().open(URL).unwrap()), Policy::per_hour("p", 10).unwrap());
@@ -280,8 +296,7 @@ fn law_3_a_shared_call_that_has_failed_is_sent_again_only_if_its_keys_are_not_to
 fn a_silent_slot_with_shadow_policies_alone_opens_its_breaker() {
     let layout = ["*2\r\n".to_owned(), master(0, 8_191, "a"), master(8_192, 16_383, "b")].concat();
     // A charge that fits: the time of the server, an available unit, and the time until the next one.
-    let numbers = String::from_utf8([2.0, 5.0, 2.0].map(f64::to_le_bytes).concat()).unwrap();
-    let fits = format!("${}\r\n{numbers}\r\n", numbers.len());
+    let fits = packed(&[2.0, 5.0, 2.0]);
     let script = move |address: &str, command: &str| {
         let reply = match (address, command) {
             ("b:6379", "EVALSHA") => "",
@@ -341,6 +356,7 @@ fn a_slot_is_found_by_the_layout_of_most_masters_and_by_a_redirection_that_names
 #[test]
 fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {
     let (certificate, loading, unknown) = ("wrong certificate", "-LOADING wait\r\n", "$-1\r\n");
+    let refused = "-WRONGPASS wrong\r\n";
     for (answers, text) in [
         // Those that know of a failover are slower, or faster.
         ([("old", 0), ("old", 0), ("new", 50), ("new", 50), ("new", 50)], "asked new:6379"),
@@ -354,6 +370,9 @@ fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {
         ([(loading, 0), (unknown, 50), (unknown, 50), (unknown, 50), (unknown, 50)], "LOADING wait"),
         ([(unknown, 0), (unknown, 0), (unknown, 0), (unknown, 0), (loading, 50)], "LOADING wait"),
         ([(certificate, 0), (loading, 50), (loading, 50), (loading, 50), (loading, 50)], certificate),
+        ([(refused, 0), (loading, 50), (loading, 50), (loading, 50), (loading, 50)], "WRONGPASS wrong"),
+        // That of the server, as far as one is named.
+        ([("replica", 0), ("replica", 0), (loading, 50), (refused, 50), (unknown, 50)], "not a master yet"),
     ] {
         let script = move |address: &str, command: &str| match command {
             "DIAL" if address == "s0:26379" && answers[0].0 == certificate => Some((0, certificate.to_owned())),

@@ -127,6 +127,11 @@ pub(crate) fn is_invalid_data(error: &RedisError) -> bool {
     io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
+/// Whether the setup has to be corrected before a dial can succeed.
+pub(crate) fn is_misconfigured(error: &RedisError) -> bool {
+    class_of(error).kind == ErrorKind::StoreMisconfigured
+}
+
 /// Converts an error of the client or of the server.
 pub(crate) fn convert(error: &RedisError, passwords: &Passwords) -> Error {
     let error = finish(class_of(error), text_of(error, passwords));

@@ -4,7 +4,7 @@
 //! Until then it accepts writes, and all of them are lost when it becomes a replica. So the store does not wait for
 //! the error of a replica: it leaves a master as soon as most sentinels name another one.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{backoff::Backoff, endpoint::Endpoint, error, first_dial::DialProgress, url::Sentinels, wire::Wire};
-use crate::{error::ErrorKind::StoreMisconfigured, runtime::deadline::within};
+use crate::runtime::deadline::within;
 
 /// How long a connection to a master waits for more sentinels. During a failover two servers can report the role of a
 /// master, and only some sentinels know which one is to stay.
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 enum Step {
     /// A sentinel has named this host and port.
     Named(String, u16),
-    /// The server at this address reports the role of a master.
-    Dialled(String, Wire),
+    /// The server at this address reports the role of a master, or an error.
+    Dialled(String, RedisResult<Wire>),
 }
 
 /// A server that sentinels name.
@@ -42,7 +42,8 @@ struct Search<'a> {
     progress: &'a DialProgress,
     steps: JoinSet<RedisResult<Step>>,
     candidates: Vec<Candidate>,
-    failure: Option<RedisError>,
+    /// The error that says most, and how much.
+    failure: Option<(u8, RedisError)>,
 }
 
 /// Asks all sentinels at the same time, because the first one may be lost together with the machine of the master. Each
@@ -91,19 +92,24 @@ impl Search<'_> {
                     Some(known) => known.votes += 1,
                     None => {
                         self.candidates.push(Candidate { address: address.clone(), votes: 1, wire: None });
-                        self.steps.spawn(async move { Ok(Step::Dialled(address, dialled(&master, &progress).await?)) });
+                        self.steps.spawn(async move { Ok(Step::Dialled(address, dialled(&master, &progress).await)) });
                     }
                 }
             }
-            Ok(Step::Dialled(address, wire)) => {
+            Ok(Step::Dialled(address, Ok(wire))) => {
                 if let Some(known) = self.candidate(&address) {
                     known.wire = Some(wire);
                 }
             }
-            Err(error) if self.failure.as_ref().is_none_or(|known| weight(&error) >= weight(known)) => {
-                self.failure = Some(error);
-            }
-            Err(_) => {}
+            Ok(Step::Dialled(_, Err(error))) => self.fails(weight(&error).max(OF_SERVER), error),
+            Err(error) => self.fails(weight(&error), error),
+        }
+    }
+
+    /// Keeps the error that says most. Of several, the last one.
+    fn fails(&mut self, weight: u8, error: RedisError) {
+        if self.failure.as_ref().is_none_or(|(known, _)| weight >= *known) {
+            self.failure = Some((weight, error));
         }
     }
 
@@ -123,18 +129,24 @@ impl Search<'_> {
         match masters.max_by_key(|(votes, address, _)| (*votes, followed.is(address))) {
             Some((_, address, wire)) => Ok(Wire { tenure: Some(followed.set(&address)), ..wire }),
             None => {
-                Err(failure.unwrap_or_else(|| RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"))))
+                let no_answer = || RedisError::from((ErrorKind::EmptySentinelList, "no sentinel answered"));
+                Err(failure.map_or_else(no_answer, |(_, error)| error))
             }
         }
     }
 }
 
-/// How much an error says. A sentinel without the name says less than a failure: it may monitor other masters. A wrong
-/// scheme or certificate says most.
+/// How much the error of a server says that a sentinel has named: more than that of a sentinel. While the master is
+/// away, a wrong login at one of several sentinels is not the reason, and must not make the pauses longer.
+const OF_SERVER: u8 = 3;
+
+/// How much an error says. A sentinel without the name says less than a failure: it may monitor other masters. What is
+/// wrong with the setup stays wrong, so it says more than another failure. A wrong scheme or certificate says most.
 fn weight(error: &RedisError) -> u8 {
     match error.kind() {
-        _ if error::is_invalid_data(error) => 2,
+        _ if error::is_invalid_data(error) => OF_SERVER + 1,
         ErrorKind::MasterNameNotFoundBySentinel => 0,
+        _ if error::is_misconfigured(error) => 2,
         _ => 1,
     }
 }
@@ -177,6 +189,13 @@ struct Link {
     refused: Option<Backoff>,
 }
 
+/// A server that most sentinels name while the store follows another one.
+#[derive(Default)]
+struct Elected {
+    address: String,
+    refused: Option<Backoff>,
+}
+
 impl MasterWatch {
     /// Starts the task on the current runtime.
     pub(super) fn start(sentinels: Sentinels) -> Self {
@@ -191,7 +210,7 @@ impl Drop for MasterWatch {
 }
 
 async fn watch(sentinels: Sentinels) {
-    let mut links: Vec<Link> = Vec::new();
+    let (mut links, mut elected) = (Vec::<Link>::new(), Elected::default());
     loop {
         sleep(PAUSE).await;
         if !sentinels.followed.is_question_due(PAUSE / 2) {
@@ -207,7 +226,7 @@ async fn watch(sentinels: Sentinels) {
         }
         let named;
         (links, named) = ask_all(links, sentinels.name()).await;
-        follow(&sentinels, &named).await;
+        follow(&sentinels, &named, &mut elected).await;
     }
 }
 
@@ -238,39 +257,45 @@ async fn ask_all(links: Vec<Link>, name: &str) -> (Vec<Link>, Vec<(String, u16)>
 impl Link {
     async fn ask(&mut self, name: &str) -> Option<(String, u16)> {
         if self.connection.is_none() {
-            self.connection = Some(self.dial().await?.connection);
+            let progress = DialProgress::default();
+            let dial = unless_pausing(&mut self.refused, Wire::dial(&self.sentinel, &progress));
+            self.connection = Some(dial.await?.connection);
         }
         named_by(self.connection.as_mut()?, name).await.ok()
     }
+}
 
-    /// Pauses after mistakes of the setup, as a pool does, and after no other failure: a sentinel that is back may be
-    /// the one that sees a failover.
-    async fn dial(&mut self) -> Option<Wire> {
-        if self.refused.as_ref().is_some_and(|refused| !refused.pause().is_zero()) {
-            return None;
-        }
-        let refused = self.refused.take();
-        let result = Wire::dial(&self.sentinel, &DialProgress::default()).await;
-        if let Err(error) = &result
-            && error::convert_dial(error, &self.sentinel.passwords()).kind() == StoreMisconfigured
-        {
-            let refused = self.refused.insert(refused.unwrap_or_default());
-            refused.dial_starts();
-            refused.was_refused();
-        }
-        result.ok()
+/// The connection that a dial makes. Pauses after mistakes of the setup, as a pool does, and after no other failure: a
+/// sentinel that is back may be the one that sees a failover.
+async fn unless_pausing(refused: &mut Option<Backoff>, dial: impl Future<Output = RedisResult<Wire>>) -> Option<Wire> {
+    if refused.as_ref().is_some_and(|refused| !refused.pause().is_zero()) {
+        return None;
     }
+    let known = refused.take();
+    let result = dial.await;
+    if result.as_ref().is_err_and(error::is_misconfigured) {
+        let refused = refused.insert(known.unwrap_or_default());
+        refused.dial_starts();
+        refused.was_refused();
+    }
+    result.ok()
 }
 
 /// Follows the master that most sentinels name, if it has taken office: connections to another one end.
-async fn follow(sentinels: &Sentinels, named: &[(String, u16)]) {
+async fn follow(sentinels: &Sentinels, named: &[(String, u16)], elected: &mut Elected) {
     let votes = |server: &(String, u16)| named.iter().filter(|other| *other == server).count();
     let Some((host, port)) = named.iter().find(|server| sentinels.are_most(votes(server))) else { return };
     let master = sentinels.master_at(host.clone(), *port);
     let address = master.info.addr().to_string();
-    if !sentinels.followed.is(&address)
-        && within(PAUSE, dialled(&master, &DialProgress::default())).await.is_some_and(|wire| wire.is_ok())
-    {
-        sentinels.followed.set(&address);
+    if sentinels.followed.is(&address) {
+        return;
+    }
+    if elected.address != address {
+        *elected = Elected { address, refused: None };
+    }
+    let progress = DialProgress::default();
+    let dial = unless_pausing(&mut elected.refused, dialled(&master, &progress));
+    if within(PAUSE, dial).await.flatten().is_some() {
+        sentinels.followed.set(&elected.address);
     }
 }
