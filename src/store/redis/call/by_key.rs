@@ -179,3 +179,34 @@ pub(super) async fn change_hold(
         _ => Ok(verdict),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        RedisStore,
+        check::Check,
+        key::Key,
+        policy::{HoldSettings, Policy},
+        store::redis::call::{outgoing::Committed, progress::Progress},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn law_3_where_the_keys_of_a_hold_are_apart_a_refund_releases_the_hold_alone() {
+        let client = Arc::clone(&RedisStore::open("redis://127.0.0.1:1").unwrap().inner.client);
+        let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
+        let (hold, plain) = (Check::hold("a", &policy, 3), Check::new("a", &policy, 3));
+        let alone = Step::Alone(Alone::Holds { usage: AloneHold::Release, id: hold.charges()[0].hold });
+        let refund = Step::Refund(Committed::At(5));
+        for (check, is_by_key, step) in [(&hold, true, alone), (&hold, false, refund), (&plain, true, refund)] {
+            let outgoing = Outgoing::new(check.clone(), smallvec![Key::from("a")], Progress::new(false), None);
+            let (client, runtime) = (Arc::clone(&client), Handle::current());
+            let refunds = parts::PartRefunds { client, outgoing: Arc::new(outgoing), is_by_key, runtime };
+            refunds.add(&parts::parts_of(check, &[0])[0], None, Committed::At(5));
+            let due = refunds.client.refunds.take_due(Duration::ZERO).unwrap();
+            assert_eq!(due.iter().map(|(_, refund)| refund.step).collect::<Vec<_>>(), [step], "{is_by_key}");
+        }
+    }
+}

@@ -246,6 +246,10 @@ mod tests {
         for (now_us, most) in [(5_000, 27), (7_000, 17), (10_000, 2), (60_000, 2)] {
             assert_eq!(calls(&[quiet, (20, now_us, 2 * NOW_PERIOD_US), (20, now_us, 4 * NOW_PERIOD_US)]), most);
         }
+        // As long as the period before counts, one slow call says nothing.
+        for (at_us, most) in [(NOW_PERIOD_US, 27), (NOW_PERIOD_US * 3 / 2, 27), (NOW_PERIOD_US * 2, LEAST_CALLS)] {
+            assert_eq!(calls(&[quiet, (1, 60_000, at_us)]), most, "{at_us}");
+        }
         // A short way stays one, however busy the process is.
         assert_eq!(calls(&[(20, 100, 0), (20, 9_000, 2 * NOW_PERIOD_US)]), LEAST_CALLS);
     }

@@ -252,6 +252,19 @@ mod tests {
         assert!(!traffic.owes_no_answer_for(DEADLINE), "no connection any more");
     }
 
+    #[tokio::test]
+    async fn each_connection_of_the_last_calls_is_remembered_once_until_it_ends() {
+        let traffic = Traffic::default();
+        let remembered = |connection: &RoutedConnection| {
+            traffic.sends_over(connection);
+            lock(&traffic.transits).len()
+        };
+        let (first, second) = (RoutedConnection::of_test().await, RoutedConnection::of_test().await);
+        assert_eq!([&first, &first, &second, &first, &second].map(remembered), [1, 1, 2, 2, 2]);
+        drop(first);
+        assert_eq!(remembered(&RoutedConnection::of_test().await), 2);
+    }
+
     #[test]
     fn calls_that_wait_for_one_dial_are_without_a_connection_for_the_whole_of_it() {
         let traffic = Traffic::default();

@@ -35,6 +35,19 @@ impl RoutedConnection {
         Self { connection, node: Some(node) }
     }
 
+    /// A connection to a server that never replies.
+    #[cfg(test)]
+    pub(in crate::store::redis) async fn of_test() -> Self {
+        let (settings, deadline) = (redis::RedisConnectionInfo::default(), std::time::Duration::MAX);
+        let (settings, (stream, _)) = (settings.set_skip_set_lib_name(), tokio::io::duplex(1));
+        let made = redis::aio::MultiplexedConnection::new_with_config(&settings, stream, Default::default()).await;
+        let (closed, transit) = (Arc::default(), Transit::new());
+        let wire = super::wire::Wire { connection: made.expect("no command is sent").0, closed, tenure: None, transit };
+        let pool = Arc::new(super::liveness::PoolLiveness::new(deadline));
+        let liveness = Arc::new(super::liveness::ConnectionLiveness::of_wire(pool, &wire));
+        Self::to_server(Connection::new(wire, liveness, deadline))
+    }
+
     /// Sends a command once, and follows the redirections of a cluster. Waits for the reply until the deadline.
     pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         let deadline = self.connection.deadline();
