@@ -1,6 +1,6 @@
 //! How a store behind sentinels follows the master that they name, in a simulated world.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, io, rc::Rc, time::Duration};
 
 use tokio::time::sleep;
 use tollgate::Limiter;
@@ -46,24 +46,42 @@ fn a_new_master_that_refuses_the_login_is_soon_dialled_every_few_seconds_and_ano
     assert!((10..=40).contains(&refused.get()), "{} logins", refused.get());
 }
 
+thread_local! {
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+fn source() -> io::Result<(&'static str, &'static str)> {
+    assert!(!PANICS.replace(false), "the test wants a panic");
+    Ok(("user", "secret"))
+}
+
 #[test]
-fn a_sentinel_is_asked_again_after_its_login_source_has_panicked() {
-    thread_local! {
-        static PANICS: Cell<bool> = const { Cell::new(false) };
-    }
-    let named = Rc::new(Cell::new("old"));
-    run(script(Rc::clone(&named), Rc::default()), async {
-        let builder = builder().sentinel_login_from(|| {
-            assert!(!PANICS.replace(false), "the test wants a panic");
-            Ok(("user", "secret"))
-        });
-        // Both have to name a new master.
-        let limiter = Limiter::new(builder.open_sentinel(["redis://s0", "redis://s1"], "mymaster").unwrap());
-        error(&limiter).await;
+fn a_login_source_that_panics_fails_its_dial_and_is_asked_at_the_next_one() {
+    run(script(Rc::default(), Rc::default()), async {
+        let limiter = Limiter::new(builder().login_from(source).open("redis://s0").unwrap());
         PANICS.set(true);
-        asks(&limiter, "old", 3).await;
-        assert!(!PANICS.get(), "the source was asked");
-        named.set("new");
-        asks(&limiter, "new", 3).await;
+        let failed = error(&limiter).await;
+        assert!(failed.contains("login_from has failed: it has panicked"), "{failed}");
+        asks(&limiter, "s0", 1).await;
     });
+}
+
+#[test]
+fn a_new_master_is_followed_although_a_login_source_has_panicked() {
+    for is_of_sentinel in [true, false] {
+        let named = Rc::new(Cell::new("old"));
+        run(script(Rc::clone(&named), Rc::default()), async {
+            let builder = match is_of_sentinel {
+                true => builder().sentinel_login_from(source),
+                false => builder().login_from(source),
+            };
+            // Both have to name a new master.
+            let limiter = Limiter::new(builder.open_sentinel(["redis://s0", "redis://s1"], "mymaster").unwrap());
+            error(&limiter).await;
+            PANICS.set(true);
+            named.set("new");
+            asks(&limiter, "new", 5).await;
+            assert!(!PANICS.get(), "the source was asked");
+        });
+    }
 }

@@ -243,7 +243,7 @@ impl RedisStoreBuilder {
     /// `source` returns the user and the password. With an empty user, the user is that of the URL, or the default
     /// user, whose password is the server's `requirepass`. `source` is called at each dial, on the runtime, so it
     /// should read a file or a variable and not wait for long. Connections that stand keep their login. If `source`
-    /// fails, so does the dial, and is repeated after a pause, as after a refused login.
+    /// fails or panics, so does the dial, and is repeated after a pause, as after a refused login.
     /// [Operations](crate::guide::operations) says in which order a password is replaced.
     ///
     /// # Examples
@@ -288,7 +288,8 @@ impl RedisStoreBuilder {
     /// Takes the text or its bytes, or a closure that returns the bytes, for certificates that are replaced while the
     /// process runs. `open` parses the text. A text without a certificate, or a URL without TLS, is a
     /// [`ConfigError`](crate::ConfigError). A closure is called by `open` and at each dial, on the runtime. What has
-    /// changed is parsed again. If the closure fails or its text cannot be parsed, so does the dial, and is repeated.
+    /// changed is parsed again. If the closure fails or panics, or its text cannot be parsed, the dial fails and is
+    /// repeated.
     ///
     /// # Examples
     ///

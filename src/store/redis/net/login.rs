@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -80,7 +81,10 @@ impl<T> Source<T> {
         match self {
             #[cfg(feature = "tls")]
             Self::Fixed(value) => Ok(Arc::clone(value)),
-            Self::Asked(source) => source().map(Arc::new),
+            // A panic would end the task that dials or asks sentinels, and nothing would start it again.
+            Self::Asked(source) => catch_unwind(AssertUnwindSafe(|| source()))
+                .unwrap_or_else(|_| Err(io::Error::other("it has panicked")))
+                .map(Arc::new),
         }
     }
 }

@@ -182,7 +182,6 @@ pub(super) struct MasterWatch(JoinHandle<()>);
 
 /// A sentinel, and the connection to it while it answers.
 struct Link {
-    number: usize,
     sentinel: Endpoint,
     connection: Option<MultiplexedConnection>,
     /// The pauses between dials that fail by a mistake of the setup, such as a login that is refused.
@@ -210,6 +209,7 @@ impl Drop for MasterWatch {
 }
 
 async fn watch(sentinels: Sentinels) {
+    let link = |sentinel: &Endpoint| Link { sentinel: sentinel.clone(), connection: None, refused: None };
     let (mut links, mut elected) = (Vec::<Link>::new(), Elected::default());
     loop {
         sleep(PAUSE).await;
@@ -218,11 +218,9 @@ async fn watch(sentinels: Sentinels) {
             links.iter_mut().for_each(|link| link.connection = None);
             continue;
         }
-        for (number, sentinel) in sentinels.sentinels.iter().enumerate() {
-            // A login source that has panicked has taken its link along.
-            if links.iter().all(|link| link.number != number) {
-                links.push(Link { number, sentinel: sentinel.clone(), connection: None, refused: None });
-            }
+        // A panic, for example of a cryptography provider, takes its link along.
+        if links.len() < sentinels.sentinels.len() {
+            links = sentinels.sentinels.iter().map(link).collect();
         }
         let named;
         (links, named) = ask_all(links, sentinels.name()).await;
