@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, rc::Rc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tollgate::Limiter;
 
 use super::redis_world::{builder, error, run};
@@ -44,6 +44,97 @@ fn a_new_master_that_refuses_the_login_is_soon_dialled_every_few_seconds_and_ano
         }
     });
     assert!((10..=40).contains(&refused.get()), "{} logins", refused.get());
+}
+
+/// Each of five sentinels names a server after some milliseconds, or replies something else, or nothing.
+#[test]
+fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {
+    let (certificate, loading, unknown) = ("wrong certificate", "-LOADING wait\r\n", "$-1\r\n");
+    let refused = "-WRONGPASS wrong\r\n";
+    let is_server = |answer: &str| ["old", "new", "replica", "refuses", "silent"].contains(&answer);
+    for (answers, text) in [
+        // Those that know of a failover are slower, or faster.
+        ([("old", 0), ("old", 0), ("new", 50), ("new", 50), ("new", 50)], "asked new:6379"),
+        ([("new", 0), ("new", 0), ("new", 0), ("old", 50), ("old", 50)], "asked new:6379"),
+        // Distant ones, and silent ones.
+        ([("old", 150); 5], "asked old:6379"),
+        ([("old", 0), ("old", 0), ("old", 0), ("", 0), ("", 0)], "asked old:6379"),
+        // Most lag behind.
+        ([("replica", 0), ("replica", 0), ("replica", 0), ("new", 0), ("new", 0)], "asked new:6379"),
+        // The error that says most.
+        ([(loading, 0), (unknown, 50), (unknown, 50), (unknown, 50), (unknown, 50)], "LOADING wait"),
+        ([(unknown, 0), (unknown, 0), (unknown, 0), (unknown, 0), (loading, 50)], "LOADING wait"),
+        ([(certificate, 0), (loading, 50), (loading, 50), (loading, 50), (loading, 50)], certificate),
+        ([(certificate, 0), (refused, 50), (refused, 50), (refused, 50), (refused, 50)], certificate),
+        ([(refused, 0), (loading, 50), (loading, 50), (loading, 50), (loading, 50)], "WRONGPASS wrong"),
+        // That of the server, as far as one is named.
+        ([("replica", 0), ("replica", 0), (loading, 50), (refused, 50), (unknown, 50)], "not a master yet"),
+        ([(certificate, 50), ("replica", 0), ("replica", 0), ("replica", 0), ("replica", 0)], "not a master yet"),
+        ([("refuses", 0), ("refuses", 0), ("refuses", 0), ("replica", 50), ("replica", 50)], "WRONGPASS wrong"),
+        // Also if others are silent, unless a server is that may be the master.
+        ([("refuses", 0), ("refuses", 0), ("refuses", 0), ("", 0), ("", 0)], "WRONGPASS wrong"),
+        ([("refuses", 0), ("refuses", 0), ("silent", 0), ("", 0), ("", 0)], "no connection within"),
+        ([("refuses", 0), ("refuses", 0), ("", 0), ("", 0), ("", 0)], "no connection within"),
+        ([(refused, 0), (refused, 0), (refused, 0), ("", 0), ("", 0)], "no connection within"),
+    ] {
+        let script = move |address: &str, command: &str| match command {
+            "DIAL" if address == "s0:26379" && answers[0].0 == certificate => Some((0, certificate.to_owned())),
+            "SENTINEL" => {
+                let (answer, after_ms) = answers[address[1..2].parse::<usize>().unwrap()];
+                let reply = match answer {
+                    name if is_server(name) => format!("*2\r\n${}\r\n{answer}\r\n$4\r\n6379\r\n", answer.len()),
+                    reply => reply.to_owned(),
+                };
+                Some((after_ms, reply))
+            }
+            "HELLO" if address.starts_with("refuses") => Some((0, refused.to_owned())),
+            "HELLO" if address.starts_with("silent") => Some((0, String::new())),
+            "ROLE" if address.starts_with("replica") => Some((0, "*1\r\n$5\r\nslave\r\n".to_owned())),
+            "ROLE" => Some((0, "*1\r\n$6\r\nmaster\r\n".to_owned())),
+            _ => None,
+        };
+        run(script, async {
+            let sentinels = (0..5).map(|number| format!("redis://s{number}:26379"));
+            let limiter = Limiter::new(builder().open_sentinel(sentinels, "mymaster").unwrap());
+            let first = error(&limiter).await;
+            // The first check does not wait for ever, and the next one knows what the dials have met.
+            sleep(Duration::from_secs(1)).await;
+            let last = error(&limiter).await;
+            assert!(last.contains(text), "{answers:?}: {first}, {last}");
+        });
+    }
+}
+
+/// As after the loss of the machine on which the old master and a sentinel were, or with a wrong login at one sentinel.
+#[test]
+fn a_sentinel_that_says_nothing_of_use_neither_hides_what_the_master_says_nor_slows_the_dials_of_one_that_is_away() {
+    for (command, reply, named, text, expected) in [
+        ("SENTINEL", "", "wrong", "WRONGPASS wrong", 40..=90),
+        ("HELLO", "-WRONGPASS s0\r\n", "silent", "no connection within", 120..=220),
+    ] {
+        let logins = Rc::<Cell<u32>>::default();
+        let (seen, others) = (Rc::clone(&logins), script(Rc::new(Cell::new(named)), Rc::default()));
+        let script = move |address: &str, asked: &str| {
+            seen.set(seen.get() + u32::from(asked == "HELLO" && address.starts_with(named)));
+            match address {
+                "s0:6379" if asked == command => Some((0, reply.to_owned())),
+                "silent:6379" if asked == "HELLO" => Some((0, String::new())),
+                _ => others(address, asked),
+            }
+        };
+        run(script, async {
+            let sentinels = ["redis://s0", "redis://s1", "redis://s2"];
+            let limiter = Limiter::new(builder().open_sentinel(sentinels, "mymaster").unwrap());
+            let (start, mut last) = (Instant::now(), String::new());
+            while start.elapsed() < Duration::from_secs(60) {
+                last = error(&limiter).await;
+                sleep(Duration::from_millis(100)).await;
+            }
+            assert!(last.contains(text), "{last}");
+        });
+        // Those of the connection, and those of the task that asks the sentinels.
+        assert!(expected.contains(&logins.get()), "{} of {expected:?} logins: {text}", logins.get());
+    }
 }
 
 thread_local! {

@@ -31,6 +31,7 @@ use super::{
     backoff::{Backoff, MAX_PAUSE},
     connection::Connection,
     dials::{Dials, Next},
+    error,
     first_dial::{DialProgress, FirstDial},
     liveness::{ConnectionLiveness, PoolLiveness},
     redial::Redial,
@@ -154,7 +155,7 @@ impl ManageConnection for Dialer {
                 }
                 Next::Slow(error) => {
                     // The first dial may take as long as checks wait for it.
-                    if self.first_dial.is_over() {
+                    if self.first_dial.is_over() || error::is_misconfigured(&error) {
                         self.publish(&error);
                     }
                     error

@@ -19,6 +19,7 @@ use redis::{RedisError, RedisResult};
 
 use super::{
     backoff::{Backoff, MAX_PAUSE},
+    error,
     first_dial::DialProgress,
 };
 use crate::runtime::deadline::within;
@@ -39,7 +40,7 @@ struct Dial<C> {
 pub(super) enum Next<C> {
     Connected(C),
     Failed(RedisError),
-    /// It takes long, and goes on.
+    /// It takes long, and goes on. The error is that of the master, if only sentinels have not answered yet.
     Slow(RedisError),
 }
 
@@ -87,13 +88,20 @@ impl<C> Dials<C> {
                 Next::Connected(connection)
             }
             Some(Err(error)) if !error.is_timeout() => Next::Failed(error),
-            _ => {
-                match self.is_in_handshake() {
-                    true => lock().was_slow(),
-                    false => lock().failed(),
+            // A sentinel that never answers must not hide what the master has answered.
+            _ => match self.0.last().and_then(|dial| dial.progress.answer()) {
+                Some(error) if error::is_misconfigured(&error) => {
+                    lock().was_refused();
+                    Next::Slow(error)
                 }
-                Next::Slow(timed_out(MAX_PAUSE))
-            }
+                answer => {
+                    match answer.is_none() && self.is_in_handshake() {
+                        true => lock().was_slow(),
+                        false => lock().failed(),
+                    }
+                    Next::Slow(timed_out(MAX_PAUSE))
+                }
+            },
         }
     }
 
@@ -273,6 +281,39 @@ mod tests {
             while !matches!(dials.next(&backoff, loss, dial).await, Next::Connected(())) {}
             let late = end.elapsed();
             assert!(late <= Duration::from_millis(500), "{late:?} after an outage of {outage_ms} ms");
+        }
+    }
+
+    /// Otherwise a fleet would dial a busy server at full rate as soon as its first dials are given up.
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_is_given_up_leaves_the_pauses_as_long_as_they_are() {
+        let (mut dials, backoff, start) = (Dials::<()>::new(), Mutex::new(Backoff::default()), Instant::now());
+        let dial = |progress: DialProgress| {
+            progress.is_accepted(([127, 0, 0, 1], 6379).into());
+            pending()
+        };
+        while start.elapsed() < LONGEST_DIAL + Duration::from_secs(60) {
+            assert!(matches!(dials.next(&backoff, |_| pending::<()>(), dial).await, Next::Slow(_)));
+            assert!(backoff.lock().unwrap().patience(MAX_PAUSE) > MAX_PAUSE);
+        }
+    }
+
+    /// The handshake that was missing has ended, and what is missing is an answer of another sentinel.
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_silent_sentinel_the_pauses_are_those_of_what_the_master_has_answered() {
+        for (kind, is_refused) in [(redis::ErrorKind::Io, false), (redis::ErrorKind::AuthenticationFailed, true)] {
+            let (mut dials, backoff) = (Dials::<()>::new(), Mutex::new(Backoff::default()));
+            let dial = |progress: DialProgress| {
+                progress.is_accepted(([127, 0, 0, 1], 6379).into());
+                progress.has_answered(Some(RedisError::from((kind, "the answer"))));
+                pending()
+            };
+            let start = Instant::now();
+            for _ in 0..50 {
+                let Next::Slow(error) = dials.next(&backoff, |_| pending::<()>(), dial).await else { panic!("slow") };
+                assert_eq!(error.to_string().contains("the answer"), is_refused, "{error}");
+            }
+            assert_eq!(start.elapsed() > Duration::from_secs(60), is_refused, "{:?}", start.elapsed());
         }
     }
 

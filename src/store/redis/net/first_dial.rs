@@ -8,12 +8,13 @@ use std::{
     net::SocketAddr,
     pin::pin,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use redis::RedisError;
 use tokio::{sync::Notify, time::Instant};
 
 use super::followed::Tenure;
@@ -89,6 +90,8 @@ pub(crate) struct DialProgress {
     is_named: Arc<AtomicBool>,
     /// The tenure in which the dial of a master has begun.
     tenure: Arc<OnceLock<Tenure>>,
+    /// The error of the servers that most sentinels have named, if all of these have failed.
+    answer: Arc<Mutex<Option<RedisError>>>,
 }
 
 impl DialProgress {
@@ -120,6 +123,22 @@ impl DialProgress {
     /// Records that a sentinel has named the server.
     pub(crate) fn is_named(&self) {
         self.is_named.store(true, Ordering::Relaxed);
+    }
+
+    /// Records the error of the servers that most sentinels have named, or `None` unless all of these have failed.
+    pub(crate) fn has_answered(&self, error: Option<RedisError>) {
+        *self.latest_answer() = error;
+    }
+
+    /// The error of the servers that most sentinels have named. The dial goes on, because other sentinels have not
+    /// answered yet.
+    pub(crate) fn answer(&self) -> Option<RedisError> {
+        self.latest_answer().clone()
+    }
+
+    fn latest_answer(&self) -> MutexGuard<'_, Option<RedisError>> {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_in_handshake(&self) -> bool {

@@ -42,8 +42,10 @@ struct Search<'a> {
     progress: &'a DialProgress,
     steps: JoinSet<RedisResult<Step>>,
     candidates: Vec<Candidate>,
+    /// The number of candidates that have not answered yet.
+    unanswered: usize,
     /// The error that says most, and how much.
-    failure: Option<(u8, RedisError)>,
+    failure: Option<(Weight, RedisError)>,
 }
 
 /// Asks all sentinels at the same time, because the first one may be lost together with the machine of the master. Each
@@ -60,7 +62,7 @@ pub(super) async fn dial_master(sentinels: &Sentinels, progress: &DialProgress) 
             Ok(Step::Named(host, port))
         });
     }
-    let mut search = Search { sentinels, progress, steps, candidates: Vec::new(), failure: None };
+    let mut search = Search { sentinels, progress, steps, candidates: Vec::new(), unanswered: 0, failure: None };
     search.until(|masters| !masters.is_empty()).await;
     let is_clear = |masters: &[&Candidate]| masters.iter().any(|master| sentinels.are_most(master.votes));
     if !is_clear(&search.masters()) {
@@ -75,7 +77,7 @@ impl Search<'_> {
         while !are_enough(&self.masters())
             && let Some(step) = self.steps.join_next().await
         {
-            // Otherwise the runtime is shutting down.
+            // Otherwise the dial has panicked, or the runtime is shutting down.
             if let Ok(step) = step {
                 self.take(step);
             }
@@ -92,22 +94,37 @@ impl Search<'_> {
                     Some(known) => known.votes += 1,
                     None => {
                         self.candidates.push(Candidate { address: address.clone(), votes: 1, wire: None });
+                        self.unanswered += 1;
                         self.steps.spawn(async move { Ok(Step::Dialled(address, dialled(&master, &progress).await)) });
                     }
                 }
             }
-            Ok(Step::Dialled(address, Ok(wire))) => {
-                if let Some(known) = self.candidate(&address) {
-                    known.wire = Some(wire);
+            Ok(Step::Dialled(address, result)) => {
+                self.unanswered -= 1;
+                match result {
+                    Ok(wire) => {
+                        if let Some(known) = self.candidate(&address) {
+                            known.wire = Some(wire);
+                        }
+                    }
+                    Err(error) => self.fails(true, error),
                 }
             }
-            Ok(Step::Dialled(_, Err(error))) => self.fails(weight(&error).max(OF_SERVER), error),
-            Err(error) => self.fails(weight(&error), error),
+            Err(error) => self.fails(false, error),
         }
+        self.progress.has_answered(self.answer());
+    }
+
+    /// The error of the servers that most sentinels name, if all of them have failed.
+    fn answer(&self) -> Option<RedisError> {
+        let votes = self.candidates.iter().map(|known| known.votes).sum();
+        let have_failed = self.unanswered == 0 && self.masters().is_empty() && self.sentinels.are_most(votes);
+        self.failure.as_ref().filter(|_| have_failed).map(|(_, error)| error.clone())
     }
 
     /// Keeps the error that says most. Of several, the last one.
-    fn fails(&mut self, weight: u8, error: RedisError) {
+    fn fails(&mut self, is_of_server: bool, error: RedisError) {
+        let weight = (is_of_server, weight(&error));
         if self.failure.as_ref().is_none_or(|(known, _)| weight >= *known) {
             self.failure = Some((weight, error));
         }
@@ -136,15 +153,16 @@ impl Search<'_> {
     }
 }
 
-/// How much the error of a server says that a sentinel has named: more than that of a sentinel. While the master is
-/// away, a wrong login at one of several sentinels is not the reason, and must not make the pauses longer.
-const OF_SERVER: u8 = 3;
+/// How much an error says: first, whether it is that of a server that a sentinel has named. While the master is away, a
+/// wrong login or certificate of one of several sentinels is not the reason, and must not make the pauses longer.
+type Weight = (bool, u8);
 
-/// How much an error says. A sentinel without the name says less than a failure: it may monitor other masters. What is
-/// wrong with the setup stays wrong, so it says more than another failure. A wrong scheme or certificate says most.
+/// How much an error says among those of sentinels, or among those of servers. A sentinel without the name says less
+/// than a failure: it may monitor other masters. What is wrong with the setup stays wrong, so it says more than another
+/// failure. A wrong scheme or certificate says most.
 fn weight(error: &RedisError) -> u8 {
     match error.kind() {
-        _ if error::is_invalid_data(error) => OF_SERVER + 1,
+        _ if error::is_invalid_data(error) => 3,
         ErrorKind::MasterNameNotFoundBySentinel => 0,
         _ if error::is_misconfigured(error) => 2,
         _ => 1,
@@ -243,7 +261,7 @@ async fn ask_all(links: Vec<Link>, name: &str) -> (Vec<Link>, Vec<(String, u16)>
     }
     let (mut links, mut servers) = (Vec::new(), Vec::new());
     while let Some(answer) = questions.join_next().await {
-        // Otherwise the runtime is shutting down.
+        // Otherwise the dial has panicked, or the runtime is shutting down.
         if let Ok((link, named)) = answer {
             links.push(link);
             servers.extend(named);
@@ -286,6 +304,7 @@ async fn follow(sentinels: &Sentinels, named: &[(String, u16)], elected: &mut El
     let master = sentinels.master_at(host.clone(), *port);
     let address = master.info.addr().to_string();
     if sentinels.followed.is(&address) {
+        *elected = Elected::default();
         return;
     }
     if elected.address != address {
