@@ -295,16 +295,19 @@ mod tests {
     #[test]
     fn a_payment_while_a_debt_is_being_charged_reduces_what_is_left_of_it() {
         let (key, policy, now) = (Key::new("k"), Policy::per_minute("p", 80).unwrap(), Instant::now());
-        for (rest, left) in [(3, None), (5, None), (7, Some(2))] {
+        // What comes meanwhile is paid first.
+        for (meanwhile, rest, left) in [(0, 3, None), (0, 5, None), (0, 7, Some(2)), (2, 4, Some(1))] {
             let (mut debts, mut taken) = (DomainDebts::default(), Vec::new());
-            debts.add(Debt { domain: 0, key: key.clone(), policy: policy.clone(), cost: 8, kept: 0 }, true);
+            let debt = |cost| Debt { domain: 0, key: key.clone(), policy: policy.clone(), cost, kept: 0 };
+            debts.add(debt(8), true);
             assert!(debts.take_key(0, now, &mut taken));
+            debts.add(debt(meanwhile), true);
             // Under another policy of the same count.
             debts.pay(&key, &policy.clone().ban_after(9, CAUTION), 5);
             debts.settled(&taken[0], rest, None);
             taken.clear();
             debts.take_key(0, now, &mut taken);
-            assert_eq!(taken.first().map(|debt| debt.cost), left, "{rest}");
+            assert_eq!(taken.first().map(|debt| debt.cost), left, "{meanwhile} {rest}");
         }
     }
 }

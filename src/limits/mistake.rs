@@ -276,6 +276,25 @@ mod tests {
         let many: Vec<String> = (0..3_000).map(|number| format!("tenant-{number}")).collect();
         let listed = nearest("tenant-77x", many.iter().map(String::as_str));
         assert!(listed.starts_with(r#""tenant-77", "#) && listed.ends_with(" and 2992 others"), "{listed}");
+        let eight = ["aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh"];
+        assert_eq!(nearest("hh", eight.into_iter()), quoted(eight.into_iter()), "few words stay in their order");
+    }
+
+    #[test]
+    fn words_are_as_far_apart_as_the_number_of_characters_to_change() {
+        for (one, other, expected) in [
+            ("", "abc", 3),
+            ("Rate_Limit", "rate-limit", 0),
+            ("rate", "rates", 1),
+            ("cots", "cost", 1),
+            ("abcd", "badc", 2),
+            ("ca", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("x", "abcdefghi", 9),
+            ("x", "abcdefghij", 9),
+        ] {
+            assert_eq!([distance(one, other), distance(other, one)], [expected; 2], "{one:?} {other:?}");
+        }
     }
 
     #[test]
@@ -298,6 +317,7 @@ mod tests {
             assert_eq!(advice(written, known.into_iter()), expected, "{written}");
         }
         assert_eq!(advice("any", std::iter::empty()), "leave it out");
+        assert_eq!(advice("txx", ["ttl"].into_iter()), "write one of ttl", "most of a short word is wrong");
         assert!(advice(&"x".repeat(100_000), known.into_iter()).starts_with("write one of"));
     }
 }

@@ -282,4 +282,15 @@ mod tests {
             causes.end_outage();
         }
     }
+
+    #[test]
+    fn of_ever_more_causes_of_an_outage_the_first_eight_are_news() {
+        let causes = Causes::default();
+        let cause = |number: u32| Error::new(ErrorKind::Unavailable, format!("cause {number}"));
+        causes.note(&cause(0));
+        causes.report().unwrap();
+        let news: Vec<u32> = (1..20).filter(|number| causes.note(&cause(*number)).1).collect();
+        assert_eq!(news, [1, 2, 3, 4, 5, 6, 7], "seven after the first");
+        assert_eq!(causes.report().unwrap().message(), "cause 19");
+    }
 }

@@ -141,6 +141,20 @@ async fn the_share_of_an_instance_answers_while_the_store_gives_no_verdict() {
 }
 
 #[tokio::test]
+async fn a_share_that_has_no_room_counts_one_denial_for_each_call() {
+    let clock = ManualClock::default();
+    let store = FailingStore::over(MemoryStore::new().with_clock(clock.clone()));
+    let fallback = MemoryStore::new().with_clock(clock);
+    let limiter = Limiter::new(store).with_local_fallback(fallback, 2).without_notices();
+    let banning = policy().ban_after(3, 10 * MINUTE);
+    for (charged, is_banned) in [(5, false), (0, false), (0, false), (0, true)] {
+        let decision = limiter.check_up_to("k", &banning, 7).fail_local().await.unwrap();
+        let standing = &decision.policies()[0];
+        assert_eq!((standing.cost, standing.ban.is_some()), (charged, is_banned));
+    }
+}
+
+#[tokio::test]
 async fn a_check_of_holds_is_looked_at_without_holding_anything() {
     let (limiter, _) = limiter();
     let policy = policy().with_holds(HoldSettings::new());

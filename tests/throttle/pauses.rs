@@ -154,7 +154,9 @@ async fn a_call_that_is_dropped_is_over() {
 async fn a_shadow_policy_makes_no_call_wait_and_pauses_are_obeyed() {
     let upstream = Upstream::first(429, &[("retry-after", "2")]);
     let shadow = per_minute("p", 1).with_shadow(true);
-    let client = ThrottleLayer::new(limiter(), shadow, "upstream").layer(upstream.clone());
+    // As long as the pause, so a call may just wait for its end.
+    let max_wait = secs(2);
+    let client = ThrottleLayer::new(limiter(), shadow, "upstream").with_max_wait(max_wait).layer(upstream.clone());
     for _ in 0..3 {
         call(&client).await.unwrap();
     }

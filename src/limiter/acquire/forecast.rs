@@ -201,7 +201,7 @@ pub(super) fn by_queue(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limiter, ManualClock, MemoryStore};
+    use crate::{Limiter, ManualClock, MemoryStore, policy::HoldSettings};
 
     /// Spends one unit after the other as early as the store lets it, and returns when the last one passed.
     fn spend(limiter: &Limiter, clock: &ManualClock, policy: &Policy, units: u64) -> Duration {
@@ -254,14 +254,15 @@ mod tests {
     #[test]
     fn rivals_are_seen_in_what_is_missing() {
         let policy = Policy::per_second("p", 7).unwrap().with_algorithm(Algorithm::TokenBucket);
-        for (rival, ahead_ms) in [(0, 0), (0, 700), (1, 0), (2, 300), (7, 10)] {
+        for (own, rival, ahead_ms) in [(2, 0, 0), (2, 0, 700), (2, 1, 0), (2, 2, 300), (2, 7, 10), (7, 0, 0), (7, 1, 0)]
+        {
             let clock = ManualClock::default();
             let limiter = Limiter::new(MemoryStore::new().with_clock(clock.clone()));
-            let forecast = Forecast::of(&limiter.try_check("k", &policy, 2).unwrap(), Instant::now()).unwrap();
+            let forecast = Forecast::of(&limiter.try_check("k", &policy, own).unwrap(), Instant::now()).unwrap();
             spend(&limiter, &clock, &policy, rival);
             clock.advance(Duration::from_millis(ahead_ms));
             let decision = limiter.try_check("k", &policy, 3).unwrap();
-            assert_eq!(forecast.is_disproved_by(&decision, 3), rival > 0, "{rival} {ahead_ms}");
+            assert_eq!(forecast.is_disproved_by(&decision, 3), rival > 0, "{own} {rival} {ahead_ms}");
         }
     }
 
@@ -283,6 +284,28 @@ mod tests {
             assert_eq!(forecast.is_disproved_by(&next, 6), rival > 0, "{rival} {cost}");
             let same = limiter.try_check("k", &policy, cost).unwrap();
             assert_eq!(forecast.is_disproved_by(&same, cost), rival > 0, "{rival} {cost}");
+        }
+    }
+
+    /// The wait says nothing about fewer units. Another shard may have room, and a hold may end at any time.
+    #[test]
+    fn the_wait_of_a_denial_is_certain_without_shards_and_if_it_is_longer_than_holds_usually_last() {
+        let (plain, wait, now) = (Policy::per_minute("p", 10).unwrap(), Duration::from_secs(9), Instant::now());
+        let holding = |typical| plain.clone().with_holds(HoldSettings::new().with_typical_duration(typical));
+        let cases = [
+            (plain.clone(), 3, true),
+            (plain.clone(), 2, false),
+            (plain.clone().with_shards(2), 3, false),
+            (holding(wait), 3, false),
+            (holding(wait - Duration::from_micros(1)), 3, true),
+        ];
+        let spent = Limiter::new(MemoryStore::new()).try_check("k", &plain, 10).unwrap().policies()[0].clone();
+        for (policy, units, is_certain) in cases {
+            let (retry_after, next) = (Some(wait), Duration::ZERO);
+            let standing = PolicyDecision { policy: policy.clone(), cost: 3, retry_after, next, ..spent.clone() };
+            let decision = Decision::on_waiter(false, Source::Store, 1_000_000, Some(standing));
+            let earliest = Forecast::of(&decision, now).unwrap().earliest(units) - now;
+            assert_eq!(earliest == wait, is_certain, "{units} {policy:?}: {earliest:?}");
         }
     }
 

@@ -179,3 +179,31 @@ impl KeyPause {
         self.own.max(fleet)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_pause_of_the_fleet_is_certain_for_a_second_after_a_check_that_told_of_it() {
+        let now = Instant::now();
+        let mut pause = KeyPause::default();
+        pause.learn(Some(5 * SECOND), now);
+        assert_eq!([true, false].map(|shares| pause.end(shares, now)), [Some(now + 5 * SECOND), None]);
+        assert_eq!([true, false].map(|shares| pause.certain_end(shares, now)), [Some(now + 5 * SECOND), None]);
+        assert_eq!(pause.certain_end(true, now + SECOND), None);
+        assert_eq!((pause.ask_at(true), pause.ask_at(false)), (Some(now + SECOND), None));
+        assert_eq!(pause.end(true, now + 5 * SECOND), None, "it is over");
+        // A check that gets no answer does not end it.
+        pause.learn(None, now + SECOND);
+        assert_eq!(pause.certain_end(true, now + SECOND), Some(now + 5 * SECOND));
+        pause.learn(Some(2 * LONGEST_PAUSE), now);
+        assert_eq!(pause.end(true, now), Some(now + LONGEST_PAUSE));
+        pause.extend(now + 2 * SECOND);
+        pause.extend(now + SECOND);
+        pause.learn(Some(Duration::ZERO), now);
+        assert_eq!([true, false].map(|shares| pause.end(shares, now)), [Some(now + 2 * SECOND); 2]);
+    }
+}

@@ -209,7 +209,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Step;
+    use super::super::{STUCK, Step};
     use super::*;
     use crate::{
         Limiter, MemoryStore, Policy,
@@ -270,6 +270,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_dispatcher_is_replaced_if_somebody_waits_for_it_and_it_is_late() {
+        let (policy, now, deadline) = (Policy::per_minute("p", 5).unwrap(), Instant::now(), SECOND / 2);
+        let (in_time, late) = (now + deadline + STUCK, now + deadline + STUCK + Duration::from_micros(1));
+        let mut queue = Queue::default();
+        queue.replace_dispatcher(now);
+        assert_eq!(queue.take_over(late, deadline), None, "nobody waits");
+        queue.insert(1, waiter(&policy, 1, now + SECOND));
+        let is_replaced = [in_time, late, late + deadline].map(|at| queue.take_over(at, deadline).is_some());
+        assert_eq!(is_replaced, [false, true, false]);
+    }
+
     #[tokio::test]
     async fn a_caller_that_open_holds_delay_asks_at_its_retry_after_or_when_a_hold_ends_and_not_during_an_outage() {
         let policy = Policy::per_minute("p", 5).unwrap().with_holds(HoldSettings::new());
@@ -304,6 +316,43 @@ mod tests {
                 queue.forecast_from(&decision, sent, sent + way).unwrap().sent
             });
             assert_eq!(starts[1] - second, Duration::from_millis(late_ms), "{policy:?} {source:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_asked_in_pauses_that_double_up_to_a_bound_and_no_longer_than_the_caller_waits() {
+        let (policy, start) = (Policy::per_minute("p", 5).unwrap(), Instant::now());
+        let (mut queue, mut now) = (Queue::default(), start);
+        let dispatcher = queue.replace_dispatcher(now);
+        queue.insert(1, waiter(&policy, 1, now + SECOND));
+        let pauses = [(); 7].map(|()| {
+            let group = ask(&mut queue, dispatcher, now);
+            assert!(queue.finish(dispatcher, group, DOWN(), now, now).is_empty());
+            let asked = now;
+            now = sleeps_until(&mut queue, dispatcher, now).unwrap();
+            (now - asked).as_millis()
+        });
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 250, 250]);
+        let group = ask(&mut queue, dispatcher, now);
+        let replies = queue.finish(dispatcher, group, DOWN(), now, start + SECOND);
+        assert!(matches!(&replies[..], [reply] if reply.outcome.is_err()), "{replies:?}");
+    }
+
+    #[test]
+    fn a_check_at_a_forecast_time_that_is_denied_for_a_millisecond_at_most_was_sent_too_early() {
+        let (policy, now) = (Policy::per_minute("p", 5).unwrap(), Instant::now());
+        let standing = Limiter::new(MemoryStore::new()).try_check("k", &policy, 1).unwrap().policies()[0].clone();
+        for (is_aimed, wait_us, is_early) in [(true, 1_000, true), (true, 1_001, false), (false, 1_000, false)] {
+            let mut queue = Queue::default();
+            let dispatcher = queue.replace_dispatcher(now);
+            queue.insert(1, waiter(&policy, 1, now + SECOND));
+            let group = ask(&mut queue, dispatcher, now);
+            queue.is_aimed = is_aimed;
+            let (retry_after, next) = (Some(Duration::from_micros(wait_us)), Duration::ZERO);
+            let standing = PolicyDecision { violated: true, available: 0, retry_after, next, ..standing.clone() };
+            let decision = Decision::on_waiter(false, Source::Store, 1_000_000, Some(standing));
+            assert!(queue.finish(dispatcher, group, Ok(decision), now, now).is_empty());
+            assert_eq!(queue.aim.adjust(now) > now, is_early, "{is_aimed} {wait_us}");
         }
     }
 
