@@ -4,6 +4,8 @@ mod clear;
 mod full;
 mod memory;
 mod mistakes;
+mod redis_cluster;
+mod redis_questions;
 mod redis_sentinels;
 mod redis_urls;
 mod redis_world;

@@ -46,6 +46,23 @@ fn a_new_master_that_refuses_the_login_is_soon_dialled_every_few_seconds_and_ano
     assert!((10..=40).contains(&refused.get()), "{} logins", refused.get());
 }
 
+#[test]
+fn sentinels_are_asked_once_a_second() {
+    let questions = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&questions);
+    let script = script(Rc::new(Cell::new("old")), Rc::default());
+    let counted = move |address: &str, command: &str| {
+        seen.set(seen.get() + u32::from(command == "SENTINEL"));
+        script(address, command)
+    };
+    run(counted, async {
+        let limiter = Limiter::new(builder().open_sentinel(["redis://s0"], "mymaster").unwrap());
+        asks(&limiter, "old", 60).await;
+    });
+    // The first dial asks too.
+    assert!((55..=65).contains(&questions.get()), "{} questions", questions.get());
+}
+
 /// Each of five sentinels names a server after some milliseconds, or replies something else, or nothing.
 #[test]
 fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {

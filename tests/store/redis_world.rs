@@ -156,7 +156,7 @@ fn a_request_that_goes_away_during_the_first_dial_neither_asks_for_a_slot_nor_gi
 type Open = fn(RedisStoreBuilder) -> Result<RedisStore, ConfigError>;
 
 /// The reply of the script with these numbers, whose bytes must be text.
-fn packed(numbers: &[f64]) -> String {
+pub(super) fn packed(numbers: &[f64]) -> String {
     let numbers = String::from_utf8(numbers.iter().flat_map(|number| number.to_le_bytes()).collect()).unwrap();
     format!("${}\r\n{numbers}\r\n", numbers.len())
 }
@@ -196,6 +196,8 @@ fn a_login_that_is_refused_is_soon_tried_every_few_seconds_and_other_sentinels_a
     for (open, hello, expected) in [
         (server, refused, 20..=45),
         (cluster, refused, 20..=45),
+        // A silent one is given up after little more than a second, and asked again.
+        (cluster, "", 30..=60),
         (sentinels, refused, 20..=45),
         // This one may see a failover as soon as it has loaded.
         (sentinels, loading, 50..=70),
@@ -223,7 +225,7 @@ fn checks_of_several_keys_without_an_answer_open_the_breaker_after_as_many_as_ar
 }
 
 /// A master in the reply to CLUSTER SLOTS.
-fn master(first: u16, last: u16, host: &str) -> String {
+pub(super) fn master(first: u16, last: u16, host: &str) -> String {
     let address = format!("*2\r\n$1\r\n{host}\r\n:6379\r\n");
     format!("*3\r\n:{first}\r\n:{last}\r\n{address}")
 }

@@ -237,3 +237,36 @@ impl<'a, I: Iterator<Item = &'a Request> + Clone> Drop for InFlight<'a, I> {
         self.0.clone().for_each(|request| request.outgoing.progress.ended(now_us));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use smallvec::smallvec;
+
+    use super::{
+        super::{outgoing::Outgoing, traffic::Traffic},
+        *,
+    };
+    use crate::{check::Check, key::Key, policy::Policy, runtime::world::World, store::contract::DeadlineHandler};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_waits_for_redis_until_its_call_ends_and_not_longer() {
+        const DEADLINE: Duration = Duration::from_millis(50);
+        let policy = Policy::per_minute("p", 10).unwrap();
+        for (in_flight_us, kind) in [(1_000, ErrorKind::Overloaded), (49_000, ErrorKind::Deadline)] {
+            let (world, traffic) = (World::enter(1_000_000, 1), Arc::clone(&Traffic::of_domains(1)[0]));
+            let (check, progress) = (Check::new("k", &policy, 1), Progress::new(false));
+            progress.queued(&traffic);
+            let outgoing = Outgoing::new(check, smallvec![Key::from("k")], Arc::clone(&progress), None);
+            let request = Request::whole(Arc::new(outgoing));
+            let call = InFlight::new(std::iter::once(&request));
+            world.set_time_us(1_000_000 + in_flight_us);
+            drop(call);
+            world.set_time_us(1_050_000);
+            // Redis answers others.
+            traffic.answered();
+            assert_eq!(progress.error(DEADLINE).kind(), kind, "{in_flight_us}");
+        }
+    }
+}

@@ -251,6 +251,7 @@ mod tests {
         for (message, charged) in [
             ("user_script:9: attempt to index a nil value", true),
             ("ERR The user executing the script can't run this command or subcommand", true),
+            ("@user_script: 9: DB index is out of range", true),
             ("@user_script: 9: The user executing the script can't run this command or subcommand", true),
             ("NOPERM this user has no permissions to run the 'pexpire' command", true),
             ("READONLY You can't write against a read only replica.", false),

@@ -255,4 +255,11 @@ mod tests {
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
         assert_eq!(settings.user_timeout(), Some(PEER_TIMEOUT));
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_path_of_a_socket_has_at_least_one_character_behind_its_slash() {
+        let is_read = |url| read(url, &Security::default()).is_ok();
+        assert!(is_read("unix:///a") && !is_read("unix:///"));
+    }
 }
