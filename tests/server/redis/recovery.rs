@@ -77,6 +77,8 @@ async fn connections_that_fell_silent_are_dialled_again_without_a_further_check(
     proxy.silence();
     for _ in 0..3 {
         assert!(limiter.check("k", &policy(), 1).await.is_err());
+        // A busy machine may give up a call after its check. Calls in flight at the same time count once.
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     dialled(before + 2).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
