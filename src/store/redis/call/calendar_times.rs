@@ -64,7 +64,7 @@ mod tests {
             let keys = check.charges().iter().map(|charge| charge.key.clone()).collect();
             Request::whole(Arc::new(Outgoing::new(check, keys, Progress::new(false), None)))
         });
-        // A count and its time, for each request.
+        // The count and the time of each request.
         let stale_in = |windows: [(f64, f64); 2]| {
             let doubles = [1e15, -1.0, -1.0, 0.0, 0.0, 0.0, 27.0, 27.0, 0.0, 0.0, 0.0];
             let mut packed = doubles.map(f64::to_le_bytes).concat();

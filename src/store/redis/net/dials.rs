@@ -305,7 +305,7 @@ mod tests {
             let (mut dials, backoff) = (Dials::<()>::new(), Mutex::new(Backoff::default()));
             let dial = |progress: DialProgress| {
                 progress.is_accepted(([127, 0, 0, 1], 6379).into());
-                progress.has_answered(Some(RedisError::from((kind, "the answer"))));
+                progress.set_answer(Some(RedisError::from((kind, "the answer"))));
                 pending()
             };
             let start = Instant::now();

@@ -126,7 +126,7 @@ impl DialProgress {
     }
 
     /// Records the error of the servers that most sentinels have named, or `None` unless all of these have failed.
-    pub(crate) fn has_answered(&self, error: Option<RedisError>) {
+    pub(crate) fn set_answer(&self, error: Option<RedisError>) {
         *self.latest_answer() = error;
     }
 

@@ -112,7 +112,7 @@ impl Search<'_> {
             }
             Err(error) => self.fails(false, error),
         }
-        self.progress.has_answered(self.answer());
+        self.progress.set_answer(self.answer());
     }
 
     /// The error of the servers that most sentinels name, if all of them have failed.

@@ -35,7 +35,7 @@ impl RoutedConnection {
         Self { connection, node: Some(node) }
     }
 
-    /// A connection to a server that never replies.
+    /// A connection whose server has gone. Nothing is sent on it.
     #[cfg(test)]
     pub(in crate::store::redis) async fn of_test() -> Self {
         let (settings, deadline) = (redis::RedisConnectionInfo::default(), std::time::Duration::MAX);
