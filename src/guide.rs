@@ -34,6 +34,7 @@
 #[doc = "[calendar]: calendar"]
 #[doc = "[fill]: #memory"]
 #[doc = "[holds]: holds"]
+#[doc = "[lease]: leases"]
 #[doc = "[performance]: performance"]
 #[doc = ""]
 #[doc = include_str!("../docs/algorithms.md")]
@@ -49,6 +50,7 @@ pub mod algorithms {}
 #[doc = include_str!("../docs/behind-a-proxy.md")]
 pub mod behind_a_proxy {}
 
+#[doc = "[envoy-speed]: #envoys-rate-limit-services"]
 #[doc = "[others]: other_limiters"]
 #[doc = "[performance]: performance"]
 #[doc = ""]
@@ -90,10 +92,14 @@ pub mod migrating {}
 pub mod without_tower {}
 
 #[doc = "[sentinels]: when_redis_fails#sentinels"]
+#[doc = "[soak]: #picture"]
 #[doc = ""]
 #[doc = include_str!("../docs/guarantees.md")]
+#[doc = "## Picture"]
+#[doc = include_str!("../docs/soak.svg")]
 pub mod guarantees {}
 
+#[doc = "[bans]: crate::recipes#bans-and-clients-behind-one-address"]
 #[doc = "[gateway]: model_gateway"]
 #[doc = "[guard]: concurrency#work-that-goes-on-without-its-client"]
 #[doc = "[leases]: leases"]
@@ -104,6 +110,8 @@ pub mod guarantees {}
 #[doc = include_str!("../docs/holds.md")]
 pub mod holds {}
 
+#[doc = "[plans]: plans#blocked-and-unlimited-plans"]
+#[doc = ""]
 #[doc = include_str!("../docs/config-file.md")]
 pub mod config_file {}
 
@@ -148,9 +156,11 @@ pub mod operations {}
 #[doc = include_str!("../docs/on-call.md")]
 pub mod on_call {}
 
+#[doc = "[away]: holds#when-the-store-is-away"]
 #[doc = "[fallback]: when_redis_fails#local-fallback"]
 #[doc = "[holds]: holds"]
 #[doc = "[metrics]: operations#metrics"]
+#[doc = "[shards]: algorithms#one-key-on-several-nodes-of-a-cluster"]
 #[doc = ""]
 #[doc = include_str!("../docs/leases.md")]
 pub mod leases {}
@@ -160,6 +170,7 @@ pub mod calendar {}
 
 #[doc = "[holds]: holds"]
 #[doc = "[picture]: #picture"]
+#[doc = "[throttle]: crate::throttle"]
 #[doc = "[uploads]: concurrency"]
 #[doc = ""]
 #[doc = include_str!("../docs/waiting.md")]
@@ -174,6 +185,7 @@ pub mod waiting {}
 #[doc = "[load]: #a-server-under-load"]
 #[doc = "[load-chart]: #chart-of-a-server-under-load"]
 #[doc = "[sizing]: when_redis_fails#deadline-breaker-and-batches-by-round-trip"]
+#[doc = "[waiting]: waiting#the-queue"]
 #[doc = ""]
 #[doc = include_str!("../docs/performance.md")]
 #[doc = "## Chart"]
@@ -188,10 +200,13 @@ pub mod performance {}
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
 
+#[doc = "[file]: config_file#changes-while-the-service-runs"]
+#[doc = ""]
 #[doc = include_str!("../docs/rollout.md")]
 pub mod rollout {}
 
 #[doc = "[failures]: crate::recipes#only-failed-requests-count"]
+#[doc = "[grpc]: what_clients_see#grpc"]
 #[doc = "[holds]: holds"]
 #[doc = "[outbound]: waiting#at-most-so-many-calls-at-once"]
 #[doc = "[runtimes]: holds#runtimes"]
