@@ -103,6 +103,8 @@ async fn a_response_from_the_cache_costs_nothing_and_tells_nobody_what_another_h
             let reply = caller.get("/", &[]).await;
             assert!(shows(&reply, left), "{style}: {reply:?}");
         }
+        let posted = alice.post("/").await;
+        assert!(shows(&posted, BUDGET - 3), "{style}: {posted:?}");
     }
 }
 

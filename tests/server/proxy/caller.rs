@@ -36,6 +36,12 @@ impl Caller {
         }
     }
 
+    /// Sends a request that no cache answers.
+    pub(crate) async fn post(&mut self, path: &str) -> Reply {
+        let Self::Http1(connection) = self else { panic!("a POST goes over HTTP/1.1") };
+        connection.send(request(Method::POST, path, &[])).await
+    }
+
     pub(crate) async fn send(&mut self, number: usize, lines: &[(&str, &str)]) -> Reply {
         let lines: Vec<(&str, String)> =
             lines.iter().map(|(name, value)| (*name, value.replace("{n}", &number.to_string()))).collect();

@@ -38,7 +38,7 @@ pub(crate) fn routes() -> Router {
     let passed = async || ([(CACHE_CONTROL, "no-store")], "passed");
     let kept = async || ([(CACHE_CONTROL, "max-age=600")], "kept");
     let busy = async || (StatusCode::TOO_MANY_REQUESTS, "busy");
-    Router::new().route("/", get(passed)).route("/kept", get(kept)).route("/busy", get(busy))
+    Router::new().route("/", get(passed).post(passed)).route("/kept", get(kept)).route("/busy", get(busy))
 }
 
 impl Site {
