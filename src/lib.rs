@@ -6,7 +6,7 @@
 //! | what limiters often do | what this crate does |
 //! | --- | --- |
 //! | Each process counts for itself: ten instances admit ten times the limit. | All instances count in one Redis, with [`RedisStore`]. One process counts in memory, with [`MemoryStore`]. |
-//! | Windows begin on the minute, and buckets hold a burst: around a boundary, up to twice the limit passes. | No window has more than the limit, wherever it begins. The [same requests](guide::comparison#the-same-requests-to-other-limiters) under a limit of 10 got no unit too many here, and up to 9 from others. |
+//! | Windows begin on the minute, and buckets hold a burst: around a boundary, up to twice the limit passes. | No window has more than the limit, wherever it begins. Of the [same requests](guide::comparison#the-same-requests-to-other-limiters) under a limit of 10, this log admitted none above the limit, and others up to 9, as long as no clock was set. |
 //! | Each request counts as one, and a search as much as a page view. | A request pays [what it costs](RateLimitLayer::with_cost), under all of its limits at once or under none. |
 //! | Retry-After is rounded down, or is the end of a window. | Retry-After is when the same request fits, rounded up. A client that obeys it is not denied again, unless another request was first. |
 //! | Requests wait for the store, or all fail with it. | No check waits longer than its deadline, 50 ms by default. Then [the route decides](#store-failures): open, closed or local. Limits hold again within a second after Redis is back. |
@@ -66,7 +66,7 @@
 //! | where the counts are | | [`MemoryStore`] for one process; [`RedisStore`] for all instances: one server, sentinels or a cluster |
 //! | who pays | | [`PeerIp`], the address of the connection; [`ClientIp`], [`ApiKey`], [`HeaderKey`], [`ExtensionKey`], a closure, a tuple of them |
 //! | what a request costs | 1 | [`RateLimitLayer::with_cost`], [`RateLimitLayer::route`]; [afterwards](guide::holds) |
-//! | how it is counted | [`SlidingWindowLog`](Algorithm::SlidingWindowLog), which is exact | [four others](#algorithms), for less memory or another shape |
+//! | how it is counted | [`SlidingWindowLog`](Algorithm::SlidingWindowLog), which is exact | [three others, and a log with a resolution](#algorithms), for less memory or another shape |
 //! | what a request gets while the store is away | it passes: [`RateLimitLayer::fail_open`] | [`fail_closed`](RateLimitLayer::fail_closed), [`fail_local`](RateLimitLayer::fail_local), also for a route |
 //! | what a client sees | 429 as problem+json, the RateLimit fields of the IETF draft | [other fields](HeaderStyle), [your own response](RateLimitLayer::with_rejection), [gRPC](guide::what_clients_see) |
 //!
@@ -86,6 +86,7 @@
 //! | bill by the day, month or year | [`Policy::calendar`] |
 //! | check keys so often that Redis is the limit | [`Policy::with_lease`] |
 //! | change limits while the service runs | [`limits`] |
+//! | limit a service of tonic | feature `grpc`: [gRPC](guide::what_clients_see#grpc) |
 //! | see what a limit would refuse before it does | [`Policy::with_shadow`] |
 //! | limit jobs, or a service of actix-web, Lambda or pingora | [`Limiter::check`], [without tower](guide::without_tower) |
 //! | answer refused requests in your own words | [`RateLimitLayer::with_rejection`], [`Denial`](rejection::Denial) |
@@ -129,12 +130,14 @@
 //! A check whose result is unknown is never sent again, so the check may have been charged once, but never twice. After
 //! a few failures in a row a [breaker](failure::BreakerSettings) opens: checks fail at once without I/O, and the
 //! breaker probes the store at intervals. Connections are reopened in the background, at most 400 ms apart, so limits
-//! hold again within a second after Redis is back, on a cluster within 1.5 seconds.
+//! hold again within a second after Redis is back, on a cluster within 1.5 seconds. After refused logins it takes up to
+//! five seconds, and behind TLS until Redis has computed the handshake:
+//! [connections with TLS](guide::when_redis_fails#connections-with-tls).
 //!
 //! # Feature flags
 //!
-//! All features are additive. The last column counts what a feature costs (November 2026, Linux): for a default feature
-//! the packages beside the 22 of a build without features, for another one those beside the 77 of a default build.
+//! All features are additive. The last column counts the packages that a feature adds (November 2026, Linux): a default
+//! feature adds them to a build without features, which has 22, and any other feature to a default build, which has 77.
 //!
 //! | feature | what it adds | packages |
 //! | --- | --- | --- |
@@ -239,8 +242,23 @@ pub mod decision;
 mod error;
 pub mod failure;
 mod fallback;
-// Compiled for documentation only. The doctests of the guide need four features.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util", feature = "watch"))))]
+// Compiled for documentation only. The doctests of the guide need these features.
+#[cfg(all(
+    doc,
+    any(
+        not(doctest),
+        all(
+            feature = "axum",
+            feature = "grpc",
+            feature = "metrics",
+            feature = "plans",
+            feature = "redis",
+            feature = "test-util",
+            feature = "watch",
+            feature = "zones"
+        )
+    )
+))]
 pub mod guide;
 pub mod headers;
 mod hold;
@@ -253,8 +271,8 @@ pub mod observe;
 #[cfg(feature = "plans")]
 pub mod plans;
 pub mod policy;
-// Compiled for documentation only. The doctests of the recipes need three features.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "redis", feature = "test-util"))))]
+// Compiled for documentation only. The doctests of the recipes need these features.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "plans", feature = "redis", feature = "test-util"))))]
 pub mod recipes;
 pub mod rejection;
 mod runtime;

@@ -205,7 +205,8 @@ impl RedisStoreBuilder {
     ///
     /// Only a denial by a policy without any unit left is remembered. Redis would deny such a check too, because only
     /// time frees a unit, whatever other policies have left. Checks with a policy that
-    /// [counts denials](crate::Policy::with_denials_counted) or [bans](crate::Policy::ban_after) are always sent.
+    /// [counts denials](crate::Policy::with_denials_counted) or [bans](crate::Policy::ban_after) are always sent,
+    /// except while the key is banned.
     ///
     /// Two things free units too: a change by hand, such as a [reset](crate::Limiter::reset), and a Redis that loses
     /// its data. So once a second, one check of the key asks Redis again, and the others are denied from memory
