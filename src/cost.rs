@@ -60,9 +60,11 @@ pub(crate) struct NamedCosts(Vec<(String, Cost)>);
 impl NamedCosts {
     pub(crate) const NONE: Self = Self(Vec::new());
 
-    /// The cost for this policy. Ignores the case of its name, as a check does when it compares two policies.
+    /// The cost for this policy. Ignores the case of its name, as a check does when it compares two policies. A policy
+    /// that is counted under another name has the cost of its own name, because a file of limits knows no other one.
     pub(crate) fn get(&self, policy: &Policy) -> Option<&Cost> {
-        self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(policy.name())).map(|(_, cost)| cost)
+        let of = |name: &str| self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, cost)| cost);
+        policy.listed_as().and_then(of).or_else(|| of(policy.name()))
     }
 
     /// Sets the cost for the policy of this name, and replaces an earlier cost.

@@ -71,7 +71,10 @@ impl Plans {
     /// Counts all plans under one name, in place of the names of their policies. Units that an account has spent under
     /// one plan then count under the next one, as far as the policies have one window and algorithm.
     ///
-    /// Headers and metrics show `name` for every plan. No effect on policies that the source returns itself.
+    /// Headers and metrics show `name` for every plan. The [cost of a single
+    /// policy](crate::RateLimitLayer::with_cost_of), in the limits or in code, has the name of the policy in the
+    /// limits. A cost under `name` applies to the plans without such a cost. No effect on policies that the source
+    /// returns itself.
     ///
     /// A name that no policy can have is a [mistake](Self#mistakes).
     ///

@@ -29,10 +29,10 @@ pub(super) struct Names {
     reported: Mutex<HashSet<String>>,
 }
 
-/// The policies of `limits` under another name, each with its own name in front.
+/// The policies of `limits` under another name.
 struct Renamed {
     limits: Arc<LimitsConfig>,
-    policies: Vec<(String, Policy)>,
+    policies: Vec<Policy>,
 }
 
 /// Number of unknown names that are reported. A source that returns more has another fault, and would fill the memory.
@@ -81,13 +81,13 @@ impl Names {
         let limits = self.limits.current();
         let known = self.renamed.load_full().filter(|known| Arc::ptr_eq(&known.limits, &limits));
         let known = known.unwrap_or_else(|| {
-            let policies = limits.policies().map(|policy| (policy.name().to_owned(), policy.named(counted_as)));
-            let renamed = Arc::new(Renamed { policies: policies.collect(), limits });
+            let policies = limits.policies().map(|policy| policy.named(counted_as)).collect();
+            let renamed = Arc::new(Renamed { policies, limits });
             self.renamed.store(Some(Arc::clone(&renamed)));
             renamed
         });
-        let found = known.policies.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, policy)| policy.clone())
+        let is_listed = |policy: &&Policy| policy.listed_as().is_some_and(|known| known.eq_ignore_ascii_case(name));
+        known.policies.iter().find(is_listed).cloned()
     }
 
     #[cold]

@@ -71,6 +71,8 @@ pub struct Policy(Arc<Inner>);
 
 struct Inner {
     definition: Definition,
+    /// See [`Policy::listed_as`].
+    listed_as: Option<Box<str>>,
     /// A hash of the name and the [form](Policy::form), for look-ups.
     name_hash: u64,
     /// See [`Policy::unit_time`].
@@ -211,10 +213,18 @@ impl Policy {
         self.clone().change(|d| d.name = format!("{} {purpose}", d.name).into())
     }
 
-    /// The same policy under another name, which is valid.
+    /// The same policy under another name, which is valid. Costs still find it under its first name.
     #[cfg(all(feature = "plans", feature = "serde"))]
     pub(crate) fn named(&self, name: &str) -> Self {
-        self.clone().change(|d| d.name = name.into())
+        let listed_as = self.listed_as().unwrap_or(self.name());
+        let definition = Definition { name: name.into(), ..self.definition().clone() };
+        Self::judged(definition, &self.0.mistake, Some(listed_as.into()))
+    }
+
+    /// The name of the policy in the limits that it comes from, if it is counted under another one. Policies are equal
+    /// whatever it is, because it is no part of how they count.
+    pub(crate) fn listed_as(&self) -> Option<&str> {
+        self.0.listed_as.as_deref()
     }
 
     /// The policy of the pauses beside this policy: a bucket of `burst_us` microseconds that fills in real time.
@@ -302,11 +312,11 @@ impl Policy {
     pub(super) fn change(self, change: impl FnOnce(&mut Definition)) -> Self {
         let mut definition = self.0.definition.clone();
         change(&mut definition);
-        Self::judged(definition, &self.0.mistake)
+        Self::judged(definition, &self.0.mistake, self.0.listed_as.clone())
     }
 
     /// `former` is the first mistake before the last setting, which may have mended it.
-    fn judged(definition: Definition, former: &FirstMistake) -> Self {
+    fn judged(definition: Definition, former: &FirstMistake, listed_as: Option<Box<str>>) -> Self {
         let mistake = former.of(definition.mistakes());
         let calendar = definition.calendar.as_ref().map(CalendarWindows::text);
         let name_hash = FixedState::default().hash_one((&definition.name, definition.form(), calendar));
@@ -323,6 +333,7 @@ impl Policy {
         let (shadow, derived) = (OnceLock::new(), OnceLock::new());
         Self(Arc::new(Inner {
             definition,
+            listed_as,
             name_hash,
             unit_time,
             capacity,
@@ -339,7 +350,7 @@ impl Policy {
 
 impl From<Definition> for Policy {
     fn from(definition: Definition) -> Self {
-        Self::judged(definition, &FirstMistake::NONE)
+        Self::judged(definition, &FirstMistake::NONE, None)
     }
 }
 

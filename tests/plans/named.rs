@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tollgate::{
-    ConfigError, GlobalKey, Key, LiveLimits, Policy,
+    ConfigError, Decision, GlobalKey, Key, LiveLimits, Policy, RateLimitLayer,
     plans::{Plan, Plans},
 };
 use tracing::Level;
@@ -149,6 +149,50 @@ async fn plans_with_one_count_share_what_was_spent() {
     assert_eq!(fields().await, (r#""plan";q=100;w=60"#.to_owned(), r#""plan";r=98;t=60"#.to_owned()));
     live.replace(with_paid(50)).unwrap();
     assert_eq!(fields().await, (r#""plan";q=50;w=60"#.to_owned(), r#""plan";r=47;t=60"#.to_owned()));
+}
+
+/// The policy and the cost of two requests: under the default plan, and under the one that the look-up finds.
+async fn costs(layer: RateLimitLayer<GlobalKey>) -> [(String, u64); 2] {
+    let app = app(layer.with_decision_in_response(true));
+    let cost = async || {
+        let reply = get(&app, "/").await;
+        let decision: &Decision = reply.extensions.get().unwrap();
+        let charged = &decision.policies()[0];
+        (charged.policy.name().to_owned(), charged.cost)
+    };
+    let first = cost().await;
+    settle().await;
+    [first, cost().await]
+}
+
+/// Limits with the plans `free` and `paid`, and these costs.
+fn with_costs(costs: &str) -> LiveLimits {
+    LiveLimits::new(limits(&format!(
+        "policies.free.rate = '3/min'\npolicies.paid.rate = '100/min'\n\
+         default = {{ policies = ['free', 'paid'], costs = {{ {costs} }} }}"
+    )))
+}
+
+/// The file can name no other policies than its own.
+#[tokio::test]
+async fn plans_with_one_count_cost_what_the_file_says() {
+    let live = with_costs("free = 2, paid = 10");
+    let plans = || Database::new("paid").plans(&live);
+    let layer = |plans: Plans| live.layer(limiter(), GlobalKey).unwrap().with_policies(plans);
+    let charged = |names: [&str; 2]| [(names[0].to_owned(), 2_u64), (names[1].to_owned(), 10)];
+    assert_eq!(costs(layer(plans())).await, charged(["free", "paid"]));
+    assert_eq!(costs(layer(plans().with_one_count("plan"))).await, charged(["plan"; 2]));
+    assert_eq!(costs(layer(plans().with_one_count("one").with_one_count("two"))).await, charged(["two"; 2]));
+    assert_eq!(costs(layer(plans().with_one_count("free"))).await, charged(["free"; 2]));
+    assert_eq!(costs(layer(plans().with_one_count("plan")).with_shadow(true)).await, charged(["plan"; 2]));
+}
+
+#[tokio::test]
+async fn the_cost_of_a_plan_precedes_the_cost_of_the_count_of_all_plans() {
+    let live = with_costs("free = 2");
+    let plans = Database::new("paid").plans(&live).with_one_count("plan");
+    let layer = live.layer(limiter(), GlobalKey).unwrap().with_policies(plans).with_cost_of("plan", 5);
+    assert_eq!(costs(layer).await, [("plan".to_owned(), 2), ("plan".to_owned(), 5)]);
 }
 
 #[tokio::test]
