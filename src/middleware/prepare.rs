@@ -156,7 +156,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         parts: &Parts,
         charges: &mut Charges<'_>,
     ) -> Result<Option<ExemptCause>, Refusal> {
-        self.charge(key, policies, parts, charges).or_else(|reason| {
+        self.charge(rules, key, policies, parts, charges).or_else(|reason| {
             let known = known_policies(policies).filter(|known| !known.list.is_empty());
             if charges.are_shadow() || !known.is_some_and(|known| known.list.iter().all(Policy::is_shadow)) {
                 return Err(reason);
@@ -170,6 +170,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
     /// Adds the charges of one key under `policies`. Returns the cause if the request is exempt from these policies.
     fn charge<E: KeyExtractor + ?Sized>(
         &self,
+        rules: &Rules,
         key: &KeyExtraction<E>,
         policies: &dyn PolicySource,
         parts: &Parts,
@@ -195,7 +196,7 @@ impl<K: KeyExtractor, R> Config<K, R> {
         match policies.fixed() {
             Some(policies) => charges.add(key, policies),
             None => {
-                let policies = policies.policies(parts, &key);
+                let policies = policies.policies_in(parts, &key, rules.origin.as_deref());
                 if policies.is_unlimited {
                     return Ok(Some(ExemptCause::Unlimited));
                 }

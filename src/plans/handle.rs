@@ -97,15 +97,16 @@ impl Plans {
         }
     }
 
-    /// The policies of a plan.
+    /// The policies of a plan, for a request whose rules are of this origin.
+    #[cfg_attr(not(feature = "serde"), expect(unused_variables, reason = "no plan is a policy of limits"))]
     #[inline]
-    fn policies_of(&self, plan: Form) -> Policies {
+    fn policies_of(&self, plan: Form, origin: Option<&(dyn Any + Send + Sync)>) -> Policies {
         match plan {
             Form::Policies(policies) => policies,
             #[cfg(feature = "serde")]
             Form::Named(name) => {
                 let names = self.core.names.as_ref().expect("a name is stored only by plans of limits");
-                names.policies(&name, &self.core.settings.reporter)
+                names.policies(&name, origin, &self.core.settings.reporter)
             }
         }
     }
@@ -126,7 +127,7 @@ impl Plans {
     /// # }
     /// ```
     pub fn get(&self, key: impl Into<Key>) -> Policies {
-        self.policies_of(self.core.get(&key.into()))
+        self.policies_of(self.core.get(&key.into()), None)
     }
 
     /// Creates the check of a cost under the policies of `key`, for jobs that call a [`Limiter`](crate::Limiter). Each
@@ -195,7 +196,11 @@ impl Plans {
 
 impl PolicySource for Plans {
     fn policies(&self, _: &Parts, key: &Key) -> Policies {
-        self.policies_of(self.core.get(key))
+        self.policies_of(self.core.get(key), None)
+    }
+
+    fn policies_in(&self, _: &Parts, key: &Key, origin: Option<&(dyn Any + Send + Sync)>) -> Policies {
+        self.policies_of(self.core.get(key), origin)
     }
 
     fn reporter(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -13,10 +13,11 @@ impl Plans {
     /// Creates plans that are policies of live limits: `source` returns the name of a policy, and `default` is the name
     /// of the default plan.
     ///
-    /// A name is looked up in the limits in force each time it is used, so a changed limit applies to the next request
-    /// of every key, although the name of its plan stays in the cache. A name that the limits do not have gets the
-    /// default plan and is reported, once for each name. The limits always have the default plan: new limits without it
-    /// are refused while the plans exist.
+    /// A name is looked up each time it is used, so a changed limit applies to the next request of every key, although
+    /// the name of its plan stays in the cache. In a layer of the same limits, it is looked up in the version that the
+    /// request uses, elsewhere in the limits in force. A name that the limits do not have gets the default plan and is
+    /// reported, once for each name. The limits always have the default plan: new limits without it are refused while
+    /// the plans exist.
     ///
     /// Each plan is counted under the name of its policy, so that headers, metrics and tools show the plan. An account
     /// that changes its plan starts a new count, and so does an account that gets the default plan until its first

@@ -1,6 +1,7 @@
 //! Finds the policies of plans in live limits, by name.
 
 use std::{
+    any::Any,
     collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -57,15 +58,21 @@ impl Names {
         }
     }
 
-    /// The policy of the plan `name` in the limits in force, or the default plan. An unknown name is reported.
-    pub(super) fn policies(&self, name: &str, reporter: &Reporter) -> Policies {
-        let limits = self.limits.current();
+    /// The policy of the plan `name`, or the default plan, in the limits that a request uses whose rules are of this
+    /// origin. An unknown name is reported.
+    pub(super) fn policies(
+        &self,
+        name: &str,
+        origin: Option<&(dyn Any + Send + Sync)>,
+        reporter: &Reporter,
+    ) -> Policies {
+        let limits = self.limits.of_request(origin);
         if limits.has_unlimited(name) {
             return Policies::unlimited();
         }
-        let found = self.find(name).or_else(|| {
+        let found = self.find(name, &limits).or_else(|| {
             self.report(name, reporter);
-            self.find(&self.default)
+            self.find(&self.default, &limits)
         });
         found.unwrap_or_else(|| self.first.clone()).into_policies()
     }
@@ -76,13 +83,12 @@ impl Names {
         if limits.has_unlimited(name) { Ok(()) } else { limits.require(name).map(drop) }
     }
 
-    fn find(&self, name: &str) -> Option<Policy> {
-        let Some(counted_as) = &self.counted_as else { return self.limits.policy(name) };
-        let limits = self.limits.current();
-        let known = self.renamed.load_full().filter(|known| Arc::ptr_eq(&known.limits, &limits));
+    fn find(&self, name: &str, limits: &Arc<LimitsConfig>) -> Option<Policy> {
+        let Some(counted_as) = &self.counted_as else { return limits.policy(name).cloned() };
+        let known = self.renamed.load_full().filter(|known| Arc::ptr_eq(&known.limits, limits));
         let known = known.unwrap_or_else(|| {
             let policies = limits.policies().map(|policy| policy.named(counted_as)).collect();
-            let renamed = Arc::new(Renamed { policies, limits });
+            let renamed = Arc::new(Renamed { policies, limits: Arc::clone(limits) });
             self.renamed.store(Some(Arc::clone(&renamed)));
             renamed
         });

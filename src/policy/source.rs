@@ -107,6 +107,13 @@ pub trait PolicySource: Send + Sync + 'static {
         None
     }
 
+    /// As [`policies`](Self::policies), for a request that uses a version of live limits, which is `origin`. Hidden,
+    /// because only plans find policies in limits. Type-erased, so that this module imports no limits.
+    #[doc(hidden)]
+    fn policies_in(&self, parts: &Parts, key: &Key, _: Option<&(dyn Any + Send + Sync)>) -> Policies {
+        self.policies(parts, key)
+    }
+
     /// What passes the reports of the source to the observers of the limiter. Hidden, because only plans report.
     /// Type-erased, so that this module imports no observer.
     #[doc(hidden)]

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use http::request::Parts;
 use tollgate::{
     ConfigError, Decision, GlobalKey, Key, LiveLimits, Policy, RateLimitLayer,
+    limits::LimitsConfig,
     plans::{Plan, Plans},
 };
 use tracing::Level;
@@ -23,7 +25,7 @@ use crate::{
 };
 
 /// Limits with the plans `free`, and `paid` of this rate.
-fn with_paid(rate: u64) -> tollgate::limits::LimitsConfig {
+fn with_paid(rate: u64) -> LimitsConfig {
     limits(&format!(
         "policies.free.rate = '3/min'\npolicies.paid = {{ rate = '{rate}/min', in-code = true }}\n\
          default.policies = ['free']\nroutes.'/search'.cost = 2"
@@ -70,6 +72,52 @@ async fn a_plan_that_is_a_name_follows_the_limits_without_another_look_up() {
     let reply = get(&app, "/search").await;
     assert_eq!(reply.header("ratelimit-policy").as_deref(), Some(r#""paid";q=200;w=60"#));
     assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""paid";r=197;t=60"#));
+}
+
+/// Limits with the plan `free`, half of which `/search` costs.
+fn with_free(limit: u64) -> LimitsConfig {
+    limits(&format!(
+        "policies.free.rate = '{limit}/min'\ndefault.policies = ['free']\nroutes.'/search'.cost = {}",
+        limit / 2
+    ))
+}
+
+/// The cost of one version may be above the limit of another one, and 400 tells the client not to come back.
+#[tokio::test]
+async fn a_request_finds_its_plan_in_the_limits_that_its_cost_comes_from() {
+    for has_one_count in [false, true] {
+        let sets = [100, 10].map(with_free);
+        let live = LiveLimits::new(sets[0].clone());
+        let plans = Database::new("free").plans(&live);
+        let plans = if has_one_count { plans.with_one_count("free") } else { plans };
+        // The limits are replaced when the request has read them. Each request has a key of its own.
+        let replaced = live.clone();
+        let key = move |_: &Parts| {
+            let version = replaced.version();
+            replaced.replace(sets[version as usize % 2].clone()).unwrap();
+            Key::from(version)
+        };
+        let app = app(live.layer(limiter(), key).unwrap().with_policies(plans));
+        for limit in [100, 10, 100] {
+            let reply = get(&app, "/search").await;
+            assert_eq!(reply.status, 200);
+            assert_eq!(reply.header("ratelimit-policy"), Some(format!(r#""free";q={limit};w=60"#)));
+            assert_eq!(reply.header("ratelimit"), Some(format!(r#""free";r={};t=60"#, limit / 2)));
+        }
+        assert_eq!(live.version(), 4);
+    }
+}
+
+#[tokio::test]
+async fn plans_of_other_limits_than_those_of_the_layer_follow_their_own() {
+    let (live, other) = (LiveLimits::new(with_free(100)), LiveLimits::new(with_free(10)));
+    let plans = Database::new("free").plans(&other);
+    let app = app(live.layer(limiter(), GlobalKey).unwrap().with_policies(plans));
+    for limit in [20, 30] {
+        other.replace(with_free(limit)).unwrap();
+        let policy = get(&app, "/").await.header("ratelimit-policy");
+        assert_eq!(policy, Some(format!(r#""free";q={limit};w=60"#)));
+    }
 }
 
 #[tokio::test]

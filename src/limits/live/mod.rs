@@ -24,7 +24,11 @@ use crate::{
     policy::Policy,
 };
 #[cfg(feature = "plans")]
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::{
+    any::Any,
+    ptr,
+    sync::{Mutex, MutexGuard, PoisonError, Weak},
+};
 
 #[cfg(feature = "watch")]
 pub use self::watch::LimitsFileError;
@@ -36,8 +40,9 @@ pub use self::watch::LimitsFileError;
 ///
 /// # Rules
 ///
-/// 1. A request reads the limits once, when it starts, and uses them to its end: for its charges, its failure policy
-///    and the fields of its response. Two layers around one handler read the limits one after the other.
+/// 1. A request reads the limits once, when it starts, and uses them to its end: for its charges, also under plans of
+///    these limits, its failure policy and the fields of its response. Two layers around one handler read the limits
+///    one after the other.
 /// 2. New limits are checked before any of them takes effect, against every layer that follows them. If they do not
 ///    fit, all old limits stay in force.
 /// 3. A count belongs to a policy's name, algorithm, window or calendar, resolution and number of shards. As long as
@@ -154,6 +159,13 @@ struct Shared {
     reporter: Reporter,
 }
 
+/// A version of live limits, which the rules that come from it keep for plans.
+#[cfg(feature = "plans")]
+struct RulesOrigin {
+    owner: Weak<Shared>,
+    limits: Arc<LimitsConfig>,
+}
+
 impl LiveLimits {
     /// Creates limits that only [`replace`](Self::replace) changes.
     #[cfg_attr(feature = "watch", doc = "[`watch`](Self::watch) follows a file.")]
@@ -215,7 +227,7 @@ impl LiveLimits {
         let limiter = limiter.into();
         let follower = {
             let mut followers = self.0.followers.lock();
-            let rules = rules(&self.0.current.load(), &limiter)?;
+            let rules = self.0.rules(&self.0.current.load_full(), &limiter)?;
             followers.add(rules, limiter.clone(), Arc::clone(&self.0) as Arc<dyn RulesOwner>)
         };
         self.0.reporter.follow(limiter.shared_listener());
@@ -245,6 +257,15 @@ impl LiveLimits {
     #[cfg(feature = "plans")]
     pub(crate) fn current(&self) -> Arc<LimitsConfig> {
         self.0.current.load_full()
+    }
+
+    /// The version of these limits that a request uses whose rules are of this origin: that of the rules, or the one in
+    /// force if the rules come from no version of these limits.
+    #[cfg(feature = "plans")]
+    pub(crate) fn of_request(&self, origin: Option<&(dyn Any + Send + Sync)>) -> Arc<LimitsConfig> {
+        let origin = origin.and_then(|origin| origin.downcast_ref::<RulesOrigin>());
+        let own = origin.filter(|origin| ptr::eq(origin.owner.as_ptr(), Arc::as_ptr(&self.0)));
+        own.map_or_else(|| self.current(), |origin| Arc::clone(&origin.limits))
     }
 
     /// The policy of this name in the limits in force, for checks without a layer. Ignores the case of the name.
@@ -318,20 +339,31 @@ impl Shared {
     }
 
     /// Replaces the limits of all followers, or of none. Returns the new version.
-    fn replace(&self, limits: LimitsConfig) -> Result<u64, ConfigError> {
+    fn replace(self: &Arc<Self>, limits: LimitsConfig) -> Result<u64, ConfigError> {
+        let limits = Arc::new(limits);
         let mut followers = self.followers.lock();
         #[cfg(feature = "plans")]
         self.required().iter().filter_map(Weak::upgrade).try_for_each(|name| limits.require(&name).map(drop))?;
         let following = followers.alive();
-        let derived = following.iter().map(|follower| follower.derive(rules(&limits, follower.limiter())?));
+        let derived = following.iter().map(|follower| follower.derive(self.rules(&limits, follower.limiter())?));
         let derived = derived.collect::<Result<Vec<_>, ConfigError>>()?;
         let old: Vec<_> = following.iter().zip(derived).map(|(follower, rules)| follower.swap(rules)).collect();
-        let old_limits = self.current.swap(Arc::new(limits));
+        let old_limits = self.current.swap(limits);
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
         // Values are dropped after the lock is released, because they may contain values of the user.
         drop(followers);
         drop((following, old, old_limits));
         Ok(version)
+    }
+
+    /// The rules of a layer that has these limits and no further settings.
+    fn rules(self: &Arc<Self>, limits: &Arc<LimitsConfig>, limiter: &Limiter) -> Result<Rules, ConfigError> {
+        let rules = limits.unreported_layer(limiter.clone(), GlobalKey)?.rules();
+        #[cfg(feature = "plans")]
+        let origin = RulesOrigin { owner: Arc::downgrade(self), limits: Arc::clone(limits) };
+        #[cfg(feature = "plans")]
+        let rules = rules.with_origin(Arc::new(origin));
+        Ok(rules)
     }
 }
 
@@ -339,11 +371,6 @@ impl RulesOwner for Shared {
     fn followers(&self) -> &Followers {
         &self.followers
     }
-}
-
-/// The rules of a layer that has these limits and no further settings.
-fn rules(limits: &LimitsConfig, limiter: &Limiter) -> Result<Rules, ConfigError> {
-    limits.unreported_layer(limiter.clone(), GlobalKey).map(|layer| layer.rules())
 }
 
 impl fmt::Debug for LiveLimits {

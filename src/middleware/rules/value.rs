@@ -1,6 +1,7 @@
 //! The rules as a value, their checks, and the judgement on a layer that its author has not validated.
 
 use std::{
+    any::Any,
     fmt, iter,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -44,6 +45,8 @@ pub(crate) struct Rules {
     pub(in crate::middleware) nothing_to_settle: Arc<Once>,
     /// Whether the warning that requests run without a slot is due. Clones share it.
     pub(in crate::middleware) without_slot: Arc<Once>,
+    /// The version of live limits that the rules come from, for plans that find their policies there.
+    pub(in crate::middleware) origin: Option<Arc<dyn Any + Send + Sync>>,
     /// What is wrong with one setting, whatever the others are.
     pub(in crate::middleware) mistake: FirstMistake,
     /// What the first request has found wrong with the layer that has these rules.
@@ -58,6 +61,12 @@ impl Rules {
     pub(in crate::middleware) fn new(policies: impl PolicySource) -> Self {
         let layer = Settings { policies: Some(SharedSource::new(policies)), ..Settings::default() };
         Self { layer, ..Self::default() }
+    }
+
+    /// The same rules, which come from this version of live limits.
+    #[cfg(all(feature = "plans", feature = "serde"))]
+    pub(crate) fn with_origin(self, origin: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { origin: Some(origin), ..self }
     }
 
     /// These settings, and those of `base` where there are none.

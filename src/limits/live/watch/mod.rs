@@ -95,7 +95,7 @@ fn run(file: &WatchedFile, mut known: Content, events: &Events, limits: &Weak<Sh
 }
 
 /// Puts new content into force, if it can be read and fits.
-fn apply(file: &WatchedFile, content: &Content, limits: &Shared) -> LimitsChange {
+fn apply(file: &WatchedFile, content: &Content, limits: &Arc<Shared>) -> LimitsChange {
     match content {
         Content::Unreadable(error) => {
             LimitsChange::Unreadable { file: file.path().to_owned(), reason: error.to_string() }
