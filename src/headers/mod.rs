@@ -80,7 +80,11 @@ mod x_rate_limit;
 
 use http::HeaderName;
 
-pub(crate) use self::{duration::whole_seconds, fields::AllowedFields, writer::DEFAULT as DEFAULT_WRITER};
+pub(crate) use self::{
+    duration::whole_seconds,
+    fields::AllowedFields,
+    writer::{DEFAULT as DEFAULT_WRITER, OUTAGE_RETRY_AFTER},
+};
 #[doc(hidden)]
 pub use self::{fields::HeaderFields, quota::QuotaReport};
 pub use self::{style::HeaderStyle, writer::HeaderWriter};

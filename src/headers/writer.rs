@@ -64,6 +64,9 @@ pub struct HeaderWriter {
     pub(super) mistake: FirstMistake,
 }
 
+/// Default `Retry-After` while the store cannot answer. Limits hold again within a second after the store is back.
+pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The writer of a layer that sets none.
 pub(crate) static DEFAULT: HeaderWriter = HeaderWriter::of(HeaderStyle::Draft11);
 
@@ -214,8 +217,12 @@ impl HeaderWriter {
         Self { jitter: u32::try_from(most.as_secs()).unwrap_or(u32::MAX), ..self }
     }
 
-    /// Writes the fields for a decision into the headers of a response. A decision without a verdict of a store has no
-    /// fields. The fields say nothing about [shadow](crate::Policy::with_shadow) policies.
+    /// Writes the fields for a decision into the headers of a response. The fields say nothing about
+    /// [shadow](crate::Policy::with_shadow) policies.
+    ///
+    /// A denial also gets `Retry-After`, if a wait helps, and `Cache-Control: no-store`. A decision without the
+    /// [time](Decision::time) of a store has no RateLimit fields. A denial without [policies](Decision::policies), such
+    /// as that of a closed failure policy, has a `Retry-After` of 1.
     ///
     /// Of fields that the response has already, the stricter limit is kept:
     ///
@@ -296,12 +303,15 @@ impl HeaderWriter {
     fn jitter_of(&self, decision: &Decision) -> Duration {
         match self.jitter {
             0 => Duration::ZERO,
-            _ => self.draw(longest_wait(decision.enforced().map(QuotaReport::from), decision.is_allowed())),
+            _ => {
+                let longest = longest_wait(decision.enforced().map(QuotaReport::from), decision.is_allowed());
+                self.draw(longest.or_else(|| outage_wait(decision)))
+            }
         }
     }
 
     fn write_with_jitter(&self, decision: &Decision, jitter: Duration) -> HeaderFields {
-        let Some(now_us) = decision.time_us() else { return self.no_fields() };
+        let Some(now_us) = decision.time_us() else { return self.without_quotas(decision, jitter) };
         let quotas: SmallVec<[QuotaReport<'_>; 1]> =
             decision.enforced().map(|decision| QuotaReport::at(decision, now_us)).collect();
         if quotas.is_empty() {
@@ -312,6 +322,16 @@ impl HeaderWriter {
             _ => ietf::draft_11_policies(&quotas),
         };
         self.write_snapshot(policies, &self.snapshot(&quotas, decision.is_allowed(), now_us, jitter))
+    }
+
+    /// The fields of a decision that knows no time of a store. A denial can still say how long to wait.
+    fn without_quotas(&self, decision: &Decision, jitter: Duration) -> HeaderFields {
+        let mut fields = self.no_fields();
+        if !decision.is_allowed() {
+            let wait = decision.retry_after().or_else(|| outage_wait(decision));
+            self.push_rejection(&mut fields, wait.map(|wait| wait.saturating_add(jitter)));
+        }
+        fields
     }
 
     fn write_snapshot(&self, policies: impl FnOnce() -> Option<HeaderValue>, snapshot: &Snapshot<'_>) -> HeaderFields {
@@ -336,9 +356,13 @@ impl HeaderWriter {
             HeaderStyle::XRateLimitEpoch => x_rate_limit::epoch(snapshot, &mut fields),
         }
         if !snapshot.allowed {
-            fields.push_rejection(snapshot.wait().filter(|_| !self.hides_waits()), self.retry_after_ms);
+            self.push_rejection(&mut fields, snapshot.wait());
         }
         fields
+    }
+
+    fn push_rejection(&self, fields: &mut HeaderFields, wait: Option<Duration>) {
+        fields.push_rejection(wait.filter(|_| !self.hides_waits()), self.retry_after_ms);
     }
 
     fn no_fields(&self) -> HeaderFields {
@@ -354,6 +378,11 @@ impl HeaderWriter {
     ) -> Snapshot<'a> {
         Snapshot { quotas, allowed, now_us, capped_ratio: self.capped_ratio, jitter }
     }
+}
+
+/// The wait of a denial without a verdict.
+fn outage_wait(decision: &Decision) -> Option<Duration> {
+    (!decision.is_allowed() && decision.policies().is_empty()).then_some(OUTAGE_RETRY_AFTER)
 }
 
 /// `RateLimit-Policy` of one policy without a partition key. The policy caches the value, which never changes.

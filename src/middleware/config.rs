@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::ConfigError,
+    headers::OUTAGE_RETRY_AFTER,
     key::{KeyExtractor, MissingKey},
     limiter::Limiter,
     rejection::{Denial, ProblemJson, Reason, Rejection},
@@ -57,7 +58,7 @@ impl<K> Config<K, ProblemJson> {
             missing: MissingKey::default(),
             stack: Arc::default(),
             rejection: Arc::new(ProblemJson::default()),
-            outage_retry_after: Denial::OUTAGE_RETRY_AFTER,
+            outage_retry_after: OUTAGE_RETRY_AFTER,
             decision_in_response: false,
             settling: None,
         }

@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode};
 use crate::{
     decision::{Decision, PolicyDecision},
     error::ConfigError,
+    headers::OUTAGE_RETRY_AFTER,
     key::{KeyError, KeyFault},
     observe::RefusalReason,
     verdict::Source,
@@ -102,13 +103,10 @@ impl From<RefusalReason> for Cause {
 }
 
 impl Denial {
-    /// Default `Retry-After` while the store cannot answer. Limits hold again within a second after the store is back.
-    pub(crate) const OUTAGE_RETRY_AFTER: Duration = Duration::from_secs(1);
-
     pub(super) fn new(cause: Cause) -> Self {
         let retry_after = match &cause {
             Cause::QuotaExceeded(decision) => decision.retry_after(),
-            Cause::StoreUnavailable => Some(Self::OUTAGE_RETRY_AFTER),
+            Cause::StoreUnavailable => Some(OUTAGE_RETRY_AFTER),
             Cause::Blocked { .. }
             | Cause::CostAboveLimit { .. }
             | Cause::HeldTooLong { .. }

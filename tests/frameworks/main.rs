@@ -11,7 +11,7 @@ mod lambda;
 #[rustfmt::skip]
 mod lambda_axum;
 
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy};
+use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, Policy, store::FailingStore};
 use tower::ServiceExt;
 
 const PAGE: &str = include_str!("../../docs/without-tower.md");
@@ -56,6 +56,28 @@ async fn actix_web_refuses_the_sixth_request_of_an_address_with_its_fields() {
     assert_eq!(field(denied.headers(), "retry-after").as_deref(), Some("60"));
     assert_eq!(read_body(denied).await, "rate limit exceeded: per-client; retry after 60s");
     assert_eq!(call_service(&app, request("203.0.113.8:4711")).await.status().as_u16(), 200, "another client");
+}
+
+#[actix_web::test]
+async fn actix_web_responds_to_more_requests_than_the_store_can_check_with_503_and_the_wait() {
+    use actix_web::{
+        App,
+        middleware::from_fn,
+        test::{TestRequest, call_service, init_service, read_body},
+        web::Data,
+    };
+
+    let store = FailingStore::new();
+    store.fail(ErrorKind::Overloaded);
+    let limit = actix::Limit { limiter: Limiter::new(store), policy: policy() };
+    let app = init_service(App::new().app_data(Data::new(limit)).wrap(from_fn(actix::limit))).await;
+    let request = TestRequest::get().peer_addr("203.0.113.7:4711".parse().unwrap()).to_request();
+    let response = call_service(&app, request).await;
+    assert_eq!(response.status().as_u16(), 503);
+    for (name, expected) in [("retry-after", "1"), ("cache-control", "no-store")] {
+        assert_eq!(response.headers().get(name).map(|value| value.to_str().unwrap()), Some(expected), "{name}");
+    }
+    assert_eq!(read_body(response).await, "rate limiter unavailable; retry after 1s");
 }
 
 /// The response is that of the handler, and tells how many requests are left.

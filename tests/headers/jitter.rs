@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use tollgate::{Algorithm, GlobalKey, HeaderStyle, Policy, RateLimitLayer, headers::HeaderWriter, rejection::Denial};
+use axum::http::HeaderMap;
+use tollgate::{
+    Algorithm, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderStyle, Policy, RateLimitLayer,
+    headers::HeaderWriter, rejection::Denial,
+};
 
 use crate::support::{
     app::{app, down_limiter, get_passes, limiter, limiter_and_clock},
@@ -83,10 +87,15 @@ async fn a_limit_with_units_left_beside_a_spent_one_has_no_jitter() {
 async fn a_short_wait_is_at_most_doubled() {
     let writer = jittered(HeaderStyle::Draft11, 3_600);
     let closed = RateLimitLayer::new(down_limiter(), Policy::per_minute("p", 1).unwrap(), GlobalKey).fail_closed();
-    let app = app(closed.with_headers(writer));
-    let mut waits = BTreeSet::new();
+    let app = app(closed.with_headers(writer.clone()));
+    let (mut waits, mut without_layer) = (BTreeSet::new(), BTreeSet::new());
+    let denied: Decision = FailurePolicy::Closed.resolve(Err(Error::new(ErrorKind::Unavailable, "away")));
     for _ in 0..100 {
         waits.insert(retry_after(&get(&app, "/").await));
+        let mut headers = HeaderMap::new();
+        writer.write(&denied, &mut headers);
+        without_layer.insert(headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap());
     }
     assert_eq!(waits, BTreeSet::from([1, 2]));
+    assert_eq!(without_layer, waits);
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use axum::Router;
-use tollgate::{Algorithm, GlobalKey, ManualClock, Policy, RateLimitLayer};
+use axum::{Router, http::HeaderMap};
+use tollgate::{
+    Algorithm, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderStyle, ManualClock, Policy, RateLimitLayer,
+    headers::HeaderWriter,
+};
 
 use crate::support::{
-    app::{app, get_passes, limiter_and_clock},
+    app::{app, get_passes, limiter, limiter_and_clock},
     http::get,
 };
 
@@ -84,4 +87,29 @@ async fn law_5_the_wait_is_that_of_the_same_cost() {
     assert_eq!(get(&app, "/search").await.header("retry-after").as_deref(), Some("50"));
     clock.advance(Duration::from_secs(50));
     assert!(get_passes(&app, "/search").await);
+}
+
+/// A service without a layer writes the fields itself.
+#[test]
+fn a_denial_without_a_verdict_has_the_wait_of_an_outage_and_a_blocked_policy_has_none() {
+    let written = |style, decision: &Decision| {
+        let mut headers = HeaderMap::new();
+        HeaderWriter::new(style).write(decision, &mut headers);
+        let fields = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+        let mut fields: Vec<String> = fields.collect();
+        fields.sort();
+        fields
+    };
+    let away = |policy: FailurePolicy, kind| -> Decision { policy.resolve(Err(Error::new(kind, "away"))) };
+    let blocked = limiter().try_check("k", &Policy::blocked("suspended").unwrap(), 1).unwrap();
+    for (style, expected) in [
+        (HeaderStyle::Draft11, &["cache-control: no-store", "retry-after: 1"][..]),
+        (HeaderStyle::OpenAi, &["cache-control: no-store", "retry-after-ms: 1000", "retry-after: 1"]),
+        (HeaderStyle::Hidden, &["cache-control: no-store"]),
+    ] {
+        assert_eq!(written(style, &away(FailurePolicy::Closed, ErrorKind::Unavailable)), expected, "{style:?}");
+        assert_eq!(written(style, &away(FailurePolicy::Open, ErrorKind::Overloaded)), expected, "{style:?}");
+        assert!(written(style, &away(FailurePolicy::Open, ErrorKind::Unavailable)).is_empty(), "{style:?}");
+        assert_eq!(written(style, &blocked), ["cache-control: no-store"], "{style:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::response::IntoResponse;
 use http::{HeaderMap, StatusCode};
 use tokio::task::JoinSet;
 use tollgate::{Key, Limiter, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
@@ -91,6 +92,22 @@ async fn a_pause_that_is_longer_than_a_call_may_wait_is_an_error_at_once() {
     tokio::time::advance(secs(9)).await;
     call(&client).await.unwrap();
     upstream.assert_calls(&[0, 30].map(secs));
+}
+
+/// A gateway responds to its own clients with the denial of its call.
+#[tokio::test(start_paused = true)]
+async fn the_response_of_a_gateway_whose_call_a_pause_has_denied_has_the_wait() {
+    let client = hundred_per_second(limiter()).layer(Upstream::first(429, &[("retry-after", "30")]));
+    call(&client).await.unwrap();
+    tokio::time::advance(secs(12)).await;
+    let error = call(&client).await.unwrap_err();
+    let denied = error.downcast_ref::<Throttled>().unwrap().decision().unwrap();
+    assert_eq!(denied.time(), None, "the store has not been asked");
+    let response = denied.clone().into_result().unwrap_err().into_response();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["retry-after"], "18");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    assert!(!response.headers().contains_key("ratelimit"));
 }
 
 #[tokio::test(start_paused = true)]
