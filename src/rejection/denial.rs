@@ -65,7 +65,8 @@ pub enum Reason {
     /// The quota is spent. [`Denial::decision`] has the policies.
     QuotaExceeded,
     /// The store could not answer, and the failure policy is closed; or the process sent more checks than the store
-    /// answers within the deadline ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)).
+    /// answers within the deadline ([`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded)); or a
+    /// [wait for units](crate::Limiter::acquire) has ended before anything was known of the key.
     StoreUnavailable,
 }
 
@@ -130,8 +131,10 @@ impl Denial {
     pub(crate) fn of(decision: Decision) -> Self {
         let source = decision.source();
         let cause = match source {
-            Source::Closed | Source::Open | Source::Overloaded => {
-                return Self { source: Some(source), ..Self::new(Cause::StoreUnavailable) };
+            Source::Closed | Source::Open | Source::Overloaded => return Self::without_verdict(source),
+            // The wait has ended before the store has said anything about the key.
+            Source::Queue | Source::WaitersFull if decision.policies().is_empty() => {
+                return Self::without_verdict(source);
             }
             Source::Policy => {
                 let blocked = decision.violated().next().map(|blocked| blocked.policy.name().to_owned());
@@ -148,6 +151,10 @@ impl Denial {
             }
         };
         Self::new(cause.unwrap_or(Cause::QuotaExceeded(decision)))
+    }
+
+    fn without_verdict(source: Source) -> Self {
+        Self { source: Some(source), ..Self::new(Cause::StoreUnavailable) }
     }
 
     /// The same denial, from which a response learns no wait and no limit.

@@ -19,8 +19,9 @@ impl Decision {
     /// # Errors
     ///
     /// [`Denial`] if the decision is denied. Its reason is
-    /// [`CostAboveLimit`](crate::rejection::Reason::CostAboveLimit) if the cost can never pass, and
-    /// [`Blocked`](crate::rejection::Reason::Blocked) if a policy is [blocked](crate::Policy::blocked).
+    /// [`CostAboveLimit`](crate::rejection::Reason::CostAboveLimit) if the cost can never pass,
+    /// [`Blocked`](crate::rejection::Reason::Blocked) if a policy is [blocked](crate::Policy::blocked), and
+    /// [`StoreUnavailable`](crate::rejection::Reason::StoreUnavailable) without a verdict.
     ///
     /// # Examples
     ///

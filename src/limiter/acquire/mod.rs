@@ -71,7 +71,7 @@ impl Limiter {
     /// [`source`](crate::Decision::source) is the [queue](crate::decision::Source::Queue) or the store, and
     /// [`retry_after`](crate::Decision::retry_after) is the earliest time at which the units may be there, behind the
     /// present waiters. A denial without [policies](crate::Decision::policies) means that no decision on the key is
-    /// known yet.
+    /// known yet; as the response of a handler, it is a 503.
     ///
     /// The number of waiters is [bounded](Self::with_max_waiters). A cost above the policy's
     /// [capacity](Policy::capacity) and a cost of 0 do not wait: the store is asked at once, as by

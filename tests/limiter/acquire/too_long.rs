@@ -1,6 +1,7 @@
 //! Waits that are longer than a caller can wait, and too many waiters.
 
-use tollgate::decision::Source;
+use axum::response::IntoResponse;
+use tollgate::{decision::Source, rejection::Reason};
 
 use super::*;
 use crate::support::{
@@ -121,6 +122,27 @@ async fn law_6_the_waiters_of_a_key_and_in_all_are_bounded() {
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ended.admitted().len(), 2);
     says(limiter.with_max_waiters(0, 1).validated().unwrap_err(), "no caller could wait with a bound of 0 waiters; ");
+}
+
+/// The response is that of a store that cannot answer. The quota is not spent, as far as anybody knows.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_has_no_room_to_wait_responds_with_503_while_nothing_is_known_of_the_key() {
+    let (limiter, ended, policy) = (limiter().with_max_waiters(1, 1), Ended::default(), bucket(1));
+    assert!(limiter.check("a", &policy, 1).await.unwrap().is_allowed());
+    ended.start(0, limiter.acquire("a", &policy, 1).within(60 * SECOND)).await;
+    let slots = Policy::concurrent("slots", 1).unwrap();
+    let refusals = [
+        limiter.acquire("c", &policy, 1).within(60 * SECOND).await.unwrap().into_result().unwrap_err(),
+        limiter.acquire_hold("c", &slots, 1).within(60 * SECOND).await.unwrap().into_result().unwrap_err(),
+    ];
+    for denial in refusals {
+        assert_eq!((denial.reason(), denial.retry_after()), (Reason::StoreUnavailable, Some(SECOND)));
+        let response = denial.into_response();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        assert_eq!(response.extensions().get::<Decision>().unwrap().source(), Source::WaitersFull);
+    }
 }
 
 /// Nothing is known about the count when the callers join. The first admission shows who cannot pass in time.
