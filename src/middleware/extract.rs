@@ -84,7 +84,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Bill {
 
 impl IntoResponse for Denial {
     /// Responds as a layer does by default: with the document of [`ProblemJson`] and the fields of
-    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). [`Denial::respond`] builds other responses.
+    /// [`HeaderStyle::Draft11`](crate::HeaderStyle::Draft11). [`Denial::respond`] builds other responses. In a
+    /// [rejection](crate::rejection::Rejection), the fields are those of its layer.
     fn into_response(self) -> Response {
         // The head of the request is not known here. axum removes the content if the method is HEAD.
         let (parts, ()) = Request::new(()).into_parts();

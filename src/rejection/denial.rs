@@ -43,6 +43,8 @@ pub struct Denial {
     pub(super) source: Option<Source>,
     /// Whether the response says nothing about the limit.
     pub(super) is_hidden: bool,
+    /// Whether a rejection has the denial. Whoever calls the rejection adds the RateLimit fields to its response.
+    pub(super) leaves_fields: bool,
 }
 
 /// The reasons for a [`Denial`]. Its message has the details: names of policies, costs and limits.
@@ -114,7 +116,7 @@ impl Denial {
             | Cause::Key(_)
             | Cause::Misconfigured(_) => None,
         };
-        Self { cause: Box::new(cause), retry_after, source: None, is_hidden: false }
+        Self { cause: Box::new(cause), retry_after, source: None, is_hidden: false, leaves_fields: false }
     }
 
     /// Creates the denial of a request that the layer refuses without a check.

@@ -61,6 +61,8 @@ mod from_check;
 mod grpc;
 mod problem;
 
+use std::{mem, time::Duration};
+
 use bytes::Bytes;
 use http::{
     Extensions, HeaderValue, Method, Response, StatusCode,
@@ -85,7 +87,8 @@ pub use self::{
 /// Implemented by [`ProblemJson`], the default, [`PlainText`],
 /// [`EmptyBody`], and by closures `Fn(&Parts, &Denial) -> Response<B>`, whose arguments need no types
 /// in [`from_fn`]; feature `grpc` adds `GrpcStatus`. The layer then adds the fields that the response lacks: RateLimit,
-/// `Retry-After`, `Cache-Control: no-store`, and `WWW-Authenticate` if the status is 401.
+/// `Retry-After`, `Cache-Control: no-store`, and `WWW-Authenticate` if the status is 401. So a closure may also return
+/// the response of the denial, `denial.clone().into_response()` in axum, whose fields are in the style of the layer.
 ///
 /// # Examples
 ///
@@ -167,7 +170,8 @@ impl Denial {
     /// status is 401. The response's extensions contain the denial and, after a check, the [`Decision`].
     ///
     /// The layer calls this method for refused requests. A handler of axum can return the denial itself, unless it
-    /// needs another rejection or style.
+    /// needs another rejection or style. A rejection that calls this method for the denial that it was given leaves the
+    /// RateLimit fields to the layer, in the style of the layer.
     ///
     /// # Examples
     ///
@@ -215,16 +219,18 @@ impl Denial {
     where
         R: Rejection<B> + ?Sized,
     {
+        let leaves_fields = mem::replace(&mut self.leaves_fields, true);
         // The jitter is drawn once, so that all fields and the body contain the same wait.
-        let jitter = writer.draw(self.retry_after);
+        let jitter = if leaves_fields { Duration::ZERO } else { writer.draw(self.retry_after) };
         self.retry_after = self.retry_after.map(|wait| wait.saturating_add(jitter));
         let mut response = match writer.hides_waits() {
             true => rejection.reject(parts, &self.clone().hidden()),
             false => rejection.reject(parts, &self),
         };
+        self.leaves_fields = leaves_fields;
         match self.decision() {
-            Some(decision) => writer.apply_denied(decision, jitter, response.headers_mut()),
-            None => writer.insert_wait(self.retry_after, response.headers_mut()),
+            Some(decision) if !leaves_fields => writer.apply_denied(decision, jitter, response.headers_mut()),
+            _ => writer.insert_wait(self.retry_after, response.headers_mut()),
         }
         if let Some(challenge) = self.challenge()
             && response.status() == StatusCode::UNAUTHORIZED

@@ -1,24 +1,28 @@
 //! Custom rejections, and the built-in ones besides problem documents.
 
-use std::{convert::Infallible, error::Error};
+use std::{convert::Infallible, error::Error, time::Duration};
 
 use axum::{
     Router,
     body::{Body, Bytes},
     http::{Method, StatusCode, request::Parts},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use tollgate::{
     GlobalKey, HeaderKey, HeaderStyle, ProblemJson, RateLimitLayer,
+    headers::HeaderWriter,
     key::KeyError,
     rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
 };
 use tower::{Layer, service_fn};
 
-use crate::support::{
-    app::{app, down_limiter, get_passes, layer, per_minute},
-    http::{Reply, get, get_with, request, send},
+use crate::{
+    headers::fields::STYLES,
+    support::{
+        app::{app, down_limiter, get_passes, layer, per_minute},
+        http::{Reply, get, get_with, request, send},
+    },
 };
 
 /// A rejection that sets a header and a body.
@@ -99,6 +103,38 @@ async fn the_closure_learns_no_wait_under_a_style_that_hides_waits() {
         let app = app(layer(1, GlobalKey).with_headers(style).with_rejection(answer));
         assert!(get_passes(&app, "/").await);
         assert_eq!(get(&app, "/").await.text(), wait, "{style:?}");
+    }
+}
+
+/// A rejection that changes the response to some requests leaves that to others as it is.
+fn unchanged(_: &Parts, denial: &Denial) -> Response {
+    denial.clone().into_response()
+}
+
+/// As [`unchanged`], with a writer of its own.
+fn rewritten(parts: &Parts, denial: &Denial) -> Response {
+    denial.clone().respond(&ProblemJson::default(), &HeaderWriter::default(), parts)
+}
+
+#[tokio::test]
+async fn a_closure_that_returns_the_denial_sends_the_fields_of_the_layer_once() {
+    for answer in [unchanged as fn(&Parts, &Denial) -> Response, rewritten] {
+        for style in STYLES.into_iter().chain([HeaderStyle::Hidden]) {
+            let limit = || layer(1, GlobalKey).with_headers(style);
+            let (plain, custom) = (app(limit()), app(limit().with_rejection(answer)));
+            assert!(get_passes(&plain, "/").await && get_passes(&custom, "/").await);
+            let (plain, custom) = (get(&plain, "/").await, get(&custom, "/").await);
+            assert_eq!(custom.headers, plain.headers, "{style:?}");
+            assert_eq!((custom.status, custom.body), (plain.status, plain.body), "{style:?}");
+        }
+        let writer = HeaderWriter::default().with_jitter(Duration::from_secs(10));
+        let app = app(layer(1, GlobalKey).with_headers(writer).with_rejection(answer));
+        assert!(get_passes(&app, "/").await);
+        let reply = get(&app, "/").await;
+        let wait = reply.header("retry-after").unwrap();
+        assert_eq!(reply.header("ratelimit").unwrap(), format!(r#""p";r=0;t={wait}"#));
+        let denial = reply.extensions.get::<Denial>().unwrap();
+        assert_eq!(denial.retry_after().unwrap().as_secs().to_string(), wait);
     }
 }
 
