@@ -256,3 +256,22 @@ async fn only_a_post_over_http_2_or_later_is_refused_with_a_grpc_status() {
         assert_eq!(reply.header("grpc-status").is_some(), status == 200, "{method} {version:?}");
     }
 }
+
+/// A layer that translates gRPC-Web leaves the HTTP/1.1 of a browser without TLS.
+#[cfg(feature = "grpc")]
+#[tokio::test]
+async fn a_translated_call_of_grpc_web_is_refused_with_a_grpc_status_over_http_1_too() {
+    let app = app(layer(1, GlobalKey).with_rejection(tollgate::GrpcStatus::default()));
+    assert!(get_passes(&app, "/").await);
+    for (method, te, status) in [
+        (Method::POST, "trailers", Some("8")),
+        (Method::POST, "Trailers", Some("8")),
+        (Method::POST, "gzip", None),
+        (Method::GET, "trailers", None),
+    ] {
+        let call = request(method.clone(), "/", &[("content-type", "application/grpc"), ("te", te)]);
+        let reply = send(&app, call).await;
+        assert_eq!(reply.status, if status.is_some() { 200 } else { 429 }, "{method} {te}");
+        assert_eq!(reply.header("grpc-status").as_deref(), status, "{method} {te}");
+    }
+}

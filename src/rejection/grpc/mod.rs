@@ -5,7 +5,11 @@ mod details;
 use std::{borrow::Cow, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
-use http::{HeaderName, HeaderValue, Method, Response, Version, header::CONTENT_TYPE, request::Parts};
+use http::{
+    HeaderName, HeaderValue, Method, Response, Version,
+    header::{CONTENT_TYPE, TE},
+    request::Parts,
+};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::details::{details, whole_millis};
@@ -41,10 +45,11 @@ use crate::{
 /// the RateLimit fields in their initial metadata, never in their trailers.
 ///
 /// A request is a gRPC call if it is a POST over HTTP/2 or newer with the content type `application/grpc`, with or
-/// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1, is not a gRPC call whatever its content type,
-/// because its client reads HTTP statuses; `R` builds the response. gRPC-Web is not a gRPC call either: put the layer
-/// inside the layer that translates gRPC-Web, or gRPC-Web clients get the response of `R`. One layer, with one budget,
-/// serves gRPC calls and other requests on one port.
+/// without a suffix such as `+proto`. A GET, or a request over HTTP/1.1 without `te: trailers`, is not a gRPC call
+/// whatever its content type, because its client reads HTTP statuses; `R` builds the response. gRPC-Web is not a gRPC
+/// call either: put the layer inside the layer that translates gRPC-Web, or gRPC-Web clients get the response of `R`.
+/// The translation adds `te: trailers`, also to calls over HTTP/1.1. One layer, with one budget, serves gRPC calls and
+/// other requests on one port.
 ///
 /// In a test without a connection, such as `oneshot`, `Request::post(path)` is over HTTP/1.1 and has no content type.
 /// Its response is that of `R`. Add `.version(Version::HTTP_2).header("content-type", "application/grpc")`.
@@ -218,12 +223,14 @@ const NO_RETRY: HeaderValue = HeaderValue::from_static("-1");
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
 
-/// Whether a request is a gRPC call: a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests") with the content type
-/// `application/grpc`, ignoring case, alone or with a format (`+`) or a parameter (`;`). The content type of gRPC-Web
-/// continues with `-`.
+/// Whether a request is a gRPC call: a POST over HTTP/2 or newer (gRPC over HTTP2, "Requests"), or a translated one,
+/// with the content type `application/grpc`, ignoring case, alone or with a format (`+`) or a parameter (`;`). The
+/// content type of gRPC-Web continues with `-`.
 fn is_call(parts: &Parts) -> bool {
     const GRPC: &[u8] = b"application/grpc";
-    if parts.method != Method::POST || parts.version < Version::HTTP_2 {
+    // A browser without TLS speaks HTTP/1.1. What translates its gRPC-Web leaves the version, and adds the field.
+    let is_translated = || parts.headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    if parts.method != Method::POST || parts.version < Version::HTTP_2 && !is_translated() {
         return false;
     }
     let Some((start, rest)) =
