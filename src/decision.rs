@@ -78,7 +78,7 @@
 //!
 //! | field of a policy | value |
 //! | --- | --- |
-//! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [concurrency limit](crate::Policy::concurrent) and of a [blocked](crate::Policy::blocked) policy is null |
+//! | `name`, `limit`, `window`, `capacity` | of the [`Policy`](crate::Policy); the window of a [calendar](crate::Policy::calendar), of a [concurrency limit](crate::Policy::concurrent) and of a [blocked](crate::Policy::blocked) policy is null |
 //! | `cost`, `violated`, `would_deny`, `available`, `next`, `reset` | the fields of [`PolicyDecision`] |
 //! | `shadow` | whether the policy is a [shadow policy](crate::Policy::with_shadow) |
 //! | `retry_after`, `retry_after_us`, `ban` | the fields of [`PolicyDecision`]; null if there is nothing to wait for |

@@ -18,8 +18,10 @@
 //! | the quota is spent | 429 | the time until the request passes |
 //! | the store cannot answer (fail-closed), or is overloaded | 503 | 1 s, or the layer's setting |
 //! | the cost can never pass | 400 | none |
-//! | the key is missing or unusable | 400 | none |
-//! | the address is denied, or a policy is blocked | 403 | none |
+//! | the request lacks its credential ([`ApiKey`](crate::ApiKey)) | 401 | none |
+//! | another key is missing, or a key is unusable | 400 | none |
+//! | the address or the key is denied, or a policy is blocked | 403 | none |
+//! | a hold has reached its longest age before there was a response | 504 | none |
 //! | the layer is misconfigured, or outside the layer that inserts its key | 500 | none |
 //!
 //! No response contains a key, an address or an error of the store.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{Json, Router};
 use serde_json::{Value, json, to_value};
 use tollgate::{
-    Algorithm, Check, Decision, GlobalKey, Policy, RateLimitLayer, decision::Source, headers::PartitionKeys,
+    Algorithm, Calendar, Check, Decision, GlobalKey, Policy, RateLimitLayer, decision::Source, headers::PartitionKeys,
 };
 
 use crate::support::{
@@ -93,6 +93,20 @@ async fn a_burst_above_the_limit_is_the_capacity() {
         (&standing["limit"], &standing["capacity"], &standing["available"]),
         (&json!(10), &json!(30), &json!(30))
     );
+}
+
+#[tokio::test]
+async fn a_window_without_a_length_is_null() {
+    let (limiter, _) = limiter_and_clock();
+    for policy in [
+        Policy::calendar("month", 5, Calendar::monthly()),
+        Policy::concurrent("slots", 5),
+        Policy::blocked("suspended"),
+    ] {
+        let decision = to_value(limiter.peek("k", &policy.unwrap()).await.unwrap()).unwrap();
+        let standing = &decision["policies"][0];
+        assert!(standing["limit"].is_number() && standing["window"].is_null(), "{standing}");
+    }
 }
 
 #[tokio::test]
