@@ -1,7 +1,11 @@
 //! Partition keys: the `pk` parameter, which names the partition of a policy that a quota belongs to; and the secret
 //! with which keys are hashed.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use sha2::{Digest, Sha256};
 
@@ -65,16 +69,19 @@ impl PartitionKeys {
     /// Sends the bytes that `label` returns for the key. Any reader of a response can read these bytes.
     ///
     /// Return a few bytes that name a plan, a region or a tenant whose name is public. Never return an address, an API
-    /// key, or bytes from which either can be recovered.
+    /// key, or bytes from which either can be recovered. If `label` panics, `pk` is left out, and the request goes on.
     pub fn label(label: impl Fn(&Key) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Labelling::Label(Box::new(label))))
     }
 
-    pub(crate) fn of(&self, key: &Key) -> PartitionKey {
-        PartitionKey(Arc::new(match &*self.0 {
+    /// The partition key of `key`. `None` if the label panics: it is asked for when the store may hold units for the
+    /// request, which a panic would leave behind.
+    pub(crate) fn of(&self, key: &Key) -> Option<PartitionKey> {
+        let bytes = match &*self.0 {
             Labelling::Hmac(secret) => secret.hash::<{ Self::LENGTH }>(key).to_vec(),
-            Labelling::Label(label) => label(key),
-        }))
+            Labelling::Label(label) => catch_unwind(AssertUnwindSafe(|| label(key))).ok()?,
+        };
+        Some(PartitionKey(Arc::new(bytes)))
     }
 }
 

@@ -149,7 +149,7 @@ impl Policy {
 
     /// The partition key of `key`, if the policy discloses one to clients.
     pub(crate) fn partition_key(&self, key: &Key) -> Option<PartitionKey> {
-        self.definition().partition_keys.as_ref().map(|keys| keys.of(key))
+        self.definition().partition_keys.as_ref().and_then(|keys| keys.of(key))
     }
 
     /// The length of the window. Of a calendar, that of the longest one; of a concurrency limit, the time in which its

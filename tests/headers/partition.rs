@@ -90,6 +90,24 @@ async fn a_label_is_sent_unchanged() {
     assert_eq!(partition(&app, "tenant-a").await, ":dGVuYW50LWE=:", "denied responses have the label too");
 }
 
+/// The label is asked for when the slot is held.
+#[tokio::test]
+async fn law_15_a_label_that_panics_is_left_out_and_keeps_no_slot() {
+    let keys = PartitionKeys::label(|_| panic!("the label of a test"));
+    let slots = Policy::concurrent("slots", 1).unwrap().with_partition_keys(keys);
+    let app = keyed(slots.clone());
+    for _ in 0..2 {
+        let reply = get_with(&app, "/", &[("x-tenant", "a")]).await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.header("ratelimit").as_deref(), Some(r#""slots";r=0;t=1"#));
+    }
+    let limiter = limiter();
+    for _ in 0..2 {
+        let slot = limiter.hold("a", &slots, 1).await.unwrap().into_result().unwrap();
+        slot.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn each_policy_sends_its_own_partition_key() {
     let keys = PartitionKeys::label(|_| b"x".to_vec());
