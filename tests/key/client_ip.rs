@@ -205,6 +205,7 @@ fn wrong_settings_are_errors_that_contain_the_value() {
         (ClientIp::x_forwarded_for("10.0.0.0/8, ::/0").unwrap_err(), "::/0"),
         (ClientIp::forwarded(["10.0.0/8"]).unwrap_err(), "10.0.0/8"),
         (client().exempt(["0.0.0.0/0"]).validate().unwrap_err(), "0.0.0.0/0"),
+        (client().deny(["0.0.0.0/0"]).validate().unwrap_err(), "every client would be trusted, exempt or denied; "),
         (client().deny(["localhost"]).validate().unwrap_err(), "localhost"),
         (client().with_ipv6_prefix(24).validate().unwrap_err(), "/24"),
         (ClientIp::x_forwarded_for(0).unwrap_err(), "0 hops"),

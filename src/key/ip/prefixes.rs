@@ -244,11 +244,11 @@ impl<T: ToString> TryFrom<&[T]> for PrefixList {
     }
 }
 
-/// The error of a prefix with which every client would be trusted.
+/// The error of a prefix of all addresses. A list does not know what it is for.
 fn of_everybody(prefix: &str) -> ConfigError {
     ConfigError::new(format!(
-        "{prefix:?} contains every address, so every client would be trusted; list your proxies, or call \
-         `PrefixList::dangerously_everybody()`"
+        "{prefix:?} contains every address, so every client would be trusted, exempt or denied; list your proxies or \
+         networks, or call `PrefixList::dangerously_everybody()`"
     ))
 }
 
