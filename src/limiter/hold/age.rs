@@ -44,8 +44,8 @@ pub(super) struct Origin {
 
 /// The request of a hold that may get too old.
 pub(crate) trait OnLongest: Debug + Send + Sync {
-    /// What the hold charges if it ends now.
-    fn charged(&self, policy: &Policy) -> Charged;
+    /// What the hold charges if it ends now. `None` if the request is just ending it.
+    fn charged(&self, policy: &Policy) -> Option<Charged>;
 
     /// The hold has ended because of its age.
     fn on_ended(&self, policy: &Policy);

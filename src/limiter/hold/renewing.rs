@@ -64,9 +64,10 @@ impl SharedHolds {
         for AgedHold { hold, owner } in self.renewals.take_aged() {
             self.warn_of_longest(&hold.policy);
             if let Some(Owner { request, held, origin, claim }) = owner
+                && let Some(charged) = request.charged(&hold.policy)
                 && claim.claim()
             {
-                let (charged, policy) = (request.charged(&hold.policy), hold.policy.clone());
+                let policy = hold.policy.clone();
                 self.end_units(HeldUnits::new(hold, held), charged, true, &origin);
                 request.on_ended(&policy);
             }

@@ -218,9 +218,9 @@ impl Bill {
 }
 
 impl WeakBill {
-    /// As [`Bill::cost_of`]. `None` also if the bill is gone.
-    pub(super) fn cost_of(&self, policy: &str) -> Option<u64> {
-        self.0.upgrade()?.cost_of(policy)
+    /// The bill. `None` once its last clone is dropped, which ends the holds that the bill keeps.
+    pub(super) fn upgrade(&self) -> Option<Bill> {
+        self.0.upgrade().map(Bill)
     }
 }
 

@@ -225,9 +225,9 @@ impl Longest {
 }
 
 impl OnLongest for Longest {
-    fn charged(&self, policy: &Policy) -> Charged {
+    fn charged(&self, policy: &Policy) -> Option<Charged> {
         let unset = if self.is_answered.load(Ordering::Acquire) { Charged::Held } else { Charged::AsUnsettled };
-        self.bill.cost_of(policy.name()).map_or(unset, Charged::Units)
+        Some(self.bill.upgrade()?.cost_of(policy.name()).map_or(unset, Charged::Units))
     }
 
     fn on_ended(&self, policy: &Policy) {

@@ -2,12 +2,27 @@
 
 use std::{
     convert::Infallible,
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
 };
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
-use tollgate::{RateLimitLayer, middleware::Bill, store::SettleAnswer::Settled};
+use tokio::{
+    runtime::Handle,
+    time::{Duration, sleep},
+};
+use tollgate::{
+    MemoryStore, Policy, RateLimitLayer,
+    clock::TokioClock,
+    middleware::Bill,
+    observe::{Event, Observer},
+    policy::HoldSettings,
+    store::SettleAnswer::Settled,
+};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, request, uploads};
@@ -79,4 +94,46 @@ async fn a_connect_that_fails_is_settled_with_its_body() {
     drop(response);
     assert_eq!(ledger.settlements(), [(100, Settled)]);
     drop(bills);
+}
+
+/// Stops the thread that ends the first hold, until the test lets it go on.
+struct StopsAtFirstEnd(Mutex<Option<(Sender<()>, Receiver<()>)>>);
+
+impl Observer for StopsAtFirstEnd {
+    fn on_event(&self, event: &Event<'_>) {
+        if event.name() == "hold_end" {
+            let first = self.0.lock().unwrap().take();
+            if let Some((stopped, goes_on)) = first {
+                stopped.send(()).unwrap();
+                goes_on.recv().unwrap();
+            }
+        }
+    }
+}
+
+/// The second hold gets too old when the last clone of the bill is gone, and the first hold is just ending.
+#[tokio::test(start_paused = true)]
+async fn law_15_the_cost_on_the_bill_is_charged_if_the_bill_is_dropped_at_the_longest_age() {
+    const LONGEST: Duration = Duration::from_secs(30);
+    let ledger = Ledger { store: MemoryStore::new().with_clock(TokioClock::new()), ..Ledger::default() };
+    let ((stopped, is_stopped), (go_on, goes_on)) = (channel(), channel());
+    let limiter = ledger.limiter().with_observer(StopsAtFirstEnd(Mutex::new(Some((stopped, goes_on)))));
+    let holds = HoldSettings::new().with_longest(LONGEST);
+    let policies = ["first", "second"].map(|name| Policy::per_minute(name, 1_000).unwrap().with_holds(holds));
+    let limit = RateLimitLayer::new(limiter, policies, one_client()).with_cost(100).with_settlement(at_end);
+    let (handler, bills) = upgrade(StatusCode::SWITCHING_PROTOCOLS);
+    let service = ServiceBuilder::new().layer(limit.with_held_body()).service(handler);
+    drop(service.oneshot(request()).await.unwrap());
+
+    let (bill, runtime) = (bills.recv().unwrap(), Handle::current());
+    bill.set_cost(7);
+    let connection = thread::spawn(move || {
+        let _context = runtime.enter();
+        drop(bill);
+    });
+    is_stopped.recv().unwrap();
+    sleep(LONGEST + Duration::from_secs(1)).await;
+    go_on.send(()).unwrap();
+    connection.join().unwrap();
+    assert_eq!(ledger.settlements(), [(7, Settled), (7, Settled)]);
 }
