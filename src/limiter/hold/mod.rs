@@ -199,6 +199,10 @@ impl Hold {
     /// Ends the hold, and charges under each policy the units that `actual` returns for it. For a handle of several
     /// holds whose policies count different units. Otherwise as [`settle`](Self::settle).
     ///
+    /// # Panics
+    ///
+    /// Panics if `actual` does. All holds then end as those of a handle that is dropped.
+    ///
     /// # Examples
     ///
     /// ```
@@ -256,15 +260,16 @@ impl Hold {
 
     /// Ends all holds, each with the units that `actual` returns for it and what it holds.
     fn end(&mut self, actual: impl Fn(&OpenHold, u64) -> u64, cause: Option<HoldEnd>) -> SettleFuture {
+        // Every answer before the first end: a panic of `actual` leaves all holds to the drop of the handle.
+        let charged = self.open.iter().map(|(hold, held)| hold.charged(actual(hold, *held)));
+        let charged: SmallVec<[u64; 1]> = charged.collect();
         let open = mem::take(&mut self.open);
         self.renewals.clear();
         let Some(shared) = self.shared.take().filter(|_| !open.is_empty()) else {
             return SettleFuture::answered(SettleAnswer::NotHeld);
         };
-        let endings = open.into_iter().map(|(hold, held)| {
-            let actual = hold.charged(actual(&hold, held));
-            Ending { hold, held, actual, cause, is_uncertain: false }
-        });
+        let ended = open.into_iter().zip(charged);
+        let endings = ended.map(|((hold, held), actual)| Ending { hold, held, actual, cause, is_uncertain: false });
         match self.decision.source() {
             Source::Local => {
                 let settle = |ending| shared.end_local_hold(ending, self.decision.is_owed(), self.runtime.as_ref());

@@ -1,6 +1,9 @@
 //! What a caller does with a handle.
 
-use std::time::Duration;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use tollgate::{
     Check, ErrorKind, FailurePolicy, Limiter, Policy,
@@ -97,6 +100,20 @@ async fn the_holds_of_a_check_are_made_and_settled_together() {
     let left = limiter.hold_all(check(1)).await.unwrap();
     let left: Vec<u64> = left.decision().policies().iter().map(|standing| standing.available).collect();
     assert_eq!(left, [0, 8, 10]);
+}
+
+/// The closure panics for the second hold, and the handle is dropped while it unwinds.
+#[tokio::test]
+async fn law_15_a_closure_that_panics_leaves_no_hold_of_the_handle_behind() {
+    let (limiter, _) = limiter();
+    let tokens = with_holds(10, HoldSettings::new().with_unsettled_released(true));
+    let slots = Policy::concurrent("slots", 3).unwrap();
+    let check = Check::hold("k", &tokens, 4).and_hold("k", &slots, 1);
+    let hold = limiter.hold_all(check).await.unwrap().into_result().unwrap();
+    let usage = |policy: &Policy| if policy.name() == "slots" { panic!("the closure of a test") } else { 3 };
+    assert!(catch_unwind(AssertUnwindSafe(|| hold.settle_by(usage))).is_err());
+    assert_eq!(available(&limiter, &tokens).await, 10, "released, as a handle that is dropped");
+    assert_eq!(available(&limiter, &slots).await, 3);
 }
 
 #[tokio::test]
