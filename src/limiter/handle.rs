@@ -315,9 +315,7 @@ impl Limiter {
     async fn reset_in_store(&self, key: &Key, policy: &Policy) -> Result<bool, Error> {
         let calls = &self.core.calls;
         let reset_one = |key: Key, policy: Policy| async move { calls.reset(&key, &policy).await };
-        let reset = sharded::of_each(key, policy, reset_one).await;
-        // Other shards may have been reset.
-        let found = reset.map_err(|error| if policy.is_sharded() { error.charge_unknown() } else { error })?;
+        let found = sharded::of_each(key, policy, reset_one).await?;
         // A pause of any length has the same key. The count is forgotten, whatever becomes of the pause.
         let was_paused = calls.reset(key, &policy.pauses(1)).await.map_err(Error::charge_unknown)?;
         Ok(was_paused || found.contains(&true))

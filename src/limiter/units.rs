@@ -27,7 +27,7 @@ impl Limiter {
     ///
     /// An error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall) if `units` is 0, and under a [concurrency
     /// limit](Policy::concurrent), whose units only a hold takes. An [`Error`] if the store does not answer within its
-    /// deadline; [`Error::may_have_charged`] says whether the units may have been charged.
+    /// deadline; [`Error::may_have_charged`] says whether the units may have been charged, or some of them.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +189,8 @@ pub(super) async fn credit(calls: &Arc<Calls>, key: &Key, policy: &Policy, units
             if cost == 0 {
                 break;
             }
-            credited += give(Charge { cost, ..shard }).await?;
+            // Other shards may have given units back.
+            credited += give(Charge { cost, ..shard }).await.map_err(Error::charge_unknown)?;
         }
     }
     calls.mirror_credit(&Charge { cost: credited, ..whole });

@@ -1,8 +1,15 @@
 //! Units that are charged and given back by hand, around the store.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
-use tollgate::{Check, ErrorKind, Limiter, ManualClock, MemoryStore, Policy, decision::Source, store::FailingStore};
+use tollgate::{
+    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
+    decision::Source,
+    store::{Answer, CountChange, FailingStore, Store, Verdict},
+};
 
 use crate::support::{recorder::Recorder, says};
 
@@ -67,6 +74,49 @@ async fn units_that_one_shard_was_charged_are_given_back_as_far_as_they_are_aske
     assert!(limiter.check("k", &policy, 20).await.unwrap().is_allowed());
     assert_eq!(limiter.credit("k", &policy, 15).await.unwrap(), 15);
     assert_eq!(limiter.credit("k", &policy, 15).await.unwrap(), 5);
+}
+
+/// A memory store that makes so many changes of counts, and refuses the others.
+#[derive(Debug)]
+struct MakesSome(MemoryStore, AtomicUsize);
+
+impl Store for MakesSome {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
+        match self.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            Ok(_) => self.0.change_count(key, policy, change),
+            Err(_) => Answer::Ready(Err(Error::new(ErrorKind::Unavailable, "connection refused"))),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_a_change_that_was_made_in_part_says_so() {
+    let memory = MemoryStore::new().with_clock(ManualClock::default());
+    let shards = policy().with_shards(2);
+    assert!(Limiter::new(memory.clone()).check("k", &shards, 4).await.unwrap().is_allowed());
+    let limiter = |made| Limiter::new(MakesSome(memory.clone(), AtomicUsize::new(made)));
+    let two_keys = || Check::new("k", &policy(), 4).and("other", &policy(), 4);
+    for made in [0, 1] {
+        for error in [
+            limiter(made).record("k", &shards, 4).await.unwrap_err(),
+            limiter(made).record_all(two_keys()).await.unwrap_err(),
+            limiter(made).credit("k", &shards, 8).await.unwrap_err(),
+            limiter(made).credit_all(two_keys()).await.unwrap_err(),
+        ] {
+            let seen = (error.kind(), error.may_have_charged());
+            assert_eq!(seen, (ErrorKind::Unavailable, made > 0), "{made} of two changes are made");
+        }
+    }
+    let error = limiter(2).credit("k", &shards, 8).await.unwrap_err();
+    assert!(error.may_have_charged(), "both shards have given what they had, and one is asked for the rest");
 }
 
 #[tokio::test]

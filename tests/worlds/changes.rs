@@ -88,14 +88,13 @@ impl Changing {
         Self(Some(Change { what, mode, key, place, units, asked, answered: asked, made_by: asked, end }))
     }
 
-    /// `others` says whether an error may be about another change of the same call.
-    pub(crate) fn answer(mut self, result: Result<u64, &Error>, others: bool) {
+    pub(crate) fn answer(mut self, result: Result<u64, &Error>) {
         let end = match result {
             Ok(units) => End::Done(units),
-            Err(error) => End::Failed {
-                what: format!("{:?}: {error}", error.kind()),
-                may_have_changed: others || error.may_have_charged(),
-            },
+            Err(error) => {
+                let (what, may_have_changed) = (format!("{:?}: {error}", error.kind()), error.may_have_charged());
+                End::Failed { what, may_have_changed }
+            }
         };
         self.end(end);
     }

@@ -53,7 +53,7 @@ impl Caller {
                 (What::Reset, Ok(1)) => rare::taken("count-reset"),
                 _ => {}
             }
-            changing.answer(result.as_ref().copied(), false);
+            changing.answer(result.as_ref().copied());
         }
     }
 

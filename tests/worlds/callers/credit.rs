@@ -44,7 +44,7 @@ impl Caller {
         });
         if let Some(result) = result.await {
             seen(what, result.as_ref().ok().copied(), units);
-            changing.answer(result.as_ref().copied(), false);
+            changing.answer(result.as_ref().copied());
         }
     }
 
@@ -65,7 +65,7 @@ impl Caller {
         });
         let Some(result) = result.await else { return };
         for (changing, number) in [(first, 0), (second, 1)] {
-            changing.answer(result.as_ref().map(|all| all.get(number).copied().unwrap_or(0)), true);
+            changing.answer(result.as_ref().map(|all| all.get(number).copied().unwrap_or(0)));
         }
         rare::taken("two-changes-by-hand");
     }
