@@ -159,20 +159,21 @@ fn boxed<'a>(change: impl Future<Output = Result<u64, Error>> + Send + 'a) -> Ch
 
 /// Charges units. Each shard is charged its part.
 ///
-/// What the store has certainly not charged is a debt of the local fallback, if there is one.
+/// What the store has certainly not charged is a debt of the local fallback, if there is one: of the whole policy, for
+/// which checks and resets look.
 pub(super) async fn record(calls: &Arc<Calls>, key: &Key, policy: &Policy, units: u64) -> Result<u64, Error> {
-    let whole = Charge::new(key.clone(), policy.clone(), units.min(Policy::MAX_LIMIT));
-    let charged = join(parts(&whole).into_iter().map(|part| {
+    let whole = &Charge::new(key.clone(), policy.clone(), units.min(Policy::MAX_LIMIT));
+    let charged = join(parts(whole).into_iter().map(|part| {
         boxed(async move {
             let result = calls.change_count(&part.key, &part.policy, CountChange::Record(part.cost)).await;
             match result {
-                Err(error) => calls.owe_recorded(&part, &error).ok_or(error),
+                Err(error) => calls.owe_recorded(&Charge { cost: part.cost, ..whole.clone() }, &error).ok_or(error),
                 charged => charged,
             }
         })
     }));
     let charged: u64 = charged.await?.into_iter().sum();
-    calls.mirror_recorded(&whole);
+    calls.mirror_recorded(whole);
     Ok(charged)
 }
 

@@ -156,6 +156,21 @@ async fn units_that_are_recorded_during_an_outage_count_in_the_share_and_then_in
     panic!("the store was not charged: {:?}", limiter.peek("k", &policy()).await);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reset_forgets_the_units_that_were_recorded_during_an_outage() {
+    for (policy, available) in [(policy(), 10), (policy().with_shards(2), 5)] {
+        let (limiter, store) = with_fallback(1);
+        limiter.record("k", &policy, 7).await.unwrap();
+        store.recover();
+        limiter.reset("k", &policy).await.unwrap();
+        for _ in 0..20 {
+            // A peek that the store answers lets what is owed be charged.
+            assert_eq!(limiter.peek("k", &policy).await.unwrap().available(), Some(available), "{policy:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_outage_gives_nobody_a_fresh_budget_after_units_were_recorded_and_given_back() {
     let (limiter, store) = with_fallback(1);
