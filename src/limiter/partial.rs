@@ -64,7 +64,8 @@ impl Limiter {
     /// its Retry-After, and counted towards a [ban](Policy::ban_after). Under a [shadow policy](Policy::with_shadow),
     /// the decision is allowed also then.
     ///
-    /// Under a [lease](Policy::with_lease), this process gives its blocks back first, and asks the store. With
+    /// Under a [lease](Policy::with_lease), this process gives its blocks back first, and asks the store. So it does
+    /// under a policy of the same count that has neither a lease nor holds. With
     /// [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the store gives no verdict.
     ///
     /// # Errors

@@ -67,20 +67,22 @@ async fn peek_at_store(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Res
     }?;
     core.calls.on_answer(&verdict);
     let mut verdict = if check.is_sharded() { sharded::merge_costs(check, verdict) } else { verdict };
-    lease::add_left(core, check, &mut verdict);
+    if gets_blocks(check, beside.as_ref()) {
+        lease::add_left(core, check, &mut verdict);
+    }
     Ok(verdict)
+}
+
+/// Whether a check gets what blocks of this process have left: under a policy with a lease, and under one without holds
+/// that is asked `beside` blocks. A policy with holds and without a lease sees blocks as it sees other holds.
+fn gets_blocks(check: &Check, beside: Option<&Check>) -> bool {
+    !check.is_direct() || beside.is_some()
 }
 
 async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<Decision, Error> {
     let mut span = core.calls.start_span(&check);
     // If the caller leaves before the answer, units may be charged.
     span.iter_mut().for_each(|span| span.waits());
-    if let [charge] = check.charges()
-        && charge.policy.lease().is_some()
-    {
-        let (key, policy) = (charge.key.clone(), charge.policy.clone());
-        lease::give_back(&core, &key, &policy).await;
-    }
     let charged = charge_up_to(&core, &check, purpose).await;
     match charged {
         Ok((verdict, units)) => {
@@ -94,10 +96,15 @@ async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<De
     }
 }
 
-/// Asks the store, behind the breaker and within the deadline.
+/// Asks the store, behind the breaker and within the deadline, after blocks of the count were given back.
 async fn charge_up_to(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<(Verdict, u64), Error> {
     if check.is_decided_by_policy() {
         return Ok((Verdict::of_policies(check, check.beside_blocked().is_some()), 0));
+    }
+    if let [charge] = check.charges()
+        && gets_blocks(check, core.calls.held.check_beside(check).as_ref())
+    {
+        lease::give_back(core, &charge.key, &charge.policy).await;
     }
     let beside = core.calls.held.check_beside(check);
     let sent = beside.as_ref().unwrap_or(check);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tollgate::{
-    MemoryStore,
+    Check, MemoryStore,
     clock::{Clock, TokioClock},
     policy::HoldSettings,
 };
@@ -184,4 +184,29 @@ async fn law_4_a_check_without_a_lease_gets_what_the_blocks_of_its_process_hold(
     assert!(!check(&limiter, &plain, 9_801).await.is_allowed());
     assert!(check(&limiter, &plain, 9_800).await.is_allowed());
     assert!(!check(&limiter, &leased, 1).await.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_4_a_charge_of_what_fits_without_a_lease_gets_what_the_blocks_of_its_process_hold() {
+    let (remote, _) = Remote::new(MS);
+    let (leased, plain) = (per_minute(10_000, 5_000), Policy::per_minute("p", 10_000).unwrap());
+    let limiter = hot(&remote, &leased).await;
+    assert_eq!(limiter.peek(KEY, &plain).await.unwrap().available(), Some(9_800));
+    let decision = limiter.check_up_to(KEY, &plain, 10_000).await.unwrap();
+    assert_eq!(decision.policies()[0].cost, 9_800, "{decision:?}");
+    assert!(!check(&limiter, &leased, 1).await.is_allowed());
+}
+
+/// A policy with holds sees blocks as it sees other holds.
+#[tokio::test(start_paused = true)]
+async fn law_4_a_peek_at_costs_beside_blocks_decides_as_the_check() {
+    let plain = Policy::per_minute("p", 10_000).unwrap();
+    let holding = plain.clone().with_holds(HoldSettings::new());
+    for (policy, is_allowed) in [(&plain, true), (&holding, false)] {
+        let (remote, _) = Remote::new(MS);
+        let limiter = hot(&remote, &per_minute(10_000, 5_000)).await;
+        let peek = limiter.peek_all(Check::new(KEY, policy, 9_800)).await.unwrap();
+        let decisions = [peek, check(&limiter, policy, 9_800).await];
+        assert_eq!(decisions.each_ref().map(Decision::is_allowed), [is_allowed; 2], "{decisions:?}");
+    }
 }

@@ -152,6 +152,16 @@ impl Store for Remote {
         self.answer(Reply::Comes, move |memory| memory.reset(&key, &policy))
     }
 
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        let check = check.clone();
+        self.answer(Reply::Comes, move |memory| memory.peek(&check))
+    }
+
+    fn charge_up_to(&self, charge: &Charge) -> Answer<(Verdict, u64)> {
+        let charge = charge.clone();
+        self.answer(Reply::Comes, move |memory| memory.charge_up_to(&charge))
+    }
+
     fn breaker(&self) -> Option<BreakerSettings> {
         self.breaker
     }
