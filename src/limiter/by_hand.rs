@@ -116,7 +116,7 @@ impl Limiter {
             CountChange::Ban(_) => lease::change_without_blocks(core, &key, policy, changed).await,
             CountChange::Credit(_) => {
                 // What was spent of blocks is charged first, so that it can be given back.
-                lease::give_back(core, &key, policy).await;
+                lease::give_back(core, &key, policy, core.calls.store.deadline()).await;
                 changed.await
             }
             CountChange::Record(_) | CountChange::Unban => changed.await,

@@ -64,9 +64,10 @@ impl Limiter {
     /// its Retry-After, and counted towards a [ban](Policy::ban_after). Under a [shadow policy](Policy::with_shadow),
     /// the decision is allowed also then.
     ///
-    /// Under a [lease](Policy::with_lease), this process gives its blocks back first, and asks the store. So it does
-    /// under a policy of the same count that has neither a lease nor holds. With
-    /// [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the store gives no verdict.
+    /// Under a [lease](Policy::with_lease), this process gives its blocks back first, within half of the store's
+    /// deadline, and asks the store in what is left of it. So it does under a policy of the same count that has neither
+    /// a lease nor holds. With [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the
+    /// store gives no verdict.
     ///
     /// # Errors
     ///

@@ -15,6 +15,7 @@ use crate::{
     decision::Decision,
     error::{ConfigError, Error},
     limiter::{core::Core, lease, sharded},
+    runtime::stalls::Budget,
     store::{Answer, Pending},
     verdict::Verdict,
 };
@@ -96,15 +97,20 @@ async fn up_to(core: Arc<Core>, mut check: Check, purpose: Purpose) -> Result<De
     }
 }
 
-/// Asks the store, behind the breaker and within the deadline, after blocks of the count were given back.
+/// Gives blocks of the count back and asks the store, behind the breaker and together within the deadline.
 async fn charge_up_to(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<(Verdict, u64), Error> {
     if check.is_decided_by_policy() {
         return Ok((Verdict::of_policies(check, check.beside_blocked().is_some()), 0));
     }
+    let mut time = core.calls.store.deadline();
     if let [charge] = check.charges()
         && gets_blocks(check, core.calls.held.check_beside(check).as_ref())
     {
-        lease::give_back(core, &charge.key, &charge.policy).await;
+        let budget = Budget::of(time);
+        // The other half is for the store.
+        if lease::give_back(core, &charge.key, &charge.policy, time / 2).await {
+            time = budget.left_after(budget.spent());
+        }
     }
     let beside = core.calls.held.check_beside(check);
     let sent = beside.as_ref().unwrap_or(check);
@@ -118,7 +124,7 @@ async fn charge_up_to(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Resu
                 charged.store(units, Ordering::Relaxed);
                 verdict
             });
-            let verdict = CheckCall::new(pending).answer(&core.calls, sent, check, purpose).await?;
+            let verdict = CheckCall::new(pending).within(time).answer(&core.calls, sent, check, purpose).await?;
             Ok((verdict, units.load(Ordering::Relaxed)))
         }
     }

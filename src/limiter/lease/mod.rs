@@ -188,19 +188,32 @@ pub(in crate::limiter) async fn change_without_blocks<T>(
     policy: &Policy,
     change: impl Future<Output = T>,
 ) -> T {
-    give_back(core, key, policy).await;
+    let deadline = core.calls.store.deadline();
+    give_back(core, key, policy, deadline).await;
     let changed = change.await;
-    give_back(core, key, policy).await;
+    give_back(core, key, policy, deadline).await;
     changed
 }
 
 /// Settles the blocks of a key before a call that needs all units of its count: a ban, a reset, or a charge of what
-/// fits.
-pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy) {
-    for settlement in settle(core, core.leases.forget(key, policy, Instant::now()).into_ended()) {
-        // If the store does not answer, the call that follows reports it.
-        let _ = within(core.calls.store.deadline(), settlement).await;
-    }
+/// fits. Waits for at most `time`: if the store does not answer, the call that follows reports it. Returns whether
+/// there was anything to wait for.
+pub(in crate::limiter) async fn give_back(core: &Arc<Core>, key: &Key, policy: &Policy, time: Duration) -> bool {
+    let given = settle(core, core.leases.forget(key, policy, Instant::now()).into_ended());
+    let waits = !given.is_empty();
+    settled(given, time).await;
+    waits
+}
+
+/// Waits for all settlements, together for at most `time`. One that has no answer is sent again in the background.
+async fn settled(given: Given, time: Duration) {
+    let all = async {
+        for settlement in given {
+            // A settlement that has panicked has no answer either.
+            let _ = settlement.await;
+        }
+    };
+    let _ = within(time, all).await;
 }
 
 #[cfg(test)]

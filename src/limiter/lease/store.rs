@@ -12,7 +12,7 @@ use tokio::{
 use super::{
     Given,
     blocks::{FinishedBlock, SHORTEST_TTL, is_made},
-    settle, settle_later,
+    settle, settle_later, settled,
     state::{Actions, Asked, Step},
     sweep,
     table::LeaseId,
@@ -23,7 +23,7 @@ use crate::{
     check::{Charge, Check},
     error::Error,
     limiter::core::{Core, OneCall},
-    runtime::{deadline::within, drivers::Driver, stalls::Budget},
+    runtime::{drivers::Driver, stalls::Budget},
     store::{Answer, Pending},
     verdict::{Outcome, Source, Verdict},
 };
@@ -132,10 +132,7 @@ async fn judge_again(
     time: Duration,
 ) -> Result<Verdict, Error> {
     let budget = Budget::of(time);
-    for settlement in given {
-        // A settlement that has no answer is sent again in the background.
-        let _ = within(time, settlement).await;
-    }
+    settled(given, time).await;
     let spent = budget.spent();
     let left = budget.left_after(spent);
     // A second call that takes as long as the settlements would be late: its unknown fate is worse than a denial.

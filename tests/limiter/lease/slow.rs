@@ -4,13 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::{Instant, sleep_until};
 use tollgate::{
-    Check, Key, MemoryStore,
+    Check, ErrorKind, Key, MemoryStore,
     clock::TokioClock,
     policy::HoldSettings,
     store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
 };
 
 use super::*;
+use crate::support::stopwatch::Stopwatch;
+
+const DEADLINE: Duration = Duration::from_millis(50);
 
 /// Starts `per_ms` checks in each of `ms` milliseconds. Returns how many got no verdict.
 async fn failures(limiter: &Limiter, policy: &Policy, per_ms: u64, ms: u64) -> usize {
@@ -22,7 +25,6 @@ async fn failures(limiter: &Limiter, policy: &Policy, per_ms: u64, ms: u64) -> u
     checks.join_all().await.iter().filter(|decision| decision.is_err()).count()
 }
 
-/// The deadline is 50 ms.
 #[tokio::test(start_paused = true)]
 async fn a_check_gets_its_verdict_on_any_network_on_which_it_gets_one_without_a_lease() {
     let plain = Policy::per_minute("p", 1_000_000).unwrap().with_holds(HoldSettings::new());
@@ -79,6 +81,36 @@ async fn law_2_a_check_under_another_limit_is_denied_once_at_most_beside_blocks_
         }
         assert!(denied <= most, "round trip {round_trip} ms: {denied}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_8_a_charge_of_what_fits_and_the_blocks_that_it_needs_take_one_deadline() {
+    let (remote, _) = Remote::new(MS);
+    let policy = per_minute(100_000, 1_000);
+    let limiter = hot(&remote, &policy).await;
+    remote.set_latency(SECOND);
+    let stopwatch = Stopwatch::start();
+    let error = limiter.check_up_to(KEY, &policy, 5).await.unwrap_err();
+    stopwatch.assert_elapsed(DEADLINE);
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Deadline, true));
+}
+
+/// The check needs the blocks of two counts, and no settlement is answered.
+#[tokio::test(start_paused = true)]
+async fn law_8_a_denied_check_and_all_blocks_that_it_needs_take_one_deadline() {
+    let (remote, _) = Remote::new(MS);
+    let policies = ["p", "q"].map(|name| Policy::per_minute(name, 10_000).unwrap().with_lease(5_000));
+    let limiter = hot(&remote, &policies[0]).await;
+    assert!(load(&limiter, &policies[1], 10, 20).await.from_blocks > 0);
+    // Until a block that may be on its way has come.
+    sleep(20 * MS).await;
+    remote.set_loses_settlements(true);
+    let before = remote.calls()[2];
+    let stopwatch = Stopwatch::start();
+    let both = Check::new(KEY, &policies[0], 9_800).and(KEY, &policies[1], 9_800);
+    assert!(!limiter.check_all(both).await.unwrap().is_allowed());
+    stopwatch.assert_elapsed(DEADLINE);
+    assert!(remote.calls()[2] >= before + 2, "both counts give blocks back");
 }
 
 /// As behind one dial, or in a process that has just started.
