@@ -14,6 +14,8 @@ local struct, pcall = struct, pcall
 while charge <= #keys do
   -- A run, and the first charge of its checks.
   local checks, size, algorithm, usage, limit, window, parameter, cost = struct.unpack('<HBBBdddd', runs, position)
+  -- A byte has no room for the largest number of charges.
+  if size == 0 then size = 256 end
   local last = charge + checks * size - 1
   -- Wrong arguments may name more checks than there are keys.
   if last > #keys then last = #keys end

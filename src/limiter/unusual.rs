@@ -60,18 +60,44 @@ async fn peek_beside_blocked(core: &Arc<Core>, check: &Check, purpose: Purpose) 
 /// Looks up whether the costs of a check would pass, by the store and what this process has left of its blocks.
 async fn peek_at_store(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Result<Verdict, Error> {
     let beside = core.calls.held.check_beside(check);
-    let whole = beside.as_ref().unwrap_or(check);
-    let sent = if whole.is_sharded() { &sharded::all_shards(whole) } else { whole };
-    let verdict = match core.calls.store.peek(sent) {
-        Answer::Ready(result) => result,
-        Answer::Pending(pending) => CheckCall::new(pending).answer(&core.calls, sent, check, purpose).await,
+    let sent = beside.as_ref().unwrap_or(check);
+    let mut verdict = match check.is_sharded() {
+        true => peek_at_shards(core, check, sent, purpose).await,
+        false => peek_at_counts(core, check, sent, purpose).await,
     }?;
     core.calls.on_answer(&verdict);
-    let mut verdict = if check.is_sharded() { sharded::merge_costs(check, verdict) } else { verdict };
     if gets_blocks(check, beside.as_ref()) {
         lease::add_left(core, check, &mut verdict);
     }
     Ok(verdict)
+}
+
+/// Asks the store to look at the costs of a check, of which it gets `sent`.
+async fn peek_at_counts(core: &Core, check: &Check, sent: &Check, purpose: Purpose) -> Result<Verdict, Error> {
+    match core.calls.store.peek(sent) {
+        Answer::Ready(result) => result,
+        Answer::Pending(pending) => CheckCall::new(pending).answer(&core.calls, sent, check, purpose).await,
+    }
+}
+
+/// Asks the store to look at the costs of a check in all shards: in several checks at the same time, if these are more
+/// charges than a check may have.
+async fn peek_at_shards(core: &Core, check: &Check, sent: &Check, purpose: Purpose) -> Result<Verdict, Error> {
+    let parts = sharded::parts_of(check).into_iter().zip(sharded::parts_of(sent));
+    let peeks = parts.map(|(check, sent)| {
+        Box::pin(async move {
+            let shards = sharded::all_shards(&sent);
+            let verdict = peek_at_counts(core, &check, &shards, purpose).await;
+            verdict.map(|verdict| sharded::merge_costs(&check, verdict))
+        })
+    });
+    let verdicts: Result<Vec<Verdict>, Error> = sharded::answers(peeks).await.into_iter().collect();
+    let whole = verdicts?.into_iter().reduce(|one, next| Verdict {
+        allowed: one.allowed && next.allowed,
+        outcomes: one.outcomes.iter().chain(next.outcomes.iter()).copied().collect(),
+        ..one
+    });
+    whole.ok_or_else(|| ConfigError::new("the check has no charge").into())
 }
 
 /// Whether a check gets what blocks of this process have left: under a policy with a lease, and under one without holds

@@ -204,6 +204,25 @@ pub(in crate::limiter) fn all_shards(check: &Check) -> Check {
     Check::of_distinct(check.charges().iter().flat_map(Charge::of_all_shards))
 }
 
+/// Divides a check into parts, each with at most as many shards as a check may have charges. No charge is divided: no
+/// policy has more shards.
+pub(in crate::limiter) fn parts_of(check: &Check) -> Vec<Check> {
+    let mut parts: Vec<Vec<Charge>> = Vec::new();
+    let mut room = 0;
+    for charge in check.charges() {
+        let shards = charge.policy.shards() as usize;
+        match parts.last_mut() {
+            Some(part) if shards <= room => part.push(charge.clone()),
+            _ => {
+                parts.push(vec![charge.clone()]);
+                room = Check::MAX_CHARGES;
+            }
+        }
+        room = room.saturating_sub(shards);
+    }
+    parts.into_iter().map(Check::of_distinct).collect()
+}
+
 /// Turns the verdict on all shards into the verdict on the check of a peek.
 fn merge(check: &Check, verdict: Verdict) -> Verdict {
     let mut shards = &verdict.outcomes[..];
@@ -265,13 +284,24 @@ where
     join(charge.of_all_shards().map(|Charge { key, policy, .. }| Box::pin(call(key, policy)))).await
 }
 
-/// Waits for calls at the same time. Returns their answers in the order of the calls.
+/// Waits for calls that change counts, at the same time. Returns their answers in the order of the calls.
 ///
 /// # Errors
 ///
 /// The error of any call, after all have been answered. It says that something may have been charged if that is so of
 /// any call.
 pub(in crate::limiter) async fn join<T, F>(calls: impl IntoIterator<Item = Pin<Box<F>>>) -> Result<Vec<T>, Error>
+where
+    F: Future<Output = Result<T, Error>> + ?Sized,
+{
+    let answers = answers(calls).await;
+    let may_have_charged = answers.iter().any(|answer| answer.as_ref().err().is_none_or(Error::may_have_charged));
+    let joined: Result<Vec<T>, Error> = answers.into_iter().collect();
+    joined.map_err(|error| if may_have_charged { error.charge_unknown() } else { error })
+}
+
+/// Waits for calls at the same time. Returns their answers in the order of the calls.
+pub(in crate::limiter) async fn answers<T, F>(calls: impl IntoIterator<Item = Pin<Box<F>>>) -> Vec<Result<T, Error>>
 where
     F: Future<Output = Result<T, Error>> + ?Sized,
 {
@@ -287,10 +317,7 @@ where
         if is_pending { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    let answers: Vec<Result<T, Error>> = calls.into_iter().filter_map(|(_, answer)| answer).collect();
-    let may_have_charged = answers.iter().any(|answer| answer.as_ref().err().is_none_or(Error::may_have_charged));
-    let joined: Result<Vec<T>, Error> = answers.into_iter().collect();
-    joined.map_err(|error| if may_have_charged { error.charge_unknown() } else { error })
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,18 @@
 //! What all shards together admit, and what peeks and resets say about them.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tollgate::{Algorithm, Check, Policy};
+use tollgate::{
+    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
+    store::{Answer, Store, Verdict},
+};
 
 use super::{MANY, WINDOW, admitted, limiter, policy};
 use crate::support::{per_minute, random::Random, seed::seeds, time_us};
@@ -202,4 +212,49 @@ async fn law_4_no_decision_calls_more_available_than_a_check_may_cost() {
         assert_eq!((peeked.available(), peeked.policies()[0].next), (Some(6), Duration::ZERO), "{peeked:?}");
         assert!(limiter.check("k", &policy, 6).await.unwrap().is_allowed());
     }
+}
+
+/// A memory store that notes the most charges at which a check lets it look.
+#[derive(Clone, Debug)]
+struct Noting(MemoryStore, Arc<AtomicUsize>);
+
+impl Store for Noting {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn peek(&self, check: &Check) -> Answer<Verdict> {
+        self.1.fetch_max(check.charges().len(), Ordering::SeqCst);
+        self.0.peek(check)
+    }
+
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_peek_at_the_shards_of_many_keys_lets_the_store_look_at_no_more_charges_than_a_check_has() {
+    let store = Noting(MemoryStore::new(), Arc::default());
+    let limiter = Limiter::new(store.clone());
+    let (plain, sharded, few) = (per_minute("plain", 5), policy(640, 64), policy(9, 3));
+    limiter.record("b", &sharded, 640).await.unwrap();
+    let check = |cost| {
+        let check = Check::new("k", &plain, cost).and("a", &sharded, 7).and("few", &few, 2);
+        check.and("c", &sharded, 10).and("last", &plain, 1)
+    };
+    for (check, is_allowed, available) in [
+        (check(5), true, vec![5, 10, 3, 10, 5]),
+        (check(6), false, vec![5, 10, 3, 10, 5]),
+        (check(5).and("b", &sharded, 1), false, vec![5, 10, 3, 10, 5, 0]),
+    ] {
+        let decision = limiter.peek_all(check).await.unwrap();
+        let found: Vec<u64> = decision.policies().iter().map(|standing| standing.available).collect();
+        assert_eq!((decision.is_allowed(), found), (is_allowed, available));
+    }
+    assert_eq!(store.1.load(Ordering::SeqCst), Check::MAX_CHARGES);
 }

@@ -1,9 +1,9 @@
-//! Extreme values: the first window of the epoch, values of the maximum size in Redis, and totals beyond the exact
-//! range of doubles.
+//! Extreme values: the first window of the epoch, values of the maximum size in Redis, totals beyond the exact range of
+//! doubles, and the check with the most counts.
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Limiter, ManualClock, Policy, RedisStore, clock::Clock, redis};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock::Clock, policy::HoldSettings, redis};
 
 use crate::{
     lua::call::{self, SCRIPT},
@@ -110,4 +110,23 @@ fn raise(connection: &mut redis::Connection, key: &str, by: u64) {
         let raised = u64::from_le_bytes(number).wrapping_add(by).to_le_bytes();
         redis::cmd("SETRANGE").arg(key).arg(at).arg(&raised[..size]).exec(connection).unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_largest_check_may_have_holds_and_bans_that_grow_for_each_key() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = with_clock(&server, &clock);
+    let minute = Duration::from_secs(60);
+    let policy = Policy::per_minute("p", 3).unwrap().with_holds(HoldSettings::new());
+    let policy = policy.ban_after(9, minute).growing_to(10 * minute);
+    let others = 1..Check::MAX_CHARGES as u64;
+    let check = || others.clone().fold(Check::new(0_u64, &policy, 1), |check, key| check.and(key, &policy, 1));
+    let holds = others.clone().fold(Check::hold(0_u64, &policy, 1), |check, key| check.and_hold(key, &policy, 1));
+    assert!(limiter.check_all(check()).await.unwrap().is_allowed());
+    let hold = limiter.hold_all(holds).await.unwrap().into_result().unwrap();
+    assert!(limiter.check_all(check()).await.unwrap().is_allowed());
+    assert!(!limiter.check_all(check()).await.unwrap().is_allowed(), "two units are spent, and one is held");
+    hold.release().await.unwrap();
+    let left = limiter.peek_all(check()).await.unwrap();
+    assert!(left.is_allowed() && left.policies().iter().all(|standing| standing.available == 1), "{left:?}");
 }

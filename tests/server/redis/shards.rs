@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::{sync::Mutex, task::JoinSet};
-use tollgate::{ErrorKind, Limiter, Policy, RedisStore, decision::Source};
+use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, cluster::connected};
 use crate::support::{
@@ -96,6 +96,21 @@ async fn a_peek_asks_each_shard_once_and_charges_nothing() {
     assert!((20..=64).contains(&sent), "{sent} calls");
     assert_eq!(load(std::slice::from_ref(&limiter), &policy, 20_000).await.admitted, 630);
     assert_eq!(limiter.peek(HOT, &policy).await.unwrap().available(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peek_at_the_shards_of_many_keys_tells_of_each_on_a_server_and_on_a_cluster() {
+    let (server, cluster) = (RedisServer::start(), Cluster::start());
+    let on_server = Limiter::new(patient().plain_keys().open(&server.url()).unwrap());
+    let policy = per_hour(640, 64);
+    for limiter in [on_server, limiter(&cluster)] {
+        connected(&limiter).await;
+        limiter.record(3_u64, &policy, 640).await.unwrap();
+        let check = (1..8_u64).fold(Check::new(0_u64, &policy, 10), |check, key| check.and(key, &policy, 10));
+        let decision = limiter.peek_all(check).await.unwrap();
+        let available: Vec<u64> = decision.policies().iter().map(|standing| standing.available).collect();
+        assert_eq!((decision.is_allowed(), available), (false, vec![10, 10, 10, 0, 10, 10, 10, 10]));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

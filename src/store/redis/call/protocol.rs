@@ -272,6 +272,20 @@ mod tests {
         }
     }
 
+    /// The number of charges is one byte.
+    #[test]
+    fn the_largest_check_may_have_four_counts_of_each_charge() {
+        let policy = Policy::per_minute("p", 10).unwrap().with_holds(HoldSettings::new());
+        let policy = policy.ban_after(5, Duration::from_secs(60)).growing_to(Duration::from_secs(600));
+        for (charges, written_as) in [(63, 252), (64, 0)] {
+            let and_key = |check: Check, key: u64| check.and(key, &policy, 1);
+            let check = (1..charges).fold(Check::new(0_u64, &policy, 1), and_key);
+            let (keys, runs) = written(check, Step::Commit);
+            assert_eq!((keys.len() as u64, runs.len() as u64), (4 * charges, 4 + 4 * charges * 34));
+            assert_eq!(runs[1..4], [1, 0, written_as]);
+        }
+    }
+
     #[test]
     fn a_rejection_commits_what_counts_denials_alone_and_a_refund_decides_nothing() {
         let [p, q, s] = ["p", "q", "s"].map(|name| Policy::per_minute(name, 10).unwrap());

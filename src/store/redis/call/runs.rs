@@ -7,13 +7,17 @@ use super::{
     outgoing::{Committed, Step},
 };
 use crate::{
-    check::Charge,
+    check::{Charge, Check},
     policy::{Algorithm, BanGrowth, CalendarWindow, HoldSettings, Policy, micros_up},
     store::{CountChange, ban::PolicyCost},
 };
 
 /// How long the receipt of a commit can be named.
 pub(super) const RECEIPT_TTL: Duration = Duration::from_secs(20);
+
+/// The most counts of a check, each of which the script calls a charge: 256. A charge has its own count, its holds, its
+/// denials and its last ban.
+const MOST_COUNTS: usize = 4 * Check::MAX_CHARGES;
 
 /// The numbers of the algorithms.
 mod algorithm {
@@ -96,15 +100,15 @@ impl Runs {
 
     /// Begins a check with this number of charges, as a run of its own.
     pub(super) fn begin(&mut self, charges: usize) {
-        let charges =
-            u8::try_from(charges).expect("a check has at most Check::MAX_CHARGES charges, of two counts each");
         self.has_several = charges > 1;
         if self.has_several {
             self.uses(uses::SEVERAL_CHARGES);
         }
         self.check = self.packed.len();
         self.packed.extend_from_slice(&1_u16.to_le_bytes());
-        self.packed.push(charges);
+        // The most are written as 0.
+        let number = if charges == MOST_COUNTS { 0 } else { charges };
+        self.packed.push(u8::try_from(number).expect("a check has at most MOST_COUNTS counts"));
     }
 
     /// Adds a charge to the check. Its holds follow if it is beside holds.
