@@ -224,7 +224,10 @@ if used >= 128 then
     --
     -- Holds may be asked alone, while a slot of a cluster moves and their count may be on another node. Then both keys
     -- are that of the holds, nothing is charged, and a hold is made whether or not it fits: its maker asks the count.
-    local function beside(algorithm, record)
+    --
+    -- A refund may name a receipt. Once it is done, its hold may have been made anew, and a repeated refund must not
+    -- end that one.
+    local function beside(algorithm, record, names_receipt)
       local usage, unsettled, ttl, id, actual = unpack('<Bddc8d', runs, record + 1)
       local counts_denial = usage >= COUNT_DENIAL
       if counts_denial then usage = usage - COUNT_DENIAL end
@@ -276,6 +279,7 @@ if used >= 128 then
           return usage ~= CHECK or fits
         end
 
+        if names_receipt and not receipts.committed_at(key) then fits = false end
         -- When the hold that is made or renewed ends.
         local finish = nil
         if usage == CHECK then
@@ -351,10 +355,14 @@ if used >= 128 then
         return up_to(made[record], false, true), cost, limit, window, parameter, false, true, false, false
       end
       if is_shadow then usage = usage - SHADOW end
-      -- A refund of a hold settles it with 0.
-      local commits = usage < EVALUATE or usage == REFUND
-      local run = made[record] or beside(algorithm - HOLDS, record)
-      made[record] = run
+      -- A refund of a hold settles it with 0. The time of its commit is 0 if it names a receipt.
+      local is_refund = usage == REFUND
+      local commits = usage < EVALUATE or is_refund
+      local run = made[record]
+      if not run then
+        run = beside(algorithm - HOLDS, record, is_refund and unpack('<d', runs, record + 34) == 0)
+        made[record] = run
+      end
       return run, cost, limit, window, parameter, false, commits, false, is_shadow, has_alternative
     end
     return charge_with_holds(...)

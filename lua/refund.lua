@@ -144,6 +144,10 @@ if used % 32 >= 16 then
 
   -- Both take the parameters of an algorithm, with the time-to-live in place of the window.
   receipts = {
+    -- Returns the time of the commit of a key that a refund undoes, if the receipt has one.
+    committed_at = function(key)
+      if committed and not string.find(left_out, '\n' .. key .. '\n', 1, true) then return committed end
+    end,
     -- The keys that the next commit leaves out.
     left_out = '',
     commit = function(now, times, number, _, _, mode, _, ttl)
@@ -204,10 +208,7 @@ if used % 32 >= 16 then
         algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, evaluated, false)
         if mode ~= 'evaluate' then
           local key, time = keys[number], at
-          if at == 0 then
-            time = committed
-            if time and string.find(left_out, '\n' .. key .. '\n', 1, true) then time = nil end
-          end
+          if at == 0 then time = receipts.committed_at(key) end
           if time and cost > 0 then undo(key, cost, time, limit, window, parameter) end
           keys[number], times[number] = 1, 0
         end

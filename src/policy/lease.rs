@@ -109,8 +109,9 @@ impl Policy {
     /// * At Retry-After there is room in the shard that has denied the check, but the same check may ask other shards
     ///   then, and be denied again.
     /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
-    ///   check that has no shards denies it too, or if a policy of the check
-    ///   [counts denials](Self::with_denials_counted), because it would count both attempts.
+    ///   check that has no shards denies it too, if a policy of the check
+    ///   [counts denials](Self::with_denials_counted), because it would count both attempts, or if the check
+    ///   [holds](crate::Limiter::hold_all) units of another policy, because another node may just be releasing them.
     /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
     /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
     ///   [`ConfigError`](crate::ConfigError); a request with such a computed cost is answered with 400.

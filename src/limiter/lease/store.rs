@@ -143,10 +143,15 @@ async fn judge_again(
     Ok(observe(core, check, purpose, second, Some(budget.spent().saturating_sub(spent))))
 }
 
-/// Gives back this process's blocks, if a denied check fits with what they have left. Returns the settlements to await.
+/// Gives back this process's blocks, if a denied check fits with what they have left. Returns the settlements to await
+/// before the check is sent again. `None` if it is not sent again: then the next check may find the units.
 fn give_back_missing(core: &Arc<Core>, check: &Check, verdict: &Verdict) -> Option<Given> {
     let ended = take_missing(core, check, verdict);
-    (!ended.is_empty()).then(|| settle(core, ended))
+    if ended.is_empty() {
+        return None;
+    }
+    let given = settle(core, ended);
+    (!check.may_hold_in_part()).then_some(given)
 }
 
 /// The blocks of this process, if a denied check fits with what they have left.

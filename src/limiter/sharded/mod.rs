@@ -152,7 +152,7 @@ impl Attempt {
     ///
     /// `None` if the first attempt has charged anything. `None` if no other shard could let the check pass, because a
     /// policy without shards denies it too or a cost fits no shard. `None` also if a policy counts denials, because
-    /// it would count both attempts.
+    /// it would count both attempts, and if holds may be left of the first attempt.
     fn second(&self, check: &Check, denial: &Verdict) -> Option<Self> {
         let is_full = |index: usize| denial.outcomes.get(index).is_some_and(|outcome| !outcome.fits);
         let is_hopeful = |Charge { policy, cost, .. }: &Charge| policy.is_sharded() && *cost <= policy.capacity();
@@ -164,6 +164,7 @@ impl Attempt {
             || full.peek().is_none()
             || !full.all(|(_, charge)| is_hopeful(charge))
             || check.charges().iter().any(|charge| charge.policy.denials_counted())
+            || check.may_hold_in_part()
         {
             return None;
         }

@@ -1,6 +1,12 @@
 //! The attempts of a check: one shard, and one other if that is full, within one deadline.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tollgate::{
     Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
@@ -90,6 +96,40 @@ async fn a_denial_that_another_shard_cannot_change_is_final() {
         let check = Check::new("k", &counting, 1);
         assert_eq!(calls(&store, &limiter, check).await, 1, "{kind:?}: a second attempt would be counted too");
     }
+}
+
+/// A memory store that counts the checks that it gets.
+#[derive(Clone, Debug)]
+struct Counting(MemoryStore, Arc<AtomicUsize>);
+
+impl Store for Counting {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.check(check)
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&self.0)
+    }
+}
+
+/// A cluster may have made the hold before the node of the shard denies the check. It releases the hold by its name,
+/// which a second attempt would use again.
+#[tokio::test]
+async fn law_1_a_check_that_holds_units_beside_a_full_shard_is_sent_once() {
+    let store = Counting(MemoryStore::new().with_clock(ManualClock::default()), Arc::default());
+    let limiter = Limiter::new(store.clone());
+    let (sharded, slots) = (policy(8, 8), Policy::concurrent("slots", 3).unwrap());
+    admitted(&limiter, &sharded).await;
+    let before = store.1.load(Ordering::SeqCst);
+    let held = limiter.hold_all(Check::hold("k", &slots, 1).and("k", &sharded, 1)).await.unwrap();
+    assert!(!held.is_allowed());
+    assert_eq!(store.1.load(Ordering::SeqCst), before + 1);
+    assert_eq!(limiter.peek("k", &slots).await.unwrap().available(), Some(3));
 }
 
 /// A store of full shards that answers after `by`.

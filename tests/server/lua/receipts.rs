@@ -80,3 +80,47 @@ fn law_3_a_refund_that_names_a_receipt_may_be_repeated_and_may_overtake_its_comm
         }
     }
 }
+
+/// Makes a hold of three units in a log, or refunds it, with a receipt.
+fn hold(caller: &mut Caller, usage: u8, receipt: &str) {
+    let policy = policy(SLIDING_WINDOW_LOG);
+    let extra = if usage == REFUND { 0_f64.to_le_bytes().to_vec() } else { Vec::new() };
+    let doubles = |doubles: &[f64]| doubles.iter().flat_map(|double| double.to_le_bytes()).collect::<Vec<u8>>();
+    // The log, receipts and refunds, several charges, holds. Then a check of three charges.
+    let mut packed = vec![1_u8 + 16 + 32 + 128, 1, 0, 3];
+    // 8 is added to the algorithm of a charge that is followed by its holds.
+    packed.extend([&[policy.algorithm + 8][..], &policy.packed(usage)[1..], &doubles(&[3.0]), &extra].concat());
+    // The holds are charged if they end unsettled. A refund settles the hold.
+    let fields = [doubles(&[0.0, 60e6]), b"the hold".to_vec(), doubles(&[0.0])].concat();
+    packed.extend([&[8, u8::from(usage == REFUND)][..], &fields, &extra].concat());
+    packed.extend([&[16, usage][..], &doubles(&[0.0, TTL_US as f64, 0.0, 0.0]), &extra].concat());
+    let mut call = caller.script.prepare_invoke();
+    for key in ["count", "holds", receipt] {
+        call.key(key);
+    }
+    let reply: Vec<u8> = call.arg(packed).arg(NOW_US).invoke(&mut caller.connection).unwrap();
+    let (_, errors) = Numbers::read_with_errors(&reply, 3);
+    assert_eq!(errors, "");
+}
+
+#[test]
+fn law_1_a_refund_that_is_repeated_ends_no_hold_that_was_made_anew() {
+    let server = RedisServer::start();
+    let mut caller = Caller { connection: server.connection(), script: Script::new(SCRIPT) };
+    let is_open = |caller: &mut Caller| {
+        let end: Option<f64> = redis::cmd("ZSCORE").arg("holds").arg("the hold").query(&mut caller.connection).unwrap();
+        end.is_some()
+    };
+    hold(&mut caller, COMMIT, "first");
+    assert!(is_open(&mut caller));
+    hold(&mut caller, REFUND, "first");
+    assert!(!is_open(&mut caller));
+    hold(&mut caller, COMMIT, "second");
+    hold(&mut caller, REFUND, "first");
+    assert!(is_open(&mut caller), "its own receipt has no refund");
+    // This refund overtakes its commit, and there is a hold of the same name.
+    hold(&mut caller, REFUND, "late");
+    assert!(is_open(&mut caller));
+    hold(&mut caller, REFUND, "second");
+    assert!(!is_open(&mut caller));
+}
