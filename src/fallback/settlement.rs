@@ -79,11 +79,17 @@ impl Debit {
 
 impl Drop for Debit {
     fn drop(&mut self) {
-        if !self.is_noted {
-            // A debit that was not polled has sent nothing. The fate of others is unknown.
-            let rest = if self.is_polled { 0 } else { self.debt.cost };
-            self.debts.settled(&self.debt, rest, None);
+        if self.is_noted {
+            return;
         }
+        // A debit that was not polled has sent nothing. The fate of others is unknown, and they are not sent again.
+        let rest = if self.is_polled {
+            self.debts.unsure.note(&self.debt.key, &self.debt.policy);
+            0
+        } else {
+            self.debt.cost
+        };
+        self.debts.settled(&self.debt, rest, None);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks that the store admits, and whose room the share has given away while they were on their way.
+//! Checks and debits on their way: the share gives the room of a check away meanwhile, or the runtime of a debit ends.
 
 use tollgate::{Algorithm, decision::Source};
 
@@ -48,4 +48,34 @@ async fn law_1_beside_units_of_unknown_fate_a_check_needs_room_in_the_whole_limi
         let late = late.await.unwrap().unwrap();
         assert_eq!((late.is_allowed(), late.source()), expected, "{local} units, {instances} instances");
     }
+}
+
+#[test]
+fn law_1_a_debit_that_ends_on_its_way_with_its_runtime_keeps_the_instance_to_the_whole_limit() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (ended, active) = (runtime(), runtime());
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = UnhealthyStore::new(UNAVAILABLE).counting_in(memory());
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 1);
+    let policy = per_minute(80);
+    ended.block_on(async {
+        assert_eq!(admitted(&limiter, &policy).await, 80);
+        store.set_health(Health::Healthy);
+        settle().await;
+        // This answer starts the settlement.
+        spent(&limiter, &policy).await;
+        let sent = store.sent();
+        while store.sent() == sent {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(ended);
+    active.block_on(async {
+        // Until the caution has ended also by the clock of the runtime that has ended.
+        settle().await;
+        settle().await;
+        assert_eq!(spent(&limiter, &policy).await, 0, "the store was not charged");
+        assert_eq!(admitted(&limiter, &policy).await, 0, "this instance has admitted the whole limit");
+    });
 }
