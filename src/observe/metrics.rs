@@ -179,13 +179,14 @@ impl Metrics {
             if matches!(outcome, "denied" | "blocked") && !charge.violated && !charge.would_deny {
                 continue;
             }
+            if fallback_admit {
+                // Says by which failure policy the request passes, also under a shadow policy that would deny it.
+                self.count(FALLBACK_ADMITS, [policy(charge.policy), ("outcome", outcome.into())]);
+            }
             let outcome = if charge.would_deny { "would_deny" } else { outcome };
             self.count(DECISIONS, [policy(charge.policy), ("outcome", outcome.into())]);
             if source == Source::DenyCache {
                 self.count(DENY_CACHE_HITS, [policy(charge.policy)]);
-            }
-            if fallback_admit {
-                self.count(FALLBACK_ADMITS, [policy(charge.policy), ("outcome", outcome.into())]);
             }
         }
     }

@@ -77,6 +77,29 @@ async fn failures_and_the_decisions_of_the_failure_policy_are_counted() {
     assert_eq!(scrape.lines().filter(|line| line.starts_with("tollgate_fallback_admits_total{")).count(), 1);
 }
 
+/// The share of the shadow policy is full at the second check.
+#[tokio::test]
+async fn a_request_that_its_share_admits_counts_as_local_also_under_a_shadow_policy_that_would_deny_it() {
+    let (recorder, handle) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let limiter = Limiter::new(DownStore).with_local_fallback(MemoryStore::new(), 1).with_observer(Metrics::new());
+    let (enforced, shadow) = (per_minute("enforced", 9), per_minute("shadow", 1).with_shadow(true));
+    for _ in 0..2 {
+        let check = Check::new("k", &enforced, 1).and("k", &shadow, 1);
+        assert!(limiter.check_all(check).fail_local().await.unwrap().is_allowed());
+    }
+    assert_shows(
+        &handle,
+        &[
+            r#"tollgate_decisions_total{policy="shadow",outcome="would_deny"} 1"#,
+            r#"tollgate_fallback_admits_total{policy="enforced",outcome="local"} 2"#,
+            r#"tollgate_fallback_admits_total{policy="shadow",outcome="local"} 2"#,
+        ],
+    );
+    let scrape = handle.render();
+    assert_eq!(scrape.lines().filter(|line| line.starts_with("tollgate_fallback_admits_total{")).count(), 2);
+}
+
 #[tokio::test]
 async fn the_gauge_of_the_current_breaker_state_is_1() {
     let (recorder, handle) = recorder();
