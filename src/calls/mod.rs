@@ -202,14 +202,6 @@ impl Calls {
         }
     }
 
-    /// Notes a verdict for the notices and for the debts of the fallback: the store answers.
-    pub(crate) fn on_answer(self: &Arc<Self>, verdict: &Verdict) {
-        self.notice_answer(verdict);
-        if let (Some(fallback), Source::Store) = (&self.fallback, verdict.source) {
-            self.settle_debts(fallback);
-        }
-    }
-
     /// Ends the outage that the notices have reported, if there is one and the store has answered.
     #[inline]
     fn notice_answer(&self, verdict: &Verdict) {

@@ -46,6 +46,21 @@ impl Calls {
         Decision::new(check, verdict)
     }
 
+    /// Notes a verdict on which no decision is reported, for the notices, the observers and the debts of the fallback:
+    /// the store answers.
+    pub(crate) fn on_answer(self: &Arc<Self>, verdict: &Verdict) {
+        self.notice_answer(verdict);
+        if verdict.source != Source::Store {
+            return;
+        }
+        if let Some(observer) = &self.observer {
+            observer.on_answer();
+        }
+        if let Some(fallback) = &self.fallback {
+            self.settle_debts(fallback);
+        }
+    }
+
     /// Ends a check that got no verdict: by the failure policy of a layer, or with an error that the caller handles.
     /// `release` is called if the store may hold units for a check that does not pass.
     #[cold]

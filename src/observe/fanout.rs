@@ -1,9 +1,10 @@
-//! Several observers as one. Only the code below calls an observer, and it contains a panic of one.
+//! Several observers as one, and a place for an observer that is set later. Only the code below calls an observer, and
+//! it contains a panic of one.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -28,6 +29,16 @@ struct Fanout {
 }
 
 impl Fanout {
+    /// Calls each observer. A panic ends the call of that observer alone: watching a request must not change it, and
+    /// events are also reported while a request unwinds, where a second panic would abort the process.
+    fn each(&self, call: impl Fn(&dyn Observer)) {
+        for observer in &self.observers {
+            if catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err() {
+                self.report_panic();
+            }
+        }
+    }
+
     #[cold]
     fn report_panic(&self) {
         if !self.has_panicked.swap(true, Ordering::Relaxed) {
@@ -39,17 +50,31 @@ impl Fanout {
 }
 
 impl Observer for Fanout {
-    /// Calls each observer. A panic ends the call of that observer alone: watching a request must not change it, and
-    /// events are also reported while a request unwinds, where a second panic would abort the process.
     fn on_event(&self, event: &Event<'_>) {
-        for observer in &self.observers {
-            if catch_unwind(AssertUnwindSafe(|| observer.on_event(event))).is_err() {
-                self.report_panic();
-            }
-        }
+        self.each(|observer| observer.on_event(event));
     }
 
     fn traces(&self) -> bool {
         self.observers.iter().any(|observer| observer.traces())
+    }
+
+    fn on_answer(&self) {
+        self.each(|observer| observer.on_answer());
+    }
+}
+
+/// The observer of an object that exists before its observer is set. Read once for each call of the store, not for each
+/// check.
+#[derive(Default)]
+pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
+
+impl ObserverCell {
+    pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<dyn Observer>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

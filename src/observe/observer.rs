@@ -1,10 +1,9 @@
-//! The [`Observer`] trait, the events that it receives, as one enum, how holds end, and a place for an observer that is
-//! set later.
+//! The [`Observer`] trait, the events that it receives, as one enum, and how holds end.
 
 use std::{
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -44,6 +43,12 @@ pub trait Observer: Send + Sync + 'static {
     fn traces(&self) -> bool {
         false
     }
+
+    /// The store has answered the limiter itself, for example with a block of a lease, and no decision says so.
+    ///
+    /// Defaults to doing nothing. Hidden, because only `Tracing` looks for the end of an outage.
+    #[doc(hidden)]
+    fn on_answer(&self) {}
 }
 
 impl<T: Observer + ?Sized> Observer for Arc<T> {
@@ -53,6 +58,10 @@ impl<T: Observer + ?Sized> Observer for Arc<T> {
 
     fn traces(&self) -> bool {
         (**self).traces()
+    }
+
+    fn on_answer(&self) {
+        (**self).on_answer();
     }
 }
 
@@ -83,22 +92,6 @@ where
     }
 
     FromFn(f)
-}
-
-/// The observer of an object that exists before its observer is set. Read once for each call of the store, not for each
-/// check.
-#[derive(Default)]
-pub(crate) struct ObserverCell(RwLock<Option<Arc<dyn Observer>>>);
-
-impl ObserverCell {
-    pub(crate) fn set(&self, observer: Option<Arc<dyn Observer>>) {
-        // The value is replaced as a whole, so a poisoned lock is usable.
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = observer;
-    }
-
-    pub(crate) fn get(&self) -> Option<Arc<dyn Observer>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// An event of a limiter, of plans or of live limits, for [`Observer::on_event`].

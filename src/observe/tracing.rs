@@ -377,6 +377,10 @@ impl Observer for Tracing {
     fn traces(&self) -> bool {
         true
     }
+
+    fn on_answer(&self) {
+        self.answered();
+    }
 }
 
 fn millis_up(duration: Duration) -> u64 {

@@ -9,12 +9,14 @@ use std::{
 use metrics::set_default_local_recorder;
 use tollgate::{
     Algorithm, Check, MemoryStore,
-    observe::{Event, Metrics, Observer},
+    observe::{Event, Metrics, Observer, Tracing},
     store::SettleAnswer,
 };
+use tracing::Level;
 
 use super::*;
 use crate::support::{
+    log::Log,
     random::Random,
     scrape::{assert_shows, recorder},
 };
@@ -348,4 +350,39 @@ async fn observers_see_each_decision_and_a_key_near_its_limit_once() {
     assert_eq!(got.admitted, 1_900);
     assert_eq!(*counts.0.lock().unwrap(), (1_900, got.from_blocks, 1));
     assert!(!handle.render().contains("tollgate_fallback_admits_total{"), "a block is a verdict");
+}
+
+/// Once the store is back, no check asks it. An outage ends when no check has failed for a second.
+#[tokio::test(start_paused = true)]
+async fn law_13_the_end_of_an_outage_is_logged_although_blocks_decide_all_checks() {
+    let (log, _guard) = Log::start(Level::INFO);
+    let (remote, clock) = Remote::new(MS);
+    let limiter = remote.limiter().with_observer(Tracing::new().with_clock(clock));
+    let policy = per_minute(1_000_000, 1_000);
+    assert!(load(&limiter, &policy, 10, 20).await.from_blocks > 0);
+    remote.set_away(true);
+    // The open blocks, of at most a thousand units each, serve the first checks.
+    for _ in 0..3_000 {
+        if limiter.check(KEY, &policy, 1).await.is_err() {
+            break;
+        }
+    }
+    let lines = log.take();
+    assert!(lines.len() == 1 && lines[0].contains(" Limits are not enforced: "), "{lines:#?}");
+    remote.set_away(false);
+    // The pause after a request that has failed, and then more than a second.
+    sleep(60 * MS).await;
+    for _ in 0..11 {
+        assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Lease);
+        sleep(100 * MS).await;
+    }
+    assert!(log.take().is_empty(), "the block is not used up");
+    for _ in 0..600 {
+        assert_eq!(check(&limiter, &policy, 1).await.source(), Source::Lease);
+    }
+    // Until the next block has come.
+    sleep(5 * MS).await;
+    let lines = log.take();
+    let back = " the store answers again; without it: 1 returned as errors to callers of the limiter ";
+    assert!(lines.len() == 1 && lines[0].contains(back), "{lines:#?}");
 }
