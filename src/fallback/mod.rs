@@ -85,13 +85,13 @@ impl Fallback {
 
     /// Counts what the store has admitted, so that an outage gives no client a fresh budget.
     pub(crate) fn mirror<'a>(&self, charged: impl Iterator<Item = &'a Charge>) {
-        self.count(charged, |share| &share.mirror);
+        self.count(charged, |share| Some(&share.mirror));
     }
 
     /// Counts each charge under one policy of its share, and mirrors each hold, whether or not it fits. Charges no
     /// bucket that keys share while the memory is full: the bucket would show for each key what the other keys have
     /// spent.
-    fn count<'a>(&self, charged: impl Iterator<Item = &'a Charge>, policy_of: impl Fn(&Share) -> &Policy) {
+    fn count<'a>(&self, charged: impl Iterator<Item = &'a Charge>, policy_of: impl Fn(&Share) -> Option<&Policy>) {
         for Charge { key, policy, cost, hold, .. } in charged {
             let share = self.shares.of(policy);
             if let Some(id) = hold {
@@ -99,7 +99,7 @@ impl Fallback {
                 self.memory.hold_own_count(key, &share.judging, *id, units);
                 continue;
             }
-            let policy = policy_of(&share);
+            let Some(policy) = policy_of(&share) else { continue };
             let cost = *cost.min(&policy.capacity());
             self.memory.charge_own_count(&Charge::new(key.clone(), policy.clone(), cost));
         }
@@ -219,7 +219,8 @@ impl Fallback {
     /// Charges the store later for what was admitted here.
     fn add_debts<'a>(&self, charged: impl Iterator<Item = &'a Charge>) {
         let charged: Vec<&Charge> = charged.collect();
-        self.count(charged.iter().copied(), |share| &share.unsettled);
+        self.count(charged.iter().copied(), |share| Some(&share.unsettled));
+        self.count(charged.iter().copied(), |share| share.unsettled_whole.as_ref());
         self.debts.add(charged.into_iter().map(|charge| self.debt(charge)).collect());
     }
 
@@ -340,7 +341,8 @@ impl Fallback {
     /// The units that the fallback has admitted for `key` within the window. 0 if a full memory has no count of the
     /// key, so that a debt that may have left its window is not charged.
     pub(crate) fn unsettled(&self, key: &Key, policy: &Policy) -> u64 {
-        self.memory.spent(key, &self.shares.of(policy).unsettled)
+        let share = self.shares.of(policy);
+        share.all_unsettled().map(|policy| self.memory.spent(key, policy)).max().unwrap_or(0)
     }
 
     /// Forgets the counts and the debts of a key. Returns whether there was a count to forget.
@@ -348,7 +350,8 @@ impl Fallback {
         self.locks.locked(iter::once(key), || {
             let found = matches!(self.memory.reset(key, policy), Answer::Ready(Ok(true)));
             // The unsettled units are also in the count that `found` covers.
-            drop(self.memory.reset(key, &self.shares.of(policy).unsettled));
+            let share = self.shares.of(policy);
+            share.all_unsettled().for_each(|policy| drop(self.memory.reset(key, policy)));
             self.debts.forget(failure_domain_of(&*self.store, key), key, policy);
             found
         })

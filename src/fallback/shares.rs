@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     hash::BuildHasher,
+    iter,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
@@ -20,8 +21,8 @@ use crate::{
     store::Store,
 };
 
-/// The policies that one instance counts with, for one policy. `judging` and `mirror` share a count; `unsettled` has
-/// its own.
+/// The policies that one instance counts with, for one policy. `judging` and `mirror` share a count; the others have
+/// their own.
 #[derive(Clone)]
 pub(super) struct Share {
     instances: u32,
@@ -32,6 +33,9 @@ pub(super) struct Share {
     pub(super) mirror: Policy,
     /// Counts what the fallback has admitted. Units that have left its window are no longer debts.
     pub(super) unsettled: Policy,
+    /// Counts the same in the whole bucket, if `unsettled` is a smaller one: units that are recorded, or settled above
+    /// their estimate, may be more than the share holds. They leave the whole bucket at its own rate.
+    pub(super) unsettled_whole: Option<Policy>,
 }
 
 impl Share {
@@ -46,11 +50,19 @@ impl Share {
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => whole,
         };
         let mirror = mirror.counting_everything();
-        Self { instances, policy: policy.clone(), unsettled: mirror.renamed("unsettled"), mirror, judging }
+        let is_smaller = mirror.capacity() < whole.capacity();
+        let unsettled_whole = is_smaller.then(|| whole.counting_everything().renamed("unsettled whole"));
+        let (policy, unsettled) = (policy.clone(), mirror.renamed("unsettled"));
+        Self { instances, policy, judging, mirror, unsettled, unsettled_whole }
     }
 }
 
 impl Share {
+    /// The policies that count what the fallback has admitted.
+    pub(super) fn all_unsettled(&self) -> impl Iterator<Item = &Policy> {
+        iter::once(&self.unsettled).chain(&self.unsettled_whole)
+    }
+
     /// The policy of the whole limit on the count of the share, with its holds. `None` if that count knows the share
     /// only. Made when it is needed, because checks that the store answers need none.
     pub(super) fn whole(&self) -> Option<Policy> {

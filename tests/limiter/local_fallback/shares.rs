@@ -8,7 +8,8 @@ use tollgate::{
     Algorithm, Check, Decision, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer, Route,
     decision::Source,
-    store::{Answer, Store, Verdict, WhenFull},
+    policy::HoldSettings,
+    store::{Answer, FailingStore, SettleAnswer, Store, Verdict, WhenFull},
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -204,6 +205,33 @@ async fn law_2_units_that_the_store_admits_are_not_spent_in_the_shared_bucket_of
     store.set_health(UNAVAILABLE);
     assert_eq!(admitted(&limiter, &policy).await, 10);
     assert!(!limiter.check("other", &policy, 1).fail_local().await.unwrap().is_allowed(), "new keys share the bucket");
+}
+
+/// What has flowed back into the whole bucket meanwhile is no debt.
+#[tokio::test(start_paused = true)]
+async fn units_above_the_share_of_a_bucket_that_are_recorded_or_settled_are_charged_when_the_store_is_back() {
+    let tokens = per_minute(80).with_algorithm(Algorithm::TokenBucket).with_holds(HoldSettings::new());
+    for (is_held, seconds, left) in [(false, 0, 40), (true, 0, 40), (false, 15, 60), (false, 60, 80)] {
+        let clock = ManualClock::default();
+        let memory = || MemoryStore::new().with_clock(clock.clone());
+        let store = FailingStore::over(memory());
+        let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 8).without_notices();
+        if is_held {
+            let hold = limiter.hold("k", &tokens, 10).fail_local().await.unwrap().into_result().unwrap();
+            assert_eq!(hold.settle(40).await.unwrap(), SettleAnswer::Settled);
+        } else {
+            limiter.record("k", &tokens, 40).await.unwrap();
+        }
+        clock.advance(Duration::from_secs(seconds));
+        store.recover();
+        for _ in 0..2 {
+            // An answer of the store starts the debits.
+            let _ = limiter.peek("k", &tokens).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let available = limiter.peek("k", &tokens).await.unwrap().available();
+        assert_eq!(available, Some(left), "held: {is_held}, after {seconds} s");
+    }
 }
 
 /// A silent store costs the deadline until the breaker opens, then nothing.
