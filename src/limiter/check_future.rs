@@ -93,7 +93,8 @@ impl CheckFuture {
         Self { core, check, purpose, is_seen: true, state }
     }
 
-    /// A valid check of the limiter itself. Observers do not see it: they see the call for which it is made.
+    /// A valid check of the limiter itself. Observers do not see it: they see the call for which it is made. They see
+    /// its failure if that call gets a decision all the same.
     #[inline]
     pub(super) fn unseen(core: Arc<Core>, check: Check, purpose: Purpose) -> Self {
         Self { core, check, purpose, is_seen: false, state: CheckState::Unsent }
@@ -201,7 +202,7 @@ impl Future for CheckFuture {
         let CheckState::Unsent = this.state else { return this.poll_unanswered(cx) };
         this.state = CheckState::Done;
         let Self { core, check, purpose, is_seen, state } = this;
-        let span = if *is_seen { core.calls.start_span(check) } else { None };
+        let span = core.calls.start_span(check).map(|span| span.seen(*is_seen));
         let mut route = core.route(check);
         match core.send(&mut route, check, *purpose, true) {
             // By reference, because a verdict is large to move.

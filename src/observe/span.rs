@@ -27,6 +27,8 @@ pub(crate) struct CheckSpan {
     check: Check,
     /// The request of a layer.
     request: Option<StoredRequest>,
+    /// Whether observers see the check. Of one that they do not see, they see a failure that its caller does not get.
+    is_seen: bool,
     waits: bool,
     started: Instant,
 }
@@ -44,9 +46,17 @@ impl CheckSpan {
             observer: Arc::clone(observer),
             check: check.clone(),
             request: request.map(ObservedRequest::to_stored),
+            is_seen: true,
             waits: false,
             started: Instant::now(),
         })
+    }
+
+    /// Sets whether observers see the check. They do not see a check of the limiter itself, but the call for which it
+    /// is made.
+    pub(crate) fn seen(mut self: Box<Self>, is_seen: bool) -> Box<Self> {
+        self.is_seen = is_seen;
+        self
     }
 
     /// Records that the check waits for the store.
@@ -64,7 +74,7 @@ impl CheckSpan {
     #[inline(never)]
     pub(crate) fn end(mut self, decision: Option<&Decision>) {
         self.waits = false;
-        if let Some(decision) = decision.filter(|_| self.charges_something()) {
+        if let Some(decision) = decision.filter(|_| self.is_reported()) {
             let request = self.request.as_ref().map(StoredRequest::get);
             let event = DecisionEvent::new(&self.check, decision, self.started.elapsed(), request);
             self.observer.on_event(&Event(EventKind::Decision(event)));
@@ -75,26 +85,31 @@ impl CheckSpan {
     #[cold]
     #[inline(never)]
     pub(crate) fn end_with_verdict(self, decision: &Decision, near_limits: &NearLimits) {
-        let keys = self.check.groups().map(|group| &group[0].key);
-        near_limits.report(&*self.observer, keys, decision);
+        if self.is_seen {
+            let keys = self.check.groups().map(|group| &group[0].key);
+            near_limits.report(&*self.observer, keys, decision);
+        }
         self.end(Some(decision));
     }
 
     /// Reports that the store gave no verdict, and what the check gets instead.
     pub(crate) fn failed(&self, error: &Error, effect: FailureEffect) {
-        let event = StoreFailure::new(&self.check, error, effect, self.started.elapsed());
-        self.observer.on_event(&Event(EventKind::StoreFailure(event)));
+        // The caller of a check that is not seen reports an error that it gets.
+        if self.is_seen || matches!(effect, FailureEffect::Share | FailureEffect::Shadow) {
+            let event = StoreFailure::new(&self.check, error, effect, self.started.elapsed());
+            self.observer.on_event(&Event(EventKind::StoreFailure(event)));
+        }
     }
 
-    fn charges_something(&self) -> bool {
-        self.check.charges().iter().any(|charge| charge.cost > 0)
+    fn is_reported(&self) -> bool {
+        self.is_seen && self.check.charges().iter().any(|charge| charge.cost > 0)
     }
 }
 
 impl Drop for CheckSpan {
     fn drop(&mut self) {
         // While the thread unwinds, a second panic in the observer would abort the process.
-        if self.waits && self.charges_something() && !std::thread::panicking() {
+        if self.waits && self.is_reported() && !std::thread::panicking() {
             let event = AbandonmentEvent::new(&self.check, self.started.elapsed());
             self.observer.on_event(&Event::other(Other::Abandonment(event)));
         }

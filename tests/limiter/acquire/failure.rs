@@ -1,10 +1,15 @@
 //! Waiting while the store fails: bounded by the caller's time, and nothing is sent twice.
 
-use tollgate::{ErrorKind, FailurePolicy, decision::Source, failure::BreakerSettings, store::FailingStore};
+use tollgate::{
+    ErrorKind, FailurePolicy, decision::Source, failure::BreakerSettings, observe::Tracing, policy::HoldSettings,
+    store::FailingStore,
+};
+use tracing::Level;
 
 use super::*;
 use crate::support::{
     FlakyStore,
+    log::Log,
     recorder::Recorder,
     unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
 };
@@ -170,6 +175,32 @@ async fn observers_see_one_decision_for_each_call() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(ended.admitted(), [0, 1, 2]);
     assert_eq!(recorder.outcomes(), [("allowed", Source::Store); 3]);
+}
+
+/// The observer replaces the notices, which say that limits are not enforced.
+#[tokio::test]
+async fn law_13_the_failure_of_a_check_that_waits_is_reported_although_its_caller_gets_a_decision() {
+    let (log, _guard) = Log::start(Level::WARN);
+    for is_shadow in [false, true] {
+        let (recorder, store) = (Recorder::default(), FailingStore::new());
+        store.fail(ErrorKind::BadKey);
+        let limiter = Limiter::new(store).with_local_fallback(MemoryStore::new(), 1);
+        let limiter = limiter.with_observer(Tracing::new()).with_observer(recorder.clone());
+        let policy = bucket(10).with_holds(HoldSettings::new()).with_shadow(is_shadow);
+        let effect = if is_shadow {
+            assert!(limiter.acquire_hold(KEY, &policy, 1).within(SECOND).await.unwrap().is_allowed());
+            "Requests pass, because only shadow policies apply to them."
+        } else {
+            assert!(limiter.acquire(KEY, &policy, 1).fail_local().within(SECOND).await.unwrap().is_allowed());
+            "Requests are judged by this instance's share (fail_local)."
+        };
+        let lines = log.take();
+        let [line] = &lines[..] else { panic!("{lines:#?}") };
+        assert!(line.contains(" Limits are not enforced: ") && line.contains(effect), "{line}");
+        let seen = recorder.take();
+        assert_eq!(seen.failures, [(ErrorKind::BadKey, vec!["p".to_owned()])]);
+        assert_eq!(seen.decisions.len(), 1, "{}", seen.debug);
+    }
 }
 
 #[test]
