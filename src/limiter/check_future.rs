@@ -177,18 +177,26 @@ impl Core {
         Ok(decision)
     }
 
-    /// As [`ask`](Self::ask), but an error is not reported: the caller does so.
-    pub(super) async fn ask_unreported(self: &Arc<Self>, mut check: Check) -> Result<Decision, Error> {
+    /// As [`ask`](Self::ask), but an error is returned without a report and without a judgement of the share: both are
+    /// the caller's.
+    pub(super) async fn ask_unreported(
+        self: &Arc<Self>,
+        mut check: Check,
+        purpose: Purpose,
+    ) -> Result<Decision, Error> {
         let mut route = self.route(&check);
-        let verdict = match self.send(&mut route, &check, Purpose::CHECK, true) {
+        // Keeps the room of the share until the verdict is counted.
+        let mut waiting = None;
+        let verdict = match self.send(&mut route, &check, purpose, true) {
             Answer::Ready(result) => result?,
             Answer::Pending(verdict) => {
-                let mut waiting = Waiting::new(self, route, verdict, None);
-                poll_fn(|cx| waiting.poll(self, &check, Purpose::CHECK, cx)).await?
+                let waiting = waiting.insert(Waiting::new(self, route, verdict, None));
+                poll_fn(|cx| waiting.poll(self, &check, purpose, cx)).await?
             }
         };
         let observed = self.calls.observer.is_some().then(|| check.clone());
-        let decision = self.on_verdict(&mut check, &verdict, Purpose::CHECK, None);
+        let decision = self.on_verdict(&mut check, &verdict, purpose, None);
+        drop(waiting);
         self.calls.report_near_limits(observed.as_ref(), &decision);
         Ok(decision)
     }

@@ -21,7 +21,8 @@ impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Requests that wait for the same key are served first come, first served, in this process. The rate is that of
     /// all processes, and each has a queue of its own: they take turns, so more requests wait in all, and those that
     /// lose may be refused only when their wait is over. See [`Limiter::acquire`](crate::Limiter::acquire), whose queue
-    /// this is.
+    /// this is. Requests of routes that [fail local](Self::fail_local) have a queue of their own, because an outage
+    /// treats them differently.
     ///
     /// A request is refused at once if its wait is certain to be longer than `max_wait`, or if too many wait already
     /// ([`Limiter::with_max_waiters`](crate::Limiter::with_max_waiters): 10 000 for a key by default). Retry-After then

@@ -13,8 +13,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tollgate::{
-    Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route, clock::TokioClock,
-    headers::PartitionKeys, middleware::Settlement, policy::FirstOf, policy::HoldSettings, store::FailingStore,
+    Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, Route,
+    clock::TokioClock, headers::PartitionKeys, middleware::Settlement, policy::FirstOf, policy::HoldSettings,
+    store::FailingStore,
 };
 
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
@@ -24,6 +25,7 @@ use crate::support::{
     http::{Reply, get, get_with, request, send},
     recorder::Recorder,
     says,
+    unhealthy_store::{Health, UnhealthyStore},
 };
 
 const SHORT: Duration = Duration::from_millis(500);
@@ -258,6 +260,27 @@ async fn the_share_of_the_local_fallback_decides_at_once() {
     failing.fail(ErrorKind::Unavailable);
     let ends = ends(start(&app, 3).await).await;
     assert_eq!(ends, [(0, 200), (0, 200), (0, 429)]);
+}
+
+/// The share, which is the whole limit, has admitted three requests of unknown fate and seven that the store lacks.
+#[tokio::test(start_paused = true)]
+async fn law_1_requests_that_wait_keep_to_the_share_after_an_outage() {
+    let clock = ManualClock::default();
+    let memory = || MemoryStore::new().with_clock(clock.clone());
+    let store = UnhealthyStore::new(Health::Silent).counting_in(memory());
+    let limiter = Limiter::new(store.clone()).with_local_fallback(memory(), 1);
+    let app = app(layer(limiter, Policy::per_minute("p", 10).unwrap()).fail_local().validated().unwrap());
+    let admitted = async |requests: u32| {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            admitted += u32::from(get(&app, "/").await.status == 200);
+        }
+        admitted
+    };
+    assert_eq!(admitted(12).await, 10);
+    store.set_health(Health::Healthy);
+    sleep(2 * SHORT).await;
+    assert_eq!(admitted(20).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

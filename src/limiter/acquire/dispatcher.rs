@@ -122,10 +122,11 @@ impl Dispatcher {
     }
 
     async fn answer(&self, check: Check, holds: bool) -> Delivery {
-        match holds {
-            true => Delivery::of_held(self.core.ask_for_hold(check, self.id.in_outage.purpose()).await),
-            false if self.id.in_outage == InOutage::Fail => Delivery::of(self.core.ask_unreported(check).await),
-            false => Delivery::of(self.core.ask(check, self.id.in_outage.purpose()).await),
+        let purpose = self.id.in_outage.purpose();
+        match (holds, self.id.in_outage) {
+            (true, _) => Delivery::of_held(self.core.ask_for_hold(check, purpose).await),
+            (false, InOutage::Fail { .. }) => Delivery::of(self.core.ask_unreported(check, purpose).await),
+            (false, _) => Delivery::of(self.core.ask(check, purpose).await),
         }
     }
 }

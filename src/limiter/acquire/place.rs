@@ -141,7 +141,7 @@ impl Place {
             cost: self.cost,
             further: self.further.clone(),
             shares_pauses: self.shares_pauses,
-            asks_again: self.id.in_outage != InOutage::Fail,
+            asks_again: !matches!(self.id.in_outage, InOutage::Fail { .. }),
             deadline: self.deadline,
             grace: self.grace,
             holds: self.holds,

@@ -49,7 +49,8 @@ impl Limiter {
         }
         let core = Arc::clone(&self.core);
         let span = core.calls.observer.as_ref().map(|observer| CheckSpan::start(observer, check, Some(request())));
-        if let Some(decision) = core.charge_at_once(check, InOutage::Fail) {
+        let in_outage = InOutage::Fail { is_local: failure == FailurePolicy::Local };
+        if let Some(decision) = core.charge_at_once(check, in_outage) {
             if let Some(span) = span {
                 span.end(Some(&decision));
             }
@@ -61,7 +62,7 @@ impl Limiter {
             if let Some(span) = &mut span {
                 span.waits();
             }
-            match core.wait_for_turn(&check, max_wait).await {
+            match core.wait_for_turn(&check, max_wait, in_outage).await {
                 Ok(decision) => {
                     if let Some(span) = span {
                         span.end(Some(&decision));
@@ -84,14 +85,19 @@ fn can_wait(check: &Check) -> bool {
 
 impl Core {
     /// Waits in the queue of the only charge of `check`.
-    async fn wait_for_turn(self: &Arc<Self>, check: &Check, max_wait: Duration) -> Result<Decision, Error> {
+    async fn wait_for_turn(
+        self: &Arc<Self>,
+        check: &Check,
+        max_wait: Duration,
+        in_outage: InOutage,
+    ) -> Result<Decision, Error> {
         if !Driver::Timers.is_there() {
             return Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS));
         }
         let charge = &check.charges()[0];
         let place = Place {
             core: Arc::clone(self),
-            id: QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage: InOutage::Fail },
+            id: QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage },
             cost: charge.cost,
             further: Further::default(),
             shares_pauses: false,

@@ -109,15 +109,16 @@ pub(super) enum InOutage {
     AskAgain,
     /// The local fallback judges.
     Fallback,
-    /// It gets the store's error.
-    Fail,
+    /// It gets the store's error. If its caller then asks the share, its checks keep to the share while the store may
+    /// be behind.
+    Fail { is_local: bool },
 }
 
 impl InOutage {
     pub(super) fn purpose(self) -> Purpose {
         match self {
-            Self::Fallback => Purpose::CHECK.with_fallback(),
-            Self::AskAgain | Self::Fail => Purpose::CHECK,
+            Self::Fallback | Self::Fail { is_local: true } => Purpose::CHECK.with_fallback(),
+            Self::AskAgain | Self::Fail { is_local: false } => Purpose::CHECK,
         }
     }
 }
@@ -128,8 +129,9 @@ impl QueueId {
     }
 
     /// All queues of a key and a policy.
-    pub(super) fn all(key: &Key, policy: &Policy) -> [Self; 3] {
-        [InOutage::AskAgain, InOutage::Fallback, InOutage::Fail]
+    pub(super) fn all(key: &Key, policy: &Policy) -> [Self; 4] {
+        let [plain, local] = [false, true].map(|is_local| InOutage::Fail { is_local });
+        [InOutage::AskAgain, InOutage::Fallback, plain, local]
             .map(|in_outage| Self { in_outage, ..Self::of(key, policy) })
     }
 
