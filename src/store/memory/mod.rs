@@ -269,6 +269,9 @@ impl Store for MemoryStore {
     }
 
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
+        if let Err(mistake) = policy.refuse_change_if_blocked() {
+            return Answer::Ready(Err(mistake.into()));
+        }
         let changed = self.table.change_count(key, policy, change, &*self.clock);
         let Some(ban) = policy.ban().filter(|_| change == CountChange::Unban) else { return Answer::Ready(changed) };
         // The count of denials is full during a ban. Without it, the denials are counted anew.

@@ -1,6 +1,9 @@
 //! Changes by hand of keys without a count.
 
-use tollgate::{ErrorKind, Policy, store::WhenFull};
+use tollgate::{
+    ErrorKind, Key, Policy,
+    store::{Answer, CountChange, Store, WhenFull},
+};
 
 use super::{MINUTE, flood, store};
 use crate::support::says;
@@ -26,4 +29,17 @@ async fn a_full_store_that_drops_nothing_says_that_it_has_no_place_for_a_change_
         assert_eq!(limiter.peek("kept 1", &policy).await.unwrap().available(), Some(6));
         assert_eq!((store.keys(), store.evicted()), (2, 0));
     }
+}
+
+#[tokio::test]
+async fn a_blocked_policy_has_no_count_that_a_full_store_could_change() {
+    let (limiter, store, _clock) = store(1, WhenFull::EvictLeastSpent);
+    let (blocked, policy) = (Policy::blocked("blocked").unwrap(), Policy::per_day("p", 10).unwrap());
+    for change in [CountChange::Ban(MINUTE), CountChange::Unban, CountChange::Record(1), CountChange::Credit(1)] {
+        let changed = store.change_count(&Key::from("k"), &blocked, change);
+        let Answer::Ready(Err(error)) = changed else { panic!("{change:?} is no error") };
+        assert_eq!(error.kind(), ErrorKind::InvalidCall);
+        says(error, "it is blocked and counts nothing, ");
+    }
+    assert_eq!(flood(&limiter, &policy, "new", 3).await, 3);
 }
