@@ -225,7 +225,8 @@ impl Table {
             match &mut counted.room {
                 Room::Free { start } => *start = bucket.map(|index| Box::new(shared.entries.state(index).clone())),
                 Room::Nowhere { .. } if may_share => {
-                    let same = |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy == policy;
+                    let same =
+                        |other: &&Counted<'_>| other.place.shard == SHARED && other.charged.policy.counts_with(policy);
                     let others = before.iter().filter(same);
                     // A charge that costs nothing or never fits writes nothing, and needs no bucket.
                     let writes = |charged: &PolicyCost<'_>| (1..=charged.policy.capacity()).contains(&charged.cost);

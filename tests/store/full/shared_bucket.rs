@@ -65,10 +65,12 @@ async fn law_14_units_spent_in_the_shared_bucket_count_after_a_change_by_hand() 
 #[tokio::test]
 async fn law_1_two_new_keys_of_one_check_spend_the_shared_bucket_together() {
     let (limiter, _store, _clock) = store(1, WhenFull::ShareOneKey);
-    let policy = Policy::per_day("p", 3).unwrap();
+    let [policy, lower] = [3, 2].map(|limit| Policy::per_day("p", limit).unwrap());
     let _ = limiter.check("kept", &policy, 1).await.unwrap();
     let both = |cost| Check::new("a", &policy, cost).and("b", &policy, cost);
     assert!(!limiter.check_all(both(2)).await.unwrap().is_allowed());
+    let mixed = Check::new("a", &policy, 2).and("b", &lower, 1);
+    assert!(!limiter.check_all(mixed).await.unwrap().is_allowed(), "one bucket, also under another limit");
     assert!(limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert!(!limiter.check_all(both(1)).await.unwrap().is_allowed());
     assert_eq!(flood(&limiter, &policy, "new", 10).await, 1);
