@@ -203,9 +203,10 @@ pub enum WhenFull {
     /// Retry-After is the time until the first of the inspected counts becomes idle and frees its place; for a check
     /// with several new counts, until there is a place for each. For every new key the store inspects a few more
     /// counts, so a place may become free earlier. A new key gets the free place unless another key was faster or the
-    /// count was charged again. Retry-After is never longer than the longest window in the store (two windows of a
-    /// sliding window counter, the time to refill a bucket). A check with more new counts than the store has places has
-    /// no Retry-After, because it never passes. A cost of 0 passes.
+    /// count was charged again. Retry-After is at most the longest window in the store (two windows of a sliding window
+    /// counter, the time to refill a bucket), unless all inspected counts stay longer: beside open
+    /// [holds](crate::Limiter::hold), during a ban, and in a bucket that is charged beyond its burst. A check with more
+    /// new counts than the store has places has no Retry-After, because it never passes. A cost of 0 passes.
     Deny,
     /// Drops a live count, whose client then starts with a fresh budget. The store inspects eight counts at random
     /// places, or up to 64 while all of them have spent half of their limits or more, or have open holds. It drops the
