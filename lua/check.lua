@@ -162,7 +162,6 @@ while charge <= #keys do
           charge_at = function(...)
             local run, cost, limit, window, parameter, _, commit, is_ban, is_shadow, has_alternative =
               plain_charge_at(...)
-            functions.has_alternatives = functions.has_alternatives or has_alternative
             local function beside_ban(now, times, number, to, cost, mode, limit, window, parameter, extra)
               local key = keys[number]
               local fits = run(now, times, number, to, cost, mode, limit, window, parameter, extra)
@@ -181,7 +180,7 @@ while charge <= #keys do
         local _, change = fields(first + (size > 1 and 1 or 0))
         local is_change = usage == REFUND or size > 1 and algorithm > HOLDS and change > 0
         succeeded, failure = pcall(is_change and change_count or judge_again)
-        functions.met, functions.has_alternatives = nil, nil
+        functions.met = nil
         if succeeded and is_change then
           charge = last_of_check + 1
         elseif succeeded then

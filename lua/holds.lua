@@ -252,9 +252,8 @@ if used >= 128 then
             -- A value that is not a count is an error before anything has changed.
             run(now, times, number, number, 0, 'evaluate', limit, window, parameter, false)
           end
-          -- Nothing is charged to a count while a check meets a ban by hand, except behind one alternative that is
-          -- banned: the others may have room.
-          if expires and ends_expired and (not rare().met or rare().has_alternatives) then
+          -- Nothing is charged to a count whose key is banned. The evaluation above has recorded its ban.
+          if expires and ends_expired and not (rare().met and rare().met[key]) then
             local makes, ended, is_gone = usage == CHECK and id ~= NO_HOLD, nil, nil
             held, ended, is_gone = end_expired(number, algorithm, card, held, time, offset, head, makes, is_released,
               limit, window, parameter)

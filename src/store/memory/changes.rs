@@ -88,7 +88,7 @@ impl Table {
         let mut counted = self.counted(key, denial);
         let is_known = shard.find(key, denial.policy, counted.place.hash).is_some();
         if is_known || self.evicts() || shard.has_room() || shard.find_room(now).is_ok() {
-            shard.evaluate(&mut counted, now, false);
+            shard.evaluate(&mut counted, now);
             shard.commit_denial(&counted, now, true);
         }
     }

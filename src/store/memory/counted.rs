@@ -64,9 +64,9 @@ impl Counted<'_> {
 }
 
 impl Shard {
-    /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, unless an earlier charge of the check
-    /// `meets_ban`, a ban by hand. Changes nothing otherwise.
-    pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64, meets_ban: bool) {
+    /// Evaluates: sets whether the cost fits. Ends holds whose time has passed, unless the key is banned, and changes
+    /// nothing otherwise.
+    pub(super) fn evaluate(&mut self, counted: &mut Counted<'_>, now: u64) {
         let PolicyCost { policy, cost, is_denied_by_ban } = counted.charged;
         counted.index = self.find(counted.key, policy, counted.place.hash);
         let ahead = match counted.room {
@@ -85,9 +85,8 @@ impl Shard {
         };
         let count = self.entries.state_mut(index);
         counted.is_banned = count.is_banned(policy, now);
-        counted.fits = match meets_ban {
-            _ if counted.is_banned => !is_denied_by_ban,
-            true => count.fits(policy, now, cost),
+        counted.fits = match counted.is_banned {
+            true => !is_denied_by_ban,
             false => count.evaluate(policy, now, cost),
         };
     }

@@ -140,7 +140,7 @@ impl Count {
     }
 
     /// Whether `cost` fits, without a ban.
-    pub(super) fn fits(&self, policy: &Policy, now: u64, cost: u64) -> bool {
+    fn fits(&self, policy: &Policy, now: u64, cost: u64) -> bool {
         match self {
             Self::Plain(state) => state.evaluate(policy, now, cost),
             Self::Held(count) if policy.holds().is_some() => {

@@ -113,9 +113,8 @@ impl Table {
         };
         let (mut meets_ban, mut has_alternatives) = (false, false);
         for counted in &mut counts {
+            guards[position(&order, counted)].evaluate(counted, now);
             has_alternatives |= counted.has_alternative;
-            // A ban of one alternative does not freeze the others, whose holds may have ended.
-            guards[position(&order, counted)].evaluate(counted, now, meets_ban && !has_alternatives);
             meets_ban |= counted.is_banned;
         }
         let allowed = match has_alternatives {
@@ -171,7 +170,7 @@ impl Table {
     fn fit_cost(counts: &mut [Counted<'_>], order: &[usize], guards: &mut Guards<'_>, now: u64) -> u64 {
         let Some((own, denials)) = counts.split_first_mut() else { return 0 };
         let is_banned = denials.iter_mut().any(|denials| {
-            guards[position(order, denials)].evaluate(denials, now, false);
+            guards[position(order, denials)].evaluate(denials, now);
             !denials.fits
         });
         let room = if is_banned { 0 } else { guards[position(order, own)].room_of(own, now) };

@@ -140,6 +140,38 @@ pub(super) async fn a_shadow_policy_reports_a_ban_and_refuses_nothing(store: Tes
     Ok(())
 }
 
+/// The ban of a shadow policy, and a ban of a charge that costs nothing.
+pub(super) async fn law_15_beside_a_ban_that_denies_nothing_lost_slots_are_free_at_their_time_to_live(
+    store: TestedStore,
+) -> Tested {
+    let policies = policies(&store, 4)?;
+    store.requires(Feature::Shadow)?;
+    store.requires_holds()?;
+    let slots = Policy::concurrent("slots", 3)?.with_holds(HoldSettings::new().with_ttl(BAN / 2));
+    for policy in policies {
+        let key = format!("{:?}", policy.algorithm());
+        let shadow = policy.clone().with_shadow(true);
+        for (banned, cost) in [(&shadow, 1), (&policy, 0)] {
+            let check = || Check::new(&*key, banned, cost).and_hold(&*key, &slots, 1);
+            for _ in 0..3 {
+                let _ = store.hold(&*key, &slots, 1).await?;
+            }
+            store.change_count(&key, banned, Ban(BAN)).await?;
+            ensure!(!store.check_all(check()).await?.is_allowed(), "{key}: a fourth slot of 3 beside lost ones");
+            store.clock.advance(BAN / 2);
+            for _ in 0..3 {
+                let held = store.check_all(check()).await?;
+                ensure!(held.is_allowed() && held.policies()[0].ban.is_some(), "{key}: a lost slot is held: {held:?}");
+            }
+            ensure!(!store.check_all(check()).await?.is_allowed(), "{key}: a fourth slot of 3 beside new ones");
+            for used in [banned, &slots] {
+                store.reset(&*key, used).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn an_unban_ends_a_ban_by_denials(store: TestedStore) -> Tested {
     store.requires(Feature::Bans)?;
     for policy in policies(&store, 1)? {

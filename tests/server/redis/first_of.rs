@@ -7,6 +7,7 @@ use tollgate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, decisi
 
 use super::calls;
 use crate::support::{
+    ALGORITHMS,
     alternatives::twin_trace,
     cluster::{Cluster, plain_key},
     holds::random_trace_with_alternatives,
@@ -126,6 +127,38 @@ async fn a_denial_of_all_is_remembered_until_one_of_them_has_room() {
     clock.advance(Duration::from_millis(500));
     let decision = check().await.unwrap();
     assert_eq!((decision.is_allowed(), decision.policies()[0].policy.name()), (true, "fast"));
+}
+
+/// The next check ends such holds, and charges their units, where the key is not banned.
+#[tokio::test]
+async fn a_ban_by_hand_of_an_alternative_outlasts_the_lost_holds_of_its_key() {
+    let (server, clock) = (RedisServer::start(), ManualClock::default());
+    let limiter = Limiter::new(with_clock(&server, &clock, false));
+    let seconds = Duration::from_secs;
+    let lost = HoldSettings::new().with_ttl(seconds(1));
+    for (algorithm, are_both_banned) in ALGORITHMS.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+        let [included, credits] = alternatives().map(|policy| policy.with_algorithm(algorithm).with_holds(lost));
+        let key = format!("{algorithm:?} {are_both_banned}");
+        for policy in [&included, &credits] {
+            std::mem::forget(limiter.hold(&*key, policy, 2).await.unwrap());
+        }
+        let banned = if are_both_banned { vec![&included, &credits] } else { vec![&included] };
+        for policy in &banned {
+            limiter.ban(&*key, policy, seconds(600)).await.unwrap();
+        }
+        clock.advance(seconds(2));
+        let mut charged = Vec::new();
+        for _ in 0..2 {
+            let decision = limiter.check_all(Check::first_of(&*key, [&included, &credits], 1)).await.unwrap();
+            charged.push(decision.is_allowed().then(|| decision.policies()[0].policy.name().to_owned()));
+        }
+        // Two of the three credits were charged at the end of their hold.
+        assert_eq!(charged, [(!are_both_banned).then(|| "credits".to_owned()), None], "{key}");
+        for policy in banned {
+            let refused = limiter.check(&*key, policy, 1).await.unwrap();
+            assert_eq!((refused.is_allowed(), refused.policies()[0].ban), (false, Some(seconds(598))), "{key}");
+        }
+    }
 }
 
 #[tokio::test]

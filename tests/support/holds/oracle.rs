@@ -41,8 +41,7 @@ impl Oracles {
     }
 
     /// What a store has to decide: it evaluates all charges, then commits all or none.
-    /// Also returns how many of the outcomes are known.
-    pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>, usize) {
+    pub(super) fn decide(&mut self, check: &Check, now_us: u64) -> (bool, Vec<Outcome>) {
         let evaluate = |charge: &Charge| {
             let oracle = self.of(&charge.key, &charge.policy, now_us);
             (oracle.fits(charge, now_us), oracle.denied.is_banned(now_us))
@@ -52,8 +51,7 @@ impl Oracles {
             |(charge, (fits, is_banned)): (&Charge, &(bool, bool))| *fits && !(*is_banned && can_be_denied(charge));
         let fitted: Vec<bool> = check.charges().iter().zip(&evaluated).map(fits).collect();
         let grows = |charge: &Charge| self.ban_of(charge).is_some_and(Ban::grows);
-        let meets =
-            check.charges().iter().zip(&evaluated).position(|(charge, (_, is_banned))| *is_banned && grows(charge));
+        let stops = check.charges().iter().zip(&evaluated).any(|(charge, (_, is_banned))| *is_banned && grows(charge));
         let charged = charged(check, &fitted);
         let allowed = charged.is_some();
         let charged = charged.unwrap_or_default();
@@ -65,13 +63,12 @@ impl Oracles {
                     oracle.commit(charge, now_us);
                 }
                 let is_denied = !fits && !is_banned && can_be_denied(charge) && !is_left_out(check, &fitted, number);
-                if let Some(ban) = ban.filter(|_| is_denied && meets.is_none()) {
+                if let Some(ban) = ban.filter(|_| is_denied && !stops) {
                     oracle.denied.deny(ban, &charge.policy, now_us);
                 }
                 oracle.denied.outcome(charge, oracle.outcome(charge, fits, now_us), now_us)
             });
-        let outcomes = outcomes.collect();
-        (allowed, outcomes, meets.map_or(check.charges().len(), |meets| meets + 1))
+        (allowed, outcomes.collect())
     }
 
     pub(super) fn change(&mut self, hold: &Charge, change: HoldChange, now_us: u64) -> SettleAnswer {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Check,
-    store::{CountChange, Store},
+    store::{Answer, CountChange, Store, Verdict},
 };
 use tollgate_testing::Fixture;
 
@@ -18,6 +18,20 @@ async fn refused_by(name: &'static str, change_count: ChangeCount) -> String {
         Fixture::new(store, clock)
     })
     .await
+}
+
+/// The same for a store that has changes by hand and holds, and judges checks with this fault.
+async fn judge_refused_by(name: &'static str, check: fn(&Wrong, &Check) -> Answer<Verdict>) -> String {
+    fixture_refused_by(name, move |clock| {
+        let wrong = Wrong::new(clock.clone(), check);
+        let store = Wrong { change_count: Some(Wrong::by_hand), change_hold: Some(Wrong::change), ..wrong };
+        Fixture::new(store, clock)
+    })
+    .await
+}
+
+fn meets_ban(verdict: &Verdict) -> bool {
+    verdict.outcomes.iter().any(|outcome| outcome.ban_us > 0)
 }
 
 #[tokio::test]
@@ -102,4 +116,14 @@ async fn a_store_that_ends_a_ban_with_a_credit() {
         store.by_hand(key, policy, change)
     });
     assert!(why.await.contains("a credit ends the ban"));
+}
+
+#[tokio::test]
+async fn a_store_that_holds_nothing_beside_any_ban() {
+    let name = "law_15_beside_a_ban_that_denies_nothing_lost_slots_are_free_at_their_time_to_live";
+    let why = judge_refused_by(name, |store, check| match store.memory.peek(check) {
+        Answer::Ready(Ok(verdict)) if meets_ban(&verdict) => ready(verdict),
+        _ => ready(store.judge(check)),
+    });
+    assert!(why.await.contains("a fourth slot of 3 beside new ones"));
 }
