@@ -152,24 +152,31 @@ while charge <= #keys do
           if not changed then error(why, 0) end
         end
 
-        -- Judges the check again. A charge whose key is banned does not fit, and no rejection is counted.
+        -- Judges the check again. A charge whose key is banned does not fit, and no denial is counted for it. Unless it
+        -- is under a shadow policy, none is counted for the other charges either.
         local function judge_again()
           functions.met = ends
           if size == 1 then
             return run(now, times, first, first, cost, false, limit, window, parameter, false)
           end
-          local plain_charge_at, commits = charge_at, false
+          local plain_charge_at, commits, denies = charge_at, false, false
           charge_at = function(...)
-            local run, cost, limit, window, parameter, _, commit, is_ban, is_shadow, has_alternative =
+            local run, cost, limit, window, parameter, extra, commit, is_ban, is_shadow, has_alternative =
               plain_charge_at(...)
             local function beside_ban(now, times, number, to, cost, mode, limit, window, parameter, extra)
-              local key = keys[number]
-              local fits = run(now, times, number, to, cost, mode, limit, window, parameter, extra)
+              -- The count of denials belongs to the charge before, whose holds may be between.
+              local own = number
+              if is_ban then own = fields(number - 1) == HOLDS and number - 2 or number - 1 end
               commits = commits or mode ~= 'evaluate'
-              -- Once charges are committed, only the count of denials is still evaluated. A cost of -0 is denied.
-              return fits and not commits and (cost == 0 and 1 / cost > 0 or not ends[key])
+              if denies or ends[names[own]] then extra = false end
+              local fits = run(now, times, number, to, cost, mode, limit, window, parameter, extra)
+              -- A cost of -0 is denied.
+              local is_banned = (ends[names[number]] or ends[names[own]]) and (cost ~= 0 or 1 / cost < 0)
+              denies = denies or is_banned and not is_shadow
+              -- Once charges are committed, only the count of denials is still evaluated.
+              return fits and not is_banned and not (commits and denies)
             end
-            return beside_ban, cost, limit, window, parameter, false, commit, is_ban, is_shadow, has_alternative
+            return beside_ban, cost, limit, window, parameter, extra, commit, is_ban, is_shadow, has_alternative
           end
           local judged, why = pcall(check_together, first, size, position + 3, width)
           charge_at = plain_charge_at

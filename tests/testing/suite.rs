@@ -117,7 +117,7 @@ async fn what_is_left_out_by_name_is_skipped_and_the_report_has_the_reason() {
         .await;
     report.assert_passed();
     let skipped: Vec<_> = report.skipped().collect();
-    assert_eq!(skipped.len(), 4 + 13 + 9 + 6 + 1, "{report}");
+    assert_eq!(skipped.len(), 4 + 14 + 9 + 6 + 1, "{report}");
     let law_6 =
         ("law_6_keys_whose_counts_are_over_are_dropped", "Fixture::without_count_of_keys: the table is private");
     assert!(skipped.contains(&law_6), "{report}");

@@ -115,7 +115,8 @@ impl Table {
         for counted in &mut counts {
             guards[position(&order, counted)].evaluate(counted, now);
             has_alternatives |= counted.has_alternative;
-            meets_ban |= counted.is_banned;
+            // A ban under a shadow policy, and one that does not deny the charge, change nothing for other charges.
+            meets_ban |= counted.is_banned && counted.charged.is_denied_by_ban && !counted.charged.policy.is_shadow();
         }
         let allowed = match has_alternatives {
             true => choose(&mut counts),
@@ -131,6 +132,7 @@ impl Table {
                     // `own.fits` is the result of the evaluation, from before this rejection was counted.
                     let denied = judging != Judging::Peek
                         && !own.fits
+                        && !own.is_banned
                         && !meets_ban
                         && own.has_own_place()
                         && counted.has_own_place()
@@ -139,8 +141,8 @@ impl Table {
                 }
                 _ => {
                     let banned = after.first().is_some_and(|next| next.charged.policy.is_ban() && !next.fits);
-                    // `counted.fits` is true if the check is allowed, except under a shadow policy. A check that meets
-                    // a ban by hand is not counted as rejected by any policy.
+                    // `counted.fits` is true if the check is allowed, except under a shadow policy. While a ban by hand
+                    // denies a charge, no policy counts the check as rejected.
                     let admission = match allowed && counted.fits {
                         _ if banned || counted.is_left_out || judging == Judging::Peek => Admission::Banned,
                         false if meets_ban => Admission::Banned,

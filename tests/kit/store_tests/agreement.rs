@@ -248,7 +248,8 @@ impl Oracles {
             .iter()
             .map(|charge| self.of(&charge.key, &charge.policy).1.saturating_sub(now_us))
             .collect();
-        let is_banned = left.iter().any(|left_us| *left_us > 0);
+        // A ban does not deny what costs nothing, and then stops no count.
+        let is_banned = check.charges().iter().zip(&left).any(|(charge, left_us)| charge.cost > 0 && *left_us > 0);
         let fits = |(charge, left_us): (&Charge, &u64)| {
             charge.cost == 0
                 || *left_us == 0 && self.of(&charge.key, &charge.policy).0.fits(&charge.policy, now_us, charge.cost)

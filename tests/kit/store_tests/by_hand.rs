@@ -13,6 +13,7 @@ use tollgate::{
 };
 
 use crate::{
+    decision::{Decision, Standing},
     failure::{NotPassed, Tested, ensure, ensure_eq},
     feature::Feature,
     random::Random,
@@ -136,6 +137,45 @@ pub(super) async fn a_shadow_policy_reports_a_ban_and_refuses_nothing(store: Tes
         store.change_count(&key, &shadow, Unban).await?;
         ensure_eq!(store.peek(&key, &policy).await?.available(), Some(4), "{key}: the banned count was charged");
         store.reset(&key, &neighbour).await?;
+    }
+    Ok(())
+}
+
+/// Under a policy that bans, and under one that counts rejections: the same checks alone, and beside the banned charge.
+pub(super) async fn law_2_beside_a_banned_shadow_policy_an_enforced_policy_counts_what_it_counts_alone(
+    store: TestedStore,
+) -> Tested {
+    let policies = policies(&store, 6)?;
+    store.requires(Feature::Shadow)?;
+    store.requires(Feature::Bans)?;
+    store.requires(Feature::CountRejected)?;
+    for policy in policies {
+        let algorithm = policy.algorithm();
+        let shadow = policy.with_shadow(true).with_denials_counted(true).ban_after(2, 60 * BAN);
+        let enforced = |name| Policy::per_minute(name, 6).map(|policy| policy.with_algorithm(algorithm));
+        let (banning, counting) =
+            (enforced("banning")?.ban_after(3, BAN), enforced("counting")?.with_denials_counted(true));
+        for (enforced, is_first) in [(&banning, true), (&banning, false), (&counting, true), (&counting, false)] {
+            let key = |name: &str| format!("{name} {algorithm:?} {} {is_first}", enforced.name());
+            store.change_count(&key("beside"), &shadow, Ban(BAN)).await?;
+            for (step, cost) in [4, 4, 4, 4, 1].into_iter().enumerate() {
+                let check = match is_first {
+                    true => Check::new(key("beside"), enforced, cost).and(key("beside"), &shadow, cost),
+                    false => Check::new(key("beside"), &shadow, cost).and(key("beside"), enforced, cost),
+                };
+                let (alone, beside) = (store.check(key("alone"), enforced, cost).await?, store.check_all(check).await?);
+                let counted = |decision: &Decision| {
+                    let standings = decision.policies().iter().filter(|standing| !standing.policy.is_shadow());
+                    let standing = |standing: &Standing| (standing.available, standing.retry_after, standing.ban);
+                    (decision.is_allowed(), standings.map(standing).collect::<Vec<_>>())
+                };
+                ensure_eq!(counted(&beside), counted(&alone), "{} step {step}: beside a banned shadow policy", key(""));
+            }
+            store.clock.advance(BAN);
+            let peek = store.peek(key("beside"), &shadow).await?;
+            let left = (peek.policies()[0].available, peek.policies()[0].ban);
+            ensure_eq!(left, (6, None), "{}: the banned charge itself was counted", key(""));
+        }
     }
     Ok(())
 }

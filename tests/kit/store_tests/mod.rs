@@ -122,6 +122,7 @@ pub(super) const ALL: &[StoreTest] = tests! {
         a_ban_that_is_ended_by_hand_leaves_the_count_as_it_was,
         law_3_a_check_with_a_banned_charge_charges_nothing,
         a_shadow_policy_reports_a_ban_and_refuses_nothing,
+        law_2_beside_a_banned_shadow_policy_an_enforced_policy_counts_what_it_counts_alone,
         law_15_beside_a_ban_that_denies_nothing_lost_slots_are_free_at_their_time_to_live,
         an_unban_ends_a_ban_by_denials,
         recorded_units_are_charged_whether_or_not_they_fit,

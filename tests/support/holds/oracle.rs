@@ -50,8 +50,10 @@ impl Oracles {
         let fits =
             |(charge, (fits, is_banned)): (&Charge, &(bool, bool))| *fits && !(*is_banned && can_be_denied(charge));
         let fitted: Vec<bool> = check.charges().iter().zip(&evaluated).map(fits).collect();
+        // A ban that grows and denies a charge stops all counts of denials, unless it is under a shadow policy.
         let grows = |charge: &Charge| self.ban_of(charge).is_some_and(Ban::grows);
-        let stops = check.charges().iter().zip(&evaluated).any(|(charge, (_, is_banned))| *is_banned && grows(charge));
+        let denies = |charge: &Charge| grows(charge) && can_be_denied(charge) && !charge.policy.is_shadow();
+        let stops = check.charges().iter().zip(&evaluated).any(|(charge, (_, is_banned))| *is_banned && denies(charge));
         let charged = charged(check, &fitted);
         let allowed = charged.is_some();
         let charged = charged.unwrap_or_default();

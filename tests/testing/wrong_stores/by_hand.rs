@@ -119,6 +119,16 @@ async fn a_store_that_ends_a_ban_with_a_credit() {
 }
 
 #[tokio::test]
+async fn a_store_that_counts_no_denial_beside_any_ban() {
+    let name = "law_2_beside_a_banned_shadow_policy_an_enforced_policy_counts_what_it_counts_alone";
+    let why = judge_refused_by(name, |store, check| match store.memory.peek(check) {
+        Answer::Ready(Ok(verdict)) if meets_ban(&verdict) && !verdict.allowed => ready(verdict),
+        _ => ready(store.judge(check)),
+    });
+    assert!(why.await.contains("beside a banned shadow policy"));
+}
+
+#[tokio::test]
 async fn a_store_that_holds_nothing_beside_any_ban() {
     let name = "law_15_beside_a_ban_that_denies_nothing_lost_slots_are_free_at_their_time_to_live";
     let why = judge_refused_by(name, |store, check| match store.memory.peek(check) {
