@@ -97,12 +97,17 @@ if used >= 32 then together = function()
       end
     end
     if receipts then
-      local left_out = ''
+      local HOLDS, FIXED_WINDOW, left_out, calendars = 8, 3, '', {}
       for number = first, last do
+        local algorithm, _, _, _, calendar_start = unpack('<BBddd', runs, position + (number - first) * width)
         local is_out = unfit and unfit[number] or banned and banned[number] or others and others[number]
-        if is_out then left_out = left_out .. '\n' .. keys[number] .. '\n' end
+        if is_out then
+          left_out = left_out .. '\n' .. keys[number] .. '\n'
+        elseif algorithm % HOLDS == FIXED_WINDOW and calendar_start > 0 then
+          calendars[#calendars + 1] = keys[number]
+        end
       end
-      receipts.left_out = left_out
+      receipts.left_out, receipts.calendars = left_out, calendars
     end
     for number = first, last do
       local run, cost, limit, window, parameter, extra, commits, is_ban =

@@ -7,13 +7,15 @@
 -- A commit in one of several slots leaves a receipt: a key of its own in that slot, which expires after some seconds. A
 -- refund that names the receipt has 0 as the time of the commit, and finds the time there. It may be sent again,
 -- because it also marks the receipt. It may overtake its commit, because a check whose receipt exists is not committed.
--- The value is 'c', the time of the commit (double), and the keys of shadow charges that did not fit, each between two
--- line feeds. It begins with 'r' once the commit is refunded.
+-- The value is 'c', the time of the commit (double), the keys of shadow charges that did not fit, each between two line
+-- feeds, and the windows of calendars: each key between two carriage returns, and the end of its window (double). The
+-- client that refunds may have other rules of the zone than the one that has begun the window. It begins with 'r' once
+-- the commit is refunded.
 --
 -- Commands: 2 (GETRANGE) and 1 (SETRANGE). The log: 2 (GETRANGE) and 1 (SETRANGE), 2 (GETRANGE, SETRANGE) for each
 -- block of records that are newer than the commit, and 2 if the ring was growing; or 1 (UNLINK) if no other record is
--- live. The receipt: 3 (GETRANGE, SETRANGE, PEXPIRE), with the commit and with the refund; 1 (GETRANGE) with a denied
--- check.
+-- live. The receipt: 3 (GETRANGE, SETRANGE, PEXPIRE), with the commit and with the refund, and 1 (GETRANGE) for each
+-- window of a calendar with the commit; 1 (GETRANGE) with a denied check.
 --
 -- The functions below are created only in calls with receipts or refunds.
 
@@ -111,14 +113,15 @@ if used % 32 >= 16 then
     end
   end
 
-  local function refund_window(key, cost, at, _, window, calendar_start)
+  -- `finish` is the end of the window in which the commit was made, of which only receipts know.
+  local function refund_window(key, cost, at, _, window, calendar_start, finish)
     local value = call('GETRANGE', key, '0', '39')
     if value == '' then return end
     local kept, count, _, offset = unpack('<dddd', value)
     at = at + offset
     local start = at - at % window
     -- The value of a calendar window has its end.
-    if calendar_start > 0 then start = at >= calendar_start and calendar_start + window end
+    if calendar_start > 0 then start = finish or at >= calendar_start and calendar_start + window end
     if kept == start and count >= cost then call('SETRANGE', key, '8', pack('<d', count - cost)) end
   end
 
@@ -139,21 +142,26 @@ if used % 32 >= 16 then
     call('SETRANGE', key, '0', pack('<dI6', arrival, fraction))
   end
 
-  -- What the receipt of a refund says: the time of the commit, nothing without one, and the keys that it left out.
-  local committed, left_out
+  -- What the receipt of a refund says: the time of the commit, nothing without one, and the keys behind it.
+  local committed, noted = nil, ''
 
   -- Both take the parameters of an algorithm, with the time-to-live in place of the window.
   receipts = {
     -- Returns the time of the commit of a key that a refund undoes, if the receipt has one.
     committed_at = function(key)
-      if committed and not string.find(left_out, '\n' .. key .. '\n', 1, true) then return committed end
+      if committed and not string.find(noted, '\n' .. key .. '\n', 1, true) then return committed end
     end,
-    -- The keys that the next commit leaves out.
+    -- The keys of calendar windows that the next commit charges, and those that it leaves out.
+    calendars = {},
     left_out = '',
     commit = function(now, times, number, _, _, mode, _, ttl)
       if mode == 'evaluate' then return call('GETRANGE', keys[number], '0', '0') == '' end
       if mode then
-        call('SETRANGE', keys[number], '0', 'c' .. pack('<d', now) .. receipts.left_out)
+        local windows = ''
+        for _, key in ipairs(receipts.calendars) do
+          windows = windows .. '\r' .. key .. '\r' .. call('GETRANGE', key, '0', '7')
+        end
+        call('SETRANGE', keys[number], '0', 'c' .. pack('<d', now) .. receipts.left_out .. windows)
         expire(keys[number], true, ttl)
       end
       keys[number], times[number] = mode and 1 or 0, 0
@@ -161,16 +169,11 @@ if used % 32 >= 16 then
     refund = function(_, times, number, _, _, mode, _, ttl)
       local key = keys[number]
       if mode == 'evaluate' then
-        -- The keys of the check, of which the receipt names some. Those of the checks before are numbers by now.
-        local first, most = number, 8
-        while type(keys[first - 1]) == 'string' do
-          first = first - 1
-          most = most + #keys[first] + 2
-        end
-        local value = call('GETRANGE', key, '0', string.format('%d', most))
-        committed = nil
+        -- No receipt is longer: a check has at most 255 keys.
+        local value = call('GETRANGE', key, '0', '262143')
+        committed, noted = nil, ''
         if #value >= 9 and string.sub(value, 1, 1) == 'c' then
-          committed, left_out = unpack('<d', value, 2), string.sub(value, 10)
+          committed, noted = unpack('<d', value, 2), string.sub(value, 10)
         end
         return true
       end
@@ -190,8 +193,10 @@ if used % 32 >= 16 then
         or algorithm == 3 and fixed_window or token_bucket
       return function(first, size)
         if call('GETRANGE', keys[first + 1], '0', '0') ~= '' then return check_together(first, size, position, width) end
+        local calendars = {}
+        if algorithm == 3 and parameter > 0 then calendars[1] = keys[first] end
         run(now, times, first, first, cost, nil, limit, window, parameter, usage % SHADOW == COUNT_REJECTED)
-        receipts.left_out = ''
+        receipts.left_out, receipts.calendars = '', calendars
         receipts.commit(now, times, first + 1, nil, nil, keys[first] % 2 == 1, nil, ttl)
       end
     end,
@@ -207,9 +212,13 @@ if used % 32 >= 16 then
         local evaluated = algorithm == 3 and 0 or parameter
         algorithms[algorithm](now, times, number, number, 0, 'evaluate', limit, window, evaluated, false)
         if mode ~= 'evaluate' then
-          local key, time = keys[number], at
-          if at == 0 then time = receipts.committed_at(key) end
-          if time and cost > 0 then undo(key, cost, time, limit, window, parameter) end
+          local key, time, finish = keys[number], at, nil
+          if at == 0 then
+            time = receipts.committed_at(key)
+            local _, behind = string.find(noted, '\r' .. key .. '\r', 1, true)
+            if behind and #noted >= behind + 8 then finish = unpack('<d', noted, behind + 1) end
+          end
+          if time and cost > 0 then undo(key, cost, time, limit, window, parameter, finish) end
           keys[number], times[number] = 1, 0
         end
       end

@@ -21,13 +21,31 @@ fn policy(algorithm: u8) -> Policy {
 
 /// Sends a check of charges under one policy, with a receipt. Returns whether each charge fits, and the receipt last.
 fn call(caller: &mut Caller, usage: u8, charges: &[(&str, u8, u64)], receipt: &str, policy: Policy) -> Vec<bool> {
+    call_within(0, caller, usage, charges, receipt, policy)
+}
+
+/// The same under a policy of a calendar, whose window starts at this time; 0 without a calendar.
+fn call_within(
+    start_us: u64,
+    caller: &mut Caller,
+    usage: u8,
+    charges: &[(&str, u8, u64)],
+    receipt: &str,
+    policy: Policy,
+) -> Vec<bool> {
     let is_refund = usage == REFUND;
     let extra = if is_refund { 0_f64.to_le_bytes().to_vec() } else { Vec::new() };
     // The algorithm, receipts and refunds, several charges.
     let mut packed = vec![(1 << (policy.algorithm - 1)) + 16 + 32, 1, 0, u8::try_from(charges.len() + 1).unwrap()];
     for (_, shadow, cost) in charges {
         let flag = if is_refund { 0 } else { *shadow };
-        packed.extend([policy.packed(usage + flag), (*cost as f64).to_le_bytes().to_vec(), extra.clone()].concat());
+        let mut record = policy.packed(usage + flag);
+        if start_us > 0 {
+            // The parameter is the last field.
+            record.truncate(record.len() - 8);
+            record.extend((start_us as f64).to_le_bytes());
+        }
+        packed.extend([record, (*cost as f64).to_le_bytes().to_vec(), extra.clone()].concat());
     }
     let doubles = [0.0, TTL_US as f64, 0.0, 0.0].map(f64::to_le_bytes).concat();
     packed.extend([&[16, usage][..], &doubles, &extra].concat());
@@ -123,4 +141,66 @@ fn law_1_a_refund_that_is_repeated_ends_no_hold_that_was_made_anew() {
     assert!(is_open(&mut caller));
     hold(&mut caller, REFUND, "second");
     assert!(!is_open(&mut caller));
+}
+
+/// The receipt names more keys than the refund.
+#[test]
+fn law_3_a_refund_of_one_charge_gives_nothing_back_if_that_charge_was_left_out() {
+    let server = RedisServer::start();
+    let mut caller = Caller { connection: server.connection(), script: Script::new(SCRIPT) };
+    let policy = policy(SLIDING_WINDOW_COUNTER);
+    for key in ["first", "second"] {
+        caller.check(key, policy, COMMIT, 6, Some(NOW_US));
+    }
+    let charges = [("charged", 0, 1), ("first", SHADOW, 5), ("second", SHADOW, 5)];
+    assert_eq!(call(&mut caller, COMMIT, &charges, "receipt", policy), [true, false, false, true]);
+    call(&mut caller, REFUND, &charges[2..], "receipt", policy);
+    assert_eq!(caller.check("second", policy, COMMIT, 0, Some(NOW_US)).1, 4, "available");
+}
+
+/// By the rules of the zone of another client, the window ends an hour later, and that client has begun it.
+#[test]
+fn law_3_a_refund_under_a_calendar_finds_its_commit_in_a_window_that_another_client_has_begun() {
+    let server = RedisServer::start();
+    let mut caller = Caller { connection: server.connection(), script: Script::new(SCRIPT) };
+    let policy = policy(FIXED_WINDOW);
+    let start_us = NOW_US - 1;
+    let ends_us = [start_us + policy.window_us, start_us + 2 * policy.window_us];
+    let set = |caller: &mut Caller, key: &str, value: &[u8]| {
+        let (): () = redis::cmd("SET").arg(key).arg(value).query(&mut caller.connection).unwrap();
+    };
+    let begun = |end_us: u64, count: f64| [end_us as f64, count, NOW_US as f64, 0.0].map(f64::to_le_bytes).concat();
+    let count = |caller: &mut Caller, key: &str| {
+        let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut caller.connection).unwrap();
+        f64::from_le_bytes(value[8..16].try_into().unwrap())
+    };
+    // The script has a way of its own for checks of one charge.
+    for keys in [&["one"][..], &["one", "other"]] {
+        let charges: Vec<(&str, u8, u64)> = keys.iter().map(|key| (*key, 0, 3)).collect();
+        let mut step = |usage, receipt: &str, value: Option<Vec<u8>>| {
+            if let Some(value) = &value {
+                keys.iter().for_each(|key| set(&mut caller, key, value));
+            }
+            let fit = call_within(start_us, &mut caller, usage, &charges, receipt, policy);
+            assert!(fit.into_iter().all(|fits| fits), "{usage} of {receipt}");
+            keys.iter().map(|key| count(&mut caller, key)).collect::<Vec<_>>()
+        };
+        let all = |count: f64| vec![count; keys.len()];
+        for end_us in ends_us {
+            let receipt = format!("receipt:{}:{end_us}", keys.len());
+            assert_eq!(step(COMMIT, &receipt, Some(begun(end_us, 4.0))), all(7.0));
+            for _ in 0..2 {
+                assert_eq!(step(REFUND, &receipt, None), all(4.0), "{keys:?}, a window that ends at {end_us}");
+            }
+            // A window that has begun since then has nothing of the commit.
+            let late = format!("{receipt}:late");
+            assert_eq!(step(COMMIT, &late, Some(begun(end_us, 4.0))), all(7.0));
+            assert_eq!(step(REFUND, &late, Some(begun(end_us + 1, 5.0))), all(5.0), "{keys:?}, the next window");
+        }
+    }
+    // The receipt of an instance that does not write the end of the window.
+    set(&mut caller, "brief", &[&b"c"[..], &(NOW_US as f64).to_le_bytes()].concat());
+    set(&mut caller, "one", &begun(ends_us[0], 7.0));
+    call_within(start_us, &mut caller, REFUND, &[("one", 0, 3)], "brief", policy);
+    assert_eq!(count(&mut caller, "one"), 4.0);
 }
