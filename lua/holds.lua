@@ -22,8 +22,9 @@
 -- two never charges twice. Holds that end at the same time are one charge.
 --
 -- The TTL covers the last end and the time for which a charge at that end would count, because a hold may be charged
--- long after its end. A settlement may have charged more than a bucket holds; then the arrival time counts as an end.
--- The TTL is set for a 64th of the time-to-live more, so that few holds set it.
+-- long after its end. A settlement may have charged more than a bucket holds; then the arrival time counts as an end. A
+-- charge by hand does not name this key, so it does not prolong the TTL: `docs/holds.md` says what follows. The TTL is
+-- set for a 64th of the time-to-live more, so that few holds set it.
 --
 -- Commands, beside those of the count:
 --   evaluate         1 (ZCARD), and 1 (ZRANGE) while holds are open; 1 (EXISTS) for up to 64 checks beside which
