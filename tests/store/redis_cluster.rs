@@ -2,10 +2,13 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::{Check, Limiter, Policy, failure::BreakerSettings, store::RedisStoreBuilder};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tollgate::{Check, ErrorKind, Limiter, Policy, failure::BreakerSettings, store::RedisStoreBuilder};
 
-use super::redis_world::{builder, error, master, packed, run};
+use super::redis_world::{all_fit, builder, error, master, run};
 
 /// What a server replies, as in `redis_world.rs`.
 type Reply = Option<(u64, String)>;
@@ -26,9 +29,10 @@ fn limiter(builder: RedisStoreBuilder) -> Limiter {
     Limiter::new(builder.open_cluster(["redis://seed"]).unwrap())
 }
 
-/// A charge that fits: the time of the server, an available unit, and the time until the next one.
-fn fits() -> String {
-    packed(&[2.0, 5.0, 2.0])
+/// A breaker that opens when checks time out, and not for other failures.
+fn of_timeouts() -> BreakerSettings {
+    let of_timeouts = BreakerSettings::default().with_consecutive_timeouts(1).with_consecutive_failures(0);
+    of_timeouts.with_failure_rate_min_samples(0)
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn a_check_of_several_slots_waits_for_the_first_dials_of_those_that_decide() {
     for (of_a, of_b, waits) in [(&policy, &shadow, false), (&shadow, &policy, true), (&shadow, &shadow, true)] {
         let script = |address: &str, command: &str| match (address, command) {
             ("b:6379", "HELLO") => Some((1_000, "%1\r\n+proto\r\n:3\r\n".to_owned())),
-            (_, "EVALSHA") => Some((0, fits())),
+            (_, "EVALSHA") => Some((0, all_fit())),
             _ => None,
         };
         run(cluster(script), async {
@@ -128,12 +132,11 @@ fn a_check_that_a_node_refuses_is_sent_once_with_alternatives_and_without() {
 fn callers_that_leave_before_the_deadline_do_not_open_the_breaker_of_a_silent_slot() {
     let script = |address: &str, command: &str| match (address, command) {
         ("b:6379", "EVALSHA") => Some((0, String::new())),
-        (_, "EVALSHA") => Some((0, fits())),
+        (_, "EVALSHA") => Some((0, all_fit())),
         _ => None,
     };
     run(cluster(script), async {
-        let of_timeouts = BreakerSettings::default().with_consecutive_timeouts(1).with_consecutive_failures(0);
-        let limiter = limiter(builder().breaker(of_timeouts.with_failure_rate_min_samples(0))).without_notices();
+        let limiter = limiter(builder().breaker(of_timeouts())).without_notices();
         let policy = Policy::per_hour("p", 10).unwrap();
         for (patience_ms, is_open) in [(20, false), (20, false), (20, false), (1_000, true)] {
             let check = Check::new("bar", &policy, 0).and("foo", &policy, 0);
@@ -142,5 +145,28 @@ fn callers_that_leave_before_the_deadline_do_not_open_the_breaker_of_a_silent_sl
             sleep(Duration::from_millis(100)).await;
             assert_eq!(limiter.is_breaker_open(), is_open, "{patience_ms}");
         }
+    });
+}
+
+/// Each check asks the silent master first, and then the one that answers.
+#[test]
+fn law_8_many_checks_of_a_silent_master_and_of_another_one_are_left_to_the_failure_policy_and_to_the_breaker() {
+    let script = |address: &str, command: &str| match (address, command) {
+        ("a:6379", "EVALSHA") => Some((0, String::new())),
+        (_, "EVALSHA") => Some((0, all_fit())),
+        _ => None,
+    };
+    run(cluster(script), async {
+        let limiter = limiter(builder().breaker(of_timeouts())).without_notices();
+        let policy = Policy::per_hour("p", 10).unwrap();
+        let check = || Check::new("bar", &policy, 0).and("foo", &policy, 0);
+        let checks: JoinSet<_> = (0..600).map(|_| limiter.check_all(check())).collect();
+        for decision in checks.join_all().await {
+            assert_eq!(decision.unwrap_err().kind(), ErrorKind::Deadline);
+        }
+        // The tasks of the checks end a little later.
+        sleep(Duration::from_millis(100)).await;
+        assert!(limiter.is_breaker_open());
+        assert!(limiter.check("foo", &policy, 0).await.unwrap().is_allowed());
     });
 }

@@ -161,6 +161,13 @@ pub(super) fn packed(numbers: &[f64]) -> String {
     format!("${}\r\n{numbers}\r\n", numbers.len())
 }
 
+/// The reply of the script on charges that all fit: the time of the server, and for each charge an available unit and
+/// the time until the next one.
+pub(super) fn all_fit() -> String {
+    let of_each = |number| vec![number; COUNTS.get()];
+    packed(&[vec![2.0], of_each(5.0), of_each(2.0)].concat())
+}
+
 /// How often the server `s0` is dialled in a minute of checks, if it answers a login like this.
 fn dials(open: Open, hello: &'static str) -> u32 {
     let times = Rc::new(Cell::new(0));

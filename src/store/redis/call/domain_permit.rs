@@ -16,7 +16,6 @@ use crate::{
     breaker::{CallOutcome, Permit},
     error::Error,
     runtime::stalls::Begin,
-    store::contract::DeadlineHandler,
     verdict::Verdict,
 };
 
@@ -25,6 +24,7 @@ use crate::{
 /// A call that has no reply at the deadline counts as a failure. A call that is dropped earlier has no outcome.
 pub(crate) struct DomainPermit {
     progress: Arc<Progress>,
+    domain: usize,
     deadline: Duration,
     permit: Option<Permit>,
 }
@@ -57,7 +57,7 @@ impl DomainPermit {
     pub(crate) fn acquire(slot: u16, progress: &Arc<Progress>, deadline: Duration) -> Result<Self, Error> {
         let domain = domain_of(slot, CLUSTER_DOMAINS);
         let permit = progress.breakers().map(|(breakers, _)| breakers.admit(domain)).transpose()?;
-        Ok(Self { progress: Arc::clone(progress), deadline, permit })
+        Ok(Self { progress: Arc::clone(progress), domain, deadline, permit })
     }
 
     /// Whether the call is a probe, whose outcome the breaker waits for.
@@ -79,9 +79,9 @@ impl DomainPermit {
 
 impl Drop for DomainPermit {
     fn drop(&mut self) {
-        let (progress, deadline) = (Arc::clone(&self.progress), self.deadline);
+        let (progress, domain, deadline) = (Arc::clone(&self.progress), self.domain, self.deadline);
         self.settle(|begin| match begin.running(Instant::now()) + TIMER_DELAY >= deadline {
-            true => CallOutcome::of::<()>(&Err(progress.error(deadline))),
+            true => CallOutcome::of::<()>(&Err(progress.error_in(domain, deadline))),
             false => CallOutcome::NoEvidence,
         });
     }

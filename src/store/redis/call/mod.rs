@@ -18,6 +18,7 @@ mod parts;
 pub(crate) mod progress;
 mod protocol;
 mod queue;
+mod queued;
 pub(crate) mod redis_key;
 pub(crate) mod refund_list;
 mod reply;

@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::{denials::RememberedDenial, traffic::Traffic};
+use super::{denials::RememberedDenial, queued::Queued, traffic::Traffic};
 use crate::{
     breaker::Breakers,
     clock::{Clock, SystemClock},
@@ -39,8 +40,8 @@ pub(crate) struct Progress {
     /// The remembered denial that the check asks again, if it does.
     /// Boxed, because it is rare and large.
     asks_again: Option<Box<RememberedDenial>>,
-    /// The traffic when the check was queued last.
-    queued: Mutex<Option<Queued>>,
+    /// When a request was queued last, for each failure domain.
+    queued: Mutex<SmallVec<[Queued; 1]>>,
     /// Whether the check has several keys of a cluster, which may be in several failure domains.
     spans_domains: bool,
     /// The breakers of the failure domains, and when the wait began.
@@ -57,15 +58,6 @@ enum FirstConnection {
     Awaited { since: Begin, limit: Duration },
     /// The check waited until this time.
     Waited { until: Begin },
-}
-
-/// The traffic at the time when a request was queued.
-#[derive(Debug)]
-struct Queued {
-    traffic: Arc<Traffic>,
-    answers: u64,
-    crowds: u64,
-    was_crowded: bool,
 }
 
 /// Shorter times in a queue do not count: the timers that start calls are late by as much.
@@ -132,14 +124,17 @@ impl Progress {
 
     /// Records that a request of the check is queued.
     pub(crate) fn queued(&self, traffic: &Arc<Traffic>) {
-        // The value is replaced as a whole, so a poisoned lock is usable.
-        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        *queued = Some(Queued {
-            answers: traffic.answers(),
-            crowds: traffic.crowds(),
-            was_crowded: traffic.is_crowded(),
-            traffic: Arc::clone(traffic),
-        });
+        let new = Queued::now(traffic);
+        let mut all = self.queues();
+        match all.iter_mut().find(|queued| queued.domain() == traffic.domain()) {
+            Some(queued) => *queued = new,
+            None => all.push(new),
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, SmallVec<[Queued; 1]>> {
+        // Each value is replaced as a whole, so a poisoned lock is usable.
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a request of the check leaves the queue. The caller then looks whether the check is still wanted,
@@ -177,17 +172,9 @@ impl Progress {
         now_us.saturating_sub(self.since_us.load(Ordering::Relaxed))
     }
 
-    /// Whether Redis has answered calls since the check was queued.
+    /// Whether all failure domains to which the check was queued have answered calls since then.
     pub(crate) fn has_seen_answers(&self) -> bool {
-        self.is_queued_and(|queued| queued.traffic.answers() != queued.answers)
-    }
-
-    /// Whether Redis has answered since the check was queued, and within half a deadline, or owes no answer. A Redis
-    /// that has just fallen silent is left to the failure policy.
-    fn sees_answers(&self, deadline: Duration) -> bool {
-        let has_answered = |queued: &Queued| queued.traffic.has_answered_within(deadline / 2);
-        self.is_queued_and(has_answered) && self.has_seen_answers()
-            || self.is_queued_and(|queued| queued.traffic.owes_no_answer_for(deadline / 2))
+        self.queues().iter().all(Queued::has_seen_answers)
     }
 
     /// Time since the check was made, or since its wait for the first connection ended.
@@ -195,43 +182,45 @@ impl Progress {
         Duration::from_micros(now_us.saturating_sub(self.made_us.load(Ordering::Relaxed)))
     }
 
-    /// Whether the traffic has been crowded since the check was queued. See [`Traffic::is_crowded`]. The first checks
-    /// of a flood are queued before the crowd, and the last ones of them may outlast it.
-    fn has_seen_crowd(&self) -> bool {
-        self.is_queued_and(|queued| queued.was_crowded || queued.traffic.crowds() != queued.crowds)
-    }
-
-    /// Whether the check was queued and `test` holds for its last queue.
-    fn is_queued_and(&self, test: impl FnOnce(&Queued) -> bool) -> bool {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(test)
-    }
-
     /// Whether the check has spent a quarter of the deadline or more in queues of this process, while there was a
-    /// connection.
-    fn has_waited_here(&self, deadline: Duration, now_us: u64) -> bool {
+    /// connection. For the time `dialled` there was none.
+    fn has_waited_here(&self, deadline: Duration, dialled: Duration, now_us: u64) -> bool {
         let in_flight_us = if self.unanswered.load(Ordering::Relaxed) > 0 { self.in_flight_us(now_us) } else { 0 };
         let with_store = Duration::from_micros(self.with_store_us.load(Ordering::Relaxed) + in_flight_us);
-        let made_us = self.made_us.load(Ordering::Relaxed);
-        let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let dialled = queued.as_ref().map_or(Duration::ZERO, |queued| queued.traffic.unconnected(made_us, now_us));
         self.waited(now_us).saturating_sub(with_store + dialled) >= MIN_QUEUE_TIME.max(deadline / 4)
     }
-}
 
-impl DeadlineHandler for Progress {
-    fn error(&self, deadline: Duration) -> Error {
+    /// The error at the deadline of the requests to one failure domain, whatever the others do.
+    pub(crate) fn error_in(&self, domain: usize, deadline: Duration) -> Error {
+        self.late(deadline, |queued| queued.domain() == domain)
+    }
+
+    /// The error at the deadline of the requests to those failure domains that are `meant`.
+    fn late(&self, deadline: Duration, meant: impl Fn(&Queued) -> bool) -> Error {
         if let FirstConnection::Awaited { limit, .. } = *self.first_connection() {
             return Error::new(ErrorKind::Deadline, format!("no first connection within {limit:?}"));
         }
-        let now_us = SystemClock.now_us();
-        let is_own_load = || self.has_seen_crowd() || self.has_waited_here(deadline, now_us);
+        let (made_us, now_us) = (self.made_us.load(Ordering::Relaxed), SystemClock.now_us());
+        let all = self.queues();
+        let queued: SmallVec<[&Queued; 4]> = all.iter().filter(|queued| meant(queued)).collect();
+        // One domain that is silent is enough for the failure policy to decide.
+        let sees_answers = !queued.is_empty() && queued.iter().all(|queued| queued.sees_answers(deadline / 2));
+        let dialled = queued.iter().map(|queued| queued.unconnected(made_us, now_us)).max().unwrap_or_default();
+        let has_seen_crowd = || queued.iter().any(|queued| queued.has_seen_crowd());
+        let is_own_load = || has_seen_crowd() || self.has_waited_here(deadline, dialled, now_us);
         // Redis still answers, so this process sends more than Redis can answer in time.
-        let error = if self.sees_answers(deadline) && is_own_load() {
+        let error = if sees_answers && is_own_load() {
             Error::new(ErrorKind::Overloaded, format!("too many checks for an answer within {deadline:?}"))
         } else {
             no_answer(deadline)
         };
         if self.may_have_charged.load(Ordering::Relaxed) { error.charge_unknown() } else { error }
+    }
+}
+
+impl DeadlineHandler for Progress {
+    fn error(&self, deadline: Duration) -> Error {
+        self.late(deadline, |_| true)
     }
 
     fn more_time(&self, deadline: Duration) -> Option<Duration> {
@@ -375,9 +364,9 @@ mod tests {
         progress.ended(made_us + 20_000);
         progress.ended(made_us + 24_000);
         progress.sent(true, made_us + 25_000);
-        assert!(!progress.has_waited_here(DEADLINE, made_us + 50_000));
+        assert!(!progress.has_waited_here(DEADLINE, Duration::ZERO, made_us + 50_000));
         progress.ended(made_us + 40_000);
-        assert!(!progress.has_waited_here(DEADLINE, made_us + 45_000));
-        assert!(progress.has_waited_here(DEADLINE, made_us + 60_000));
+        assert!(!progress.has_waited_here(DEADLINE, Duration::ZERO, made_us + 45_000));
+        assert!(progress.has_waited_here(DEADLINE, Duration::ZERO, made_us + 60_000));
     }
 }

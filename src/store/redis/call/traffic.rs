@@ -24,6 +24,8 @@ pub(crate) const MAX_CHARGES_PER_CALL: usize = 2 * Check::MAX_CHARGES;
 /// Counts the answers of a failure domain, and the checks that wait for answers.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
+    /// The number of the failure domain.
+    domain: usize,
     /// Calls that have been answered.
     answers: AtomicU64,
     /// When the last call was answered.
@@ -79,7 +81,12 @@ impl Traffic {
     /// The traffic of each of `domains` failure domains of one runtime.
     pub(crate) fn of_domains(domains: usize) -> Box<[Arc<Self>]> {
         let load = Arc::<Load>::default();
-        (0..domains).map(|_| Arc::new(Self { load: Arc::clone(&load), ..Self::default() })).collect()
+        (0..domains).map(|domain| Arc::new(Self { domain, load: Arc::clone(&load), ..Self::default() })).collect()
+    }
+
+    /// The number of the failure domain.
+    pub(super) fn domain(&self) -> usize {
+        self.domain
     }
 
     /// The calls in flight, and how many of them fill the way to Redis.
@@ -233,6 +240,22 @@ mod tests {
             // The first answer on the new connection is one to another check.
             traffic.answered();
             assert_eq!(progress.error(DEADLINE).kind(), kind, "{dials}");
+        }
+    }
+
+    #[tokio::test]
+    async fn law_8_a_check_that_waits_for_one_domain_is_not_one_of_too_many_because_another_domain_answers() {
+        for order in [[0, 1], [1, 0]] {
+            let (world, domains) = (World::enter(1_000_000, 1), Traffic::of_domains(2));
+            let (progress, transit) = (Progress::new(true), Transit::new());
+            lock(&domains[1].transits).push(Arc::downgrade(&transit));
+            order.iter().for_each(|&domain| progress.queued(&domains[domain]));
+            let _awaits_connection = domains[0].awaits_connection();
+            world.set_time_us(1_050_000);
+            assert_eq!(progress.error(DEADLINE).kind(), ErrorKind::Deadline, "{order:?}");
+            // The breaker of each domain learns of that domain alone.
+            let kinds = [0, 1].map(|domain| progress.error_in(domain, DEADLINE).kind());
+            assert_eq!(kinds, [ErrorKind::Deadline, ErrorKind::Overloaded], "{order:?}");
         }
     }
 
