@@ -6,6 +6,7 @@ mod memory;
 mod mistakes;
 mod redis_cluster;
 mod redis_questions;
+mod redis_resp3;
 mod redis_sentinels;
 mod redis_urls;
 mod redis_world;

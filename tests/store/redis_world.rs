@@ -26,6 +26,9 @@ use crate::support::{app::app, http::get};
 /// `None`: the usual reply. The reply to `DIAL` is the error of a wrong certificate.
 type Script = Box<dyn Fn(&str, &str) -> Option<(u64, String)>>;
 
+/// In the place of a reply, this ends the connection.
+pub(super) const HANG_UP: &str = "hang up";
+
 thread_local! {
     static SCRIPT: RefCell<Option<Script>> = const { RefCell::new(None) };
     /// The number of counts in the call that is answered.
@@ -64,6 +67,9 @@ async fn serve(mut stream: BufReader<DuplexStream>, address: String) {
         };
         let (after_ms, reply) = scripted(&address, &command).unwrap_or((0, usual));
         sleep(Duration::from_millis(after_ms)).await;
+        if reply == HANG_UP {
+            return;
+        }
         let _ = stream.write_all(reply.as_bytes()).await;
     }
 }
@@ -103,6 +109,7 @@ fn a_server_without_resp3_is_asked_for_resp2_and_a_login_that_is_refused_is_not_
     for (hello, text) in [
         ("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n", "ERR asked"),
         ("-NOPROTO unsupported protocol version\r\n", "ERR asked"),
+        (HANG_UP, "ERR asked"),
         // The server would accept the login of RESP2.
         ("-WRONGPASS wrong\r\n", "WRONGPASS wrong"),
     ] {

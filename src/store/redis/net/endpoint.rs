@@ -4,12 +4,14 @@ use std::{
     borrow::Cow,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
+use tokio::time::Instant;
 
 use super::{login::Logins, redact::Passwords};
 #[cfg(feature = "tls")]
@@ -32,6 +34,8 @@ pub(crate) struct Endpoint {
     pub(crate) tls: Option<Arc<Tls>>,
     /// Whether the scheme of the URL is right. Endpoints from one URL share it.
     pub(crate) scheme: Scheme,
+    /// Whether the server speaks RESP3. Endpoints from one URL share it.
+    pub(crate) resp3: Resp3,
     /// Who has named the host, if it was not the URL.
     pub(crate) announcer: Option<Announcer>,
 }
@@ -50,6 +54,40 @@ impl Scheme {
     }
 }
 
+/// Whether servers have spoken RESP3, and since when they hang up instead. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resp3(Arc<Mutex<Handshakes>>);
+
+#[derive(Debug, Default)]
+struct Handshakes {
+    have_succeeded: bool,
+    /// Since when none has succeeded.
+    hung_up: Option<Instant>,
+}
+
+/// How long servers that have spoken RESP3 may hang up: for a restart, but not for ever, because others may have
+/// replaced them.
+const LONGEST_RESTART: Duration = Duration::from_secs(10);
+
+impl Resp3 {
+    /// Records that a server speaks RESP3.
+    pub(crate) fn is_spoken(&self) {
+        *self.lock() = Handshakes { have_succeeded: true, hung_up: None };
+    }
+
+    /// Records that a server has hung up. Returns whether that means that it lacks RESP3.
+    pub(crate) fn is_missing(&self) -> bool {
+        let mut handshakes = self.lock();
+        let since = *handshakes.hung_up.get_or_insert_with(Instant::now);
+        !handshakes.have_succeeded || since.elapsed() >= LONGEST_RESTART
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Handshakes> {
+        // The value is replaced as a whole, so a poisoned lock is usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Endpoint {
     /// The server at an address, without TLS.
     pub(crate) fn plain(info: ConnectionInfo, logins: Option<Logins>) -> Self {
@@ -59,6 +97,7 @@ impl Endpoint {
             #[cfg(feature = "tls")]
             tls: None,
             scheme: Scheme::default(),
+            resp3: Resp3::default(),
             announcer: None,
         }
     }

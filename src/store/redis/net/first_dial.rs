@@ -103,7 +103,7 @@ impl DialProgress {
     /// Records that the server at `address` has accepted the connection.
     #[cfg(feature = "tls")]
     pub(crate) fn is_accepted(&self, address: SocketAddr) {
-        // A dial that is repeated without RESP3 has recorded it before.
+        // A dial whose handshake is repeated has recorded it before.
         let _ = self.server.set(address);
     }
 

@@ -81,8 +81,14 @@ impl Wire {
                 Ok::<(), Infallible>(())
             }
         });
-        let (connection, transit) = match connect(endpoint, watched, progress).await {
-            Err(error) if lacks_resp3(&error) => connect(&endpoint.with_resp2(), config, progress).await?,
+        let with_resp3 =
+            || async { connect(endpoint, watched.clone(), progress).await.inspect(|_| endpoint.resp3.is_spoken()) };
+        let (connection, transit) = match with_resp3().await {
+            // It restarts, or somebody has closed its connections.
+            Err(error) if hangs_up(&error) && !endpoint.resp3.is_missing() => with_resp3().await?,
+            Err(error) if hangs_up(&error) || lacks_resp3(&error) => {
+                connect(&endpoint.with_resp2(), config, progress).await?
+            }
             result => result?,
         };
         Ok(Self { connection, closed, tenure: None, transit })
@@ -149,13 +155,16 @@ async fn connection_over(
     Ok((connection, transit))
 }
 
-/// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3. Some servers hang up instead of
-/// replying.
+/// Whether the server has closed the connection. Some servers without RESP3 do so instead of replying.
+fn hangs_up(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Io && error.is_connection_dropped() && !error.is_connection_refusal()
+}
+
+/// Whether the server lacks RESP3, or even the command HELLO, which requests RESP3.
 fn lacks_resp3(error: &RedisError) -> bool {
     let names_hello = || error.detail().is_some_and(|text| text.to_ascii_uppercase().contains("HELLO"));
     match error.kind() {
         ErrorKind::RESP3NotSupported => true,
-        ErrorKind::Io => error.is_connection_dropped() && !error.is_connection_refusal(),
         _ => error.code() == Some("NOPROTO") || (error.code() == Some("ERR") && names_hello()),
     }
 }
@@ -279,7 +288,7 @@ mod tests {
         for (kind, expected) in
             [(ConnectionReset, true), (UnexpectedEof, true), (ConnectionRefused, false), (TimedOut, false)]
         {
-            assert_eq!(lacks_resp3(&io::Error::from(kind).into()), expected, "{kind}");
+            assert_eq!(hangs_up(&io::Error::from(kind).into()), expected, "{kind}");
         }
     }
 

@@ -1,0 +1,39 @@
+//! Which version of the protocol a store speaks with a server that hangs up, in a simulated world.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use tokio::time::sleep;
+use tollgate::Limiter;
+
+use super::redis_world::{HANG_UP, builder, error, run};
+
+#[test]
+fn a_server_that_has_spoken_resp3_is_asked_for_it_again_after_a_hang_up_and_for_resp2_after_ten_seconds_of_them() {
+    for (hang_ups, is_soon_back) in [(1, true), (u32::MAX, false)] {
+        let handshakes = Rc::new(Cell::new(0));
+        let (seen, has_hung_up) = (Rc::clone(&handshakes), Cell::new(false));
+        let script = move |_: &str, command: &str| {
+            let hangs_up = match command {
+                "EVALSHA" => !has_hung_up.replace(true),
+                "HELLO" => {
+                    seen.set(seen.get() + 1);
+                    (1..=hang_ups).contains(&(seen.get() - 1))
+                }
+                _ => false,
+            };
+            hangs_up.then(|| (0, HANG_UP.to_owned()))
+        };
+        run(script, async {
+            let limiter = Limiter::new(builder().open("redis://10.0.0.1").unwrap());
+            for (seconds, is_back) in [(5, is_soon_back), (10, true)] {
+                let mut last = String::new();
+                for _ in 0..10 * seconds {
+                    last = error(&limiter).await;
+                    sleep(Duration::from_millis(100)).await;
+                }
+                assert_eq!(last.contains("ERR asked"), is_back, "{hang_ups} hang-ups: {last}");
+            }
+        });
+        assert_eq!(handshakes.get() == 3, is_soon_back, "{} handshakes with RESP3", handshakes.get());
+    }
+}
