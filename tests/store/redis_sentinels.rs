@@ -63,6 +63,32 @@ fn sentinels_are_asked_once_a_second() {
     assert!((55..=65).contains(&questions.get()), "{} questions", questions.get());
 }
 
+/// As after the loss of a machine with a replica and a sentinel.
+#[test]
+fn law_1_a_silent_sentinel_does_not_keep_a_store_at_a_master_that_the_others_have_replaced() {
+    for settled_ms in [3_000, 3_300, 3_600, 3_900] {
+        let named = Rc::new(Cell::new("old"));
+        let others = script(Rc::clone(&named), Rc::default());
+        let script = move |address: &str, command: &str| match (address, command) {
+            ("s0:6379", "SENTINEL") => Some((0, String::new())),
+            _ => others(address, command),
+        };
+        run(script, async {
+            let sentinels = ["redis://s0", "redis://s1", "redis://s2"];
+            let limiter = Limiter::new(builder().open_sentinel(sentinels, "mymaster").unwrap());
+            error(&limiter).await;
+            sleep(Duration::from_millis(settled_ms)).await;
+            named.set("new");
+            let start = Instant::now();
+            while !error(&limiter).await.contains("asked new:6379") {
+                sleep(Duration::from_millis(20)).await;
+            }
+            // The others are asked within a second.
+            assert!(start.elapsed() <= Duration::from_millis(1_200), "{settled_ms}: {:?}", start.elapsed());
+        });
+    }
+}
+
 /// Each of five sentinels names a server after some milliseconds, or replies something else, or nothing.
 #[test]
 fn most_sentinels_decide_which_server_with_the_role_of_a_master_is_followed() {

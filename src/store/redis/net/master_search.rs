@@ -9,7 +9,7 @@ use std::{future::Future, time::Duration};
 use redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     task::{JoinHandle, JoinSet},
-    time::sleep,
+    time::{Instant, MissedTickBehavior, interval_at},
 };
 
 use super::{backoff::Backoff, endpoint::Endpoint, error, first_dial::DialProgress, url::Sentinels, wire::Wire};
@@ -229,8 +229,10 @@ impl Drop for MasterWatch {
 async fn watch(sentinels: Sentinels) {
     let link = |sentinel: &Endpoint| Link { sentinel: sentinel.clone(), connection: None, refused: None };
     let (mut links, mut elected) = (Vec::<Link>::new(), Elected::default());
+    let mut rounds = interval_at(Instant::now() + PAUSE, PAUSE);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        sleep(PAUSE).await;
+        rounds.tick().await;
         if !sentinels.followed.is_question_due(PAUSE / 2) {
             // Another runtime asks, so the connections of this one are not needed.
             links.iter_mut().for_each(|link| link.connection = None);
@@ -240,17 +242,15 @@ async fn watch(sentinels: Sentinels) {
         if links.len() < sentinels.sentinels.len() {
             links = sentinels.sentinels.iter().map(link).collect();
         }
-        let named;
-        (links, named) = ask_all(links, sentinels.name()).await;
-        follow(&sentinels, &named, &mut elected).await;
+        links = ask_all(links, &sentinels, &mut elected).await;
     }
 }
 
-/// The links, and the servers that the sentinels name.
-async fn ask_all(links: Vec<Link>, name: &str) -> (Vec<Link>, Vec<(String, u16)>) {
+/// Asks all sentinels. Follows the server that most of them name, without waiting for the others. Returns the links.
+async fn ask_all(links: Vec<Link>, sentinels: &Sentinels, elected: &mut Elected) -> Vec<Link> {
     let mut questions = JoinSet::new();
     for mut link in links {
-        let name = name.to_owned();
+        let name = sentinels.name().to_owned();
         questions.spawn(async move {
             let named = within(PAUSE, link.ask(&name)).await.flatten();
             if named.is_none() {
@@ -259,15 +259,24 @@ async fn ask_all(links: Vec<Link>, name: &str) -> (Vec<Link>, Vec<(String, u16)>
             (link, named)
         });
     }
-    let (mut links, mut servers) = (Vec::new(), Vec::new());
+    let (mut links, mut named, mut is_decided) = (Vec::new(), Vec::new(), false);
     while let Some(answer) = questions.join_next().await {
         // Otherwise the dial has panicked, or the runtime is shutting down.
-        if let Ok((link, named)) = answer {
+        if let Ok((link, server)) = answer {
             links.push(link);
-            servers.extend(named);
+            named.extend(server);
+        }
+        if !is_decided && let Some(server) = named_by_most(sentinels, &named) {
+            is_decided = true;
+            follow(sentinels, server, elected).await;
         }
     }
-    (links, servers)
+    links
+}
+
+fn named_by_most<'a>(sentinels: &Sentinels, named: &'a [(String, u16)]) -> Option<&'a (String, u16)> {
+    let votes = |server: &(String, u16)| named.iter().filter(|other| *other == server).count();
+    named.iter().find(|server| sentinels.are_most(votes(server)))
 }
 
 impl Link {
@@ -297,10 +306,8 @@ async fn unless_pausing(refused: &mut Option<Backoff>, dial: impl Future<Output 
     result.ok()
 }
 
-/// Follows the master that most sentinels name, if it has taken office: connections to another one end.
-async fn follow(sentinels: &Sentinels, named: &[(String, u16)], elected: &mut Elected) {
-    let votes = |server: &(String, u16)| named.iter().filter(|other| *other == server).count();
-    let Some((host, port)) = named.iter().find(|server| sentinels.are_most(votes(server))) else { return };
+/// Follows the server that most sentinels name, if it has taken office: connections to another one end.
+async fn follow(sentinels: &Sentinels, (host, port): &(String, u16), elected: &mut Elected) {
     let master = sentinels.master_at(host.clone(), *port);
     let address = master.info.addr().to_string();
     if sentinels.followed.is(&address) {
