@@ -45,9 +45,9 @@ use crate::{
 /// # Other changes of a count
 ///
 /// A count also changes by a reset or a change by hand, by a loss of data and, on a cluster, by a refund. A change by
-/// this process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). A
-/// connection to a single server that is lost makes the cache forget all denials, because then the failure policy
-/// decides.
+/// this process forgets the denials of its key at once, including those still in flight ([`DenyCache::epoch`]). Except
+/// on a cluster, the cache forgets all denials as soon as a check gets no connection, or its connection breaks, because
+/// then the failure policy decides.
 ///
 /// To notice changes by other processes, a remembered denial is asked again once a second ([`ASK_AGAIN_US`]): one check
 /// goes to the store, in a task that goes on if its caller goes away, and the others are denied from memory meanwhile.

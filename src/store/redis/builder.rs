@@ -213,8 +213,8 @@ impl RedisStoreBuilder {
     /// meanwhile. A change by another process takes effect within that second; a change through a clone of this store
     /// does at once.
     ///
-    /// If Redis gives no verdict, a denial is remembered for at most ten seconds. On a single server, a lost connection
-    /// ends all remembered denials when the next check is sent.
+    /// If Redis gives no verdict, a denial is remembered for at most ten seconds. Except on a cluster, all denials are
+    /// forgotten as soon as a check gets no connection, or its connection breaks.
     pub fn deny_cache(self, deny_cache: bool) -> Self {
         Self { deny_cache, ..self }
     }
