@@ -11,6 +11,7 @@ pub(crate) mod endpoint;
 pub(crate) mod error;
 mod first_dial;
 mod followed;
+mod host_names;
 mod liveness;
 pub(crate) mod login;
 mod master_search;

@@ -5,11 +5,13 @@ use std::io;
 use redis::io::tcp::{TcpSettings, socket2::SockRef};
 use tokio::{net::TcpStream, task::JoinSet};
 
+use super::host_names;
+
 /// Connects to the address of `host` that accepts first. All are tried at the same time, because one of them may not
 /// answer at all.
 pub(super) async fn connect(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
-    for address in tokio::net::lookup_host((host, port)).await? {
+    for address in host_names::look_up(host, port).await? {
         attempts.spawn(TcpStream::connect(address));
     }
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");

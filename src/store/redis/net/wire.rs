@@ -36,7 +36,7 @@ use super::{
     error,
     first_dial::DialProgress,
     followed::Tenure,
-    tcp,
+    host_names, tcp,
     transit::{Recorded, Transit},
 };
 use crate::runtime::deadline::within;
@@ -246,7 +246,8 @@ async fn first_byte(host: &str, port: u16, probe: &[u8]) -> Option<u8> {
     if let Some(dialled) = crate::runtime::world::dial(host, port) {
         return answer(dialled.await.ok()?, probe).await;
     }
-    answer(net::TcpStream::connect((host, port)).await.ok()?, probe).await
+    let addresses = host_names::look_up(host, port).await.ok()?;
+    answer(net::TcpStream::connect(&addresses[..]).await.ok()?, probe).await
 }
 
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, probe: &[u8]) -> Option<u8> {
