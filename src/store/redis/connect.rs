@@ -177,6 +177,8 @@ impl RedisStoreBuilder {
     /// * A settlement that charges units waits until all keys of its count are on one node. Its hold is kept open
     ///   meanwhile, and the store's callers repeat the settlement. Releases and renewals are made at once.
     /// * Two checks of one key under a policy with holds may deny each other.
+    /// * [`check_up_to`](crate::Limiter::check_up_to) looks at what fits, and then charges as much. If other checks are
+    ///   faster twice, it is denied.
     /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban
     ///   is an error that can be repeated.
     ///

@@ -28,6 +28,7 @@ mod leases;
 mod moved_slot;
 mod outage;
 mod partial;
+mod parts_during_moves;
 mod random_schedules;
 mod ready;
 mod recovery;

@@ -21,7 +21,7 @@ use crate::support::cluster::{Cluster, plain_key};
 
 /// Where the keys of a subject are during a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+pub(super) enum Place {
     /// There were none before the move.
     New,
     /// Only the count existed before the move, and is with the old master.
@@ -39,7 +39,7 @@ enum Place {
 const PLACES: [Place; 6] =
     [Place::New, Place::CountAlone, Place::Old, Place::CountMoved, Place::OtherMoved, Place::Moved];
 
-async fn connected(cluster: &Cluster) -> RedisStore {
+pub(super) async fn connected(cluster: &Cluster) -> RedisStore {
     let builder = RedisStore::builder().plain_keys().deadline(Duration::from_secs(2));
     let store = builder.open_cluster([cluster.nodes[0].url().as_str()]).unwrap();
     let start = Instant::now();
@@ -50,7 +50,7 @@ async fn connected(cluster: &Cluster) -> RedisStore {
 }
 
 /// The slot of "foo", with the third master.
-fn slot(cluster: &Cluster) -> u16 {
+pub(super) fn slot(cluster: &Cluster) -> u16 {
     cluster.slot_of(&plain_key("foo", &Policy::per_hour("p", 1).unwrap())).0
 }
 
@@ -70,7 +70,7 @@ fn migrate(cluster: &Cluster, key: &str) {
 
 /// Begins a move of the slot from the third master to the first, with the keys of each subject in its place. The count
 /// of a subject is the key of `policy`.
-fn begin_move(cluster: &Cluster, subjects: &[(String, Place)], policy: &Policy) {
+pub(super) fn begin_move(cluster: &Cluster, subjects: &[(String, Place)], policy: &Policy) {
     cluster.begin_move(slot(cluster), 2, 0);
     let keys = cluster.nodes[2].command(&format!("CLUSTER GETKEYSINSLOT {} 1000", slot(cluster)));
     for (subject, place) in subjects {
@@ -91,7 +91,7 @@ async fn peek(store: &RedisStore, subject: &str, policy: &Policy) -> Verdict {
 }
 
 /// A subject for each place.
-fn placed(cluster: &Cluster) -> Vec<(String, Place)> {
+pub(super) fn placed(cluster: &Cluster) -> Vec<(String, Place)> {
     subjects(cluster, PLACES.len()).into_iter().zip(PLACES).collect()
 }
 

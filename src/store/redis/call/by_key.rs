@@ -7,6 +7,8 @@
 //! * **Holds.** A charge is first held, beside all other holds, and then fits if the count has room for all that is
 //!   held. After that a plain charge is committed and its hold released. So whatever happens in between, what is spent
 //!   and what is held are never more than the limit. Two checks at the same time may deny each other.
+//! * **As much as fits.** The charge is evaluated, and then as much is committed as had room, or one unit, so that a
+//!   denial counts. Another check may be faster: then both are done once more.
 //! * **Changes of a hold.** A release and a renewal need the key of the holds alone. A settlement that charges units
 //!   would have to change two nodes at once: it is not made until the keys are together again, and keeps its hold open.
 
@@ -25,7 +27,7 @@ use super::{
 };
 use crate::{
     algorithm::Held,
-    check::Charge,
+    check::{Charge, Check},
     error::Error,
     hold::{HoldChange, HoldId, random_id},
     store::ban,
@@ -161,6 +163,33 @@ impl Drop for Reservation<'_> {
     }
 }
 
+/// Charges as much of the only charge as fits. Returns the charged units.
+pub(super) async fn charge_up_to(
+    client: Arc<Client>,
+    outgoing: Arc<Outgoing>,
+    slot: u16,
+) -> Result<(Verdict, u64), Error> {
+    let (whole, mut may_repeat) = (&outgoing.check.charges()[0], true);
+    loop {
+        let found = run(Arc::clone(&client), Arc::clone(&outgoing), slot, 0, Step::Evaluate).await?.outcomes[0];
+        let cost = if found.fits { whole.cost } else { found.available.max(1) };
+        let check = Check::of_distinct([Charge { cost, ..whole.clone() }]);
+        let part = parts::parts_of(&check, &[slot]).remove(0);
+        let fitting = Arc::new(Outgoing::new(check, outgoing.keys.clone(), Arc::clone(&outgoing.progress), None));
+        let refunds = parts::PartRefunds {
+            client: Arc::clone(&client),
+            outgoing: Arc::clone(&fitting),
+            is_by_key: true,
+            runtime: Handle::current(),
+        };
+        let verdict = refunds.commit(part, run(Arc::clone(&client), fitting, slot, 0, Step::Commit)).await?;
+        let is_charged = verdict.outcomes[0].fits;
+        if is_charged || found.available == 0 || !std::mem::take(&mut may_repeat) {
+            return Ok((verdict, if is_charged { cost } else { 0 }));
+        }
+    }
+}
+
 /// Changes the hold of the only charge. `error` is why its keys cannot be in one call.
 pub(super) async fn change_hold(
     client: Arc<Client>,
@@ -187,7 +216,6 @@ mod tests {
     use super::*;
     use crate::{
         RedisStore,
-        check::Check,
         key::Key,
         policy::{HoldSettings, Policy},
         store::redis::call::{outgoing::Committed, progress::Progress},

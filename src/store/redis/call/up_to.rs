@@ -5,8 +5,11 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::{
-    super::{KeyHash, net::slot::NO_SLOT},
-    batch,
+    super::{
+        KeyHash,
+        net::{error, slot::NO_SLOT},
+    },
+    batch, by_key,
     client::Client,
     cross_slot,
     outgoing::{Charges, Outgoing, Request, Step},
@@ -25,9 +28,15 @@ pub(crate) fn charge_up_to(client: &Arc<Client>, hash: &KeyHash, charge: &Charge
     let charge = Charge { cost: charge.cost.min(charge.policy.capacity()), ..charge.clone() };
     let slot = client.keys.slot_of(&key);
     let outgoing = Outgoing::new(Check::of_distinct([charge]), smallvec![key], Arc::clone(&progress), None);
-    let request = Request { outgoing: Arc::new(outgoing), charges: Charges::All, step: Step::UpTo };
+    let outgoing = Arc::new(outgoing);
+    let request = Request { outgoing: Arc::clone(&outgoing), charges: Charges::All, step: Step::UpTo };
     let charged = async move {
-        let mut verdict = batch::send(client, slot, request).await?;
+        let verdict = batch::send(Arc::clone(&client), slot, request).await;
+        if verdict.as_ref().is_err_and(error::is_about_several_keys) {
+            // The slot moves. Boxed, because that is rare and its future is large.
+            return Box::pin(by_key::charge_up_to(client, outgoing, slot)).await;
+        }
+        let mut verdict = verdict?;
         // The charged units follow the outcome of the charge.
         let units = verdict.outcomes.0.pop().map_or(0, |units| units.available);
         Ok((verdict, units))
