@@ -201,6 +201,34 @@ fn a_login_source_that_panics_fails_its_dial_and_is_asked_at_the_next_one() {
 }
 
 #[test]
+fn a_dial_that_panics_fails_and_keeps_no_later_one_from_being_made() {
+    let (server, sentinel) = (["s0"; 2], ["old", "new"]);
+    for (masters, panics) in
+        [(server, "s0:6379"), (sentinel, "s0:6379"), (sentinel, "old:6379"), (sentinel, "new:6379")]
+    {
+        let (named, has_panicked) = (Rc::new(Cell::new(masters[0])), Rc::new(Cell::new(false)));
+        let (others, seen) = (script(Rc::clone(&named), Rc::default()), Rc::clone(&has_panicked));
+        let script = move |address: &str, command: &str| {
+            let is_meant = command == "DIAL" && address == panics;
+            assert!(!is_meant || seen.replace(true), "the test wants a panic");
+            others(address, command)
+        };
+        run(script, async {
+            let store = match masters == server {
+                true => builder().open("redis://s0"),
+                false => builder().open_sentinel(["redis://s0"], "mymaster"),
+            };
+            let limiter = Limiter::new(store.unwrap());
+            for master in masters {
+                named.set(master);
+                asks(&limiter, master, 5).await;
+            }
+        });
+        assert!(has_panicked.get(), "{panics}");
+    }
+}
+
+#[test]
 fn a_new_master_is_followed_although_a_login_source_has_panicked() {
     for is_of_sentinel in [true, false] {
         let named = Rc::new(Cell::new("old"));

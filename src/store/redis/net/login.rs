@@ -81,7 +81,7 @@ impl<T> Source<T> {
         match self {
             #[cfg(feature = "tls")]
             Self::Fixed(value) => Ok(Arc::clone(value)),
-            // A panic would end the task that dials or asks sentinels, and nothing would start it again.
+            // The error of the dial names the source that has panicked.
             Self::Asked(source) => catch_unwind(AssertUnwindSafe(|| source()))
                 .unwrap_or_else(|_| Err(io::Error::other("it has panicked")))
                 .map(Arc::new),

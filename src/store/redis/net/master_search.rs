@@ -77,7 +77,7 @@ impl Search<'_> {
         while !are_enough(&self.masters())
             && let Some(step) = self.steps.join_next().await
         {
-            // Otherwise the dial has panicked, or the runtime is shutting down.
+            // Otherwise the task has panicked, or the runtime is shutting down.
             if let Ok(step) = step {
                 self.take(step);
             }
@@ -238,7 +238,7 @@ async fn watch(sentinels: Sentinels) {
             links.iter_mut().for_each(|link| link.connection = None);
             continue;
         }
-        // A panic, for example of a cryptography provider, takes its link along.
+        // A panic takes its link along.
         if links.len() < sentinels.sentinels.len() {
             links = sentinels.sentinels.iter().map(link).collect();
         }
@@ -261,7 +261,7 @@ async fn ask_all(links: Vec<Link>, sentinels: &Sentinels, elected: &mut Elected)
     }
     let (mut links, mut named, mut is_decided) = (Vec::new(), Vec::new(), false);
     while let Some(answer) = questions.join_next().await {
-        // Otherwise the dial has panicked, or the runtime is shutting down.
+        // Otherwise the task has panicked, or the runtime is shutting down.
         if let Ok((link, server)) = answer {
             links.push(link);
             named.extend(server);

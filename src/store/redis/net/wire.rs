@@ -13,6 +13,7 @@ use std::{
     convert::Infallible,
     future::{Future, pending, poll_fn},
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
         Arc,
@@ -56,8 +57,11 @@ pub(crate) struct Wire {
 impl Wire {
     /// Dials a server, for as long as the caller waits. Looks the name of the server up again, and asks for the login.
     pub(crate) async fn dial(endpoint: &Endpoint, progress: &DialProgress) -> RedisResult<Self> {
-        let endpoint = &endpoint.logged_in()?;
-        explained(endpoint, Self::negotiate(endpoint, progress)).await
+        unless_panicking(async {
+            let endpoint = &endpoint.logged_in()?;
+            explained(endpoint, Self::negotiate(endpoint, progress)).await
+        })
+        .await
     }
 
     async fn negotiate(endpoint: &Endpoint, progress: &DialProgress) -> RedisResult<Self> {
@@ -93,6 +97,17 @@ impl Wire {
         };
         Ok(Self { connection, closed, tenure: None, transit })
     }
+}
+
+/// The result of a dial, or an error if it panics, for example in a cryptography provider. The panic would end the task
+/// that dials or asks sentinels, and nothing would start it again.
+async fn unless_panicking<T>(dial: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let mut dial = pin!(dial);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| dial.as_mut().poll(cx))) {
+        Ok(polled) => polled,
+        Err(_) => Poll::Ready(Err(io::Error::other("the dial has panicked").into())),
+    })
+    .await
 }
 
 /// The one place that opens connections for commands.
