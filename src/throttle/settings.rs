@@ -1,6 +1,6 @@
 //! The settings of a layer, and what its calls do with the limiter.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
@@ -52,8 +52,20 @@ pub(super) struct Costs {
 impl Settings {
     /// Refuses a call that can never be made.
     pub(super) fn check(&self, costs: &Costs) -> Result<(), ConfigError> {
-        self.policy.check_cost(costs.first)?;
-        self.further.iter().zip(&costs.further).try_for_each(|(limit, cost)| limit.policy.check_cost(*cost))
+        self.charges(costs).try_for_each(|(policy, cost)| policy.check_cost(cost))
+    }
+
+    /// Whether a charge that is this old has left the window of a limit. What a call holds under the first policy is in
+    /// no window, and a shadow policy keeps no call back.
+    pub(super) fn is_over(&self, costs: &Costs, age: Duration, is_held: bool) -> bool {
+        let is_old = |(policy, cost): (&Policy, u64)| cost > 0 && !policy.is_shadow() && age > policy.window_length();
+        self.charges(costs).skip(usize::from(is_held)).any(is_old)
+    }
+
+    /// The limits and the costs of a call under them, the first one first.
+    fn charges<'a>(&'a self, costs: &'a Costs) -> impl Iterator<Item = (&'a Policy, u64)> {
+        let costs = iter::once(&costs.first).chain(&costs.further);
+        self.policies().zip(costs.copied())
     }
 
     /// The costs of a call, of which closures have computed the `first` and those under some further limits.
@@ -79,7 +91,7 @@ impl Settings {
 
     /// All policies, the first one first.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        std::iter::once(&self.policy).chain(self.further.iter().map(|limit| &limit.policy))
+        iter::once(&self.policy).chain(self.further.iter().map(|limit| &limit.policy))
     }
 
     /// Checks everything that can be checked without a call.

@@ -93,8 +93,7 @@ impl Turns {
         let State::Charged { at, held, late } = mem::replace(&mut self.state, State::Idle) else {
             return Waited::InTime(None);
         };
-        // What is held is not over with a window.
-        let is_over = held.is_none() && at.elapsed() > self.settings.policy.window_length();
+        let is_over = self.settings.is_over(&self.costs, at.elapsed(), held.is_some());
         if late.is_some() && (is_over || self.settings.paused(&self.key).is_some()) {
             if let Some(held) = held {
                 held.release();

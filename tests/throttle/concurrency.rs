@@ -27,7 +27,7 @@ use tollgate::{
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
-use crate::support::{counting::EmptyRequest, says};
+use crate::support::{counting::EmptyRequest, per_minute, says};
 
 fn calls(limit: u64) -> Policy {
     Policy::concurrent("calls", limit).unwrap()
@@ -185,6 +185,28 @@ async fn a_call_that_takes_another_turn_gives_back_what_it_held() {
     let called = upstream.calls();
     assert!(called.len() == 2 && called[1] >= secs(3), "{called:?}");
     assert_eq!(limiter.peek("upstream", &tokens).await.unwrap().available(), Some(998), "two calls were made");
+}
+
+/// The client has a place for the second call after 90 s.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_holds_a_slot_takes_another_turn_after_the_window_of_a_further_limit() {
+    let (limiter, hour) = (limiter(), Policy::per_hour("hour", 1_000).unwrap());
+    let upstream = Upstream::default().with_latency(secs(90));
+    let throttle = ThrottleLayer::new(limiter.clone(), calls(5), "upstream").hold_until_end();
+    let throttle = throttle.and_limit(per_minute("minute", 10), 1).and_limit(hour.clone(), 1);
+    let client = ServiceBuilder::new()
+        .layer(throttle.with_max_wait(secs(1_000)))
+        .concurrency_limit(1)
+        .map_response(|response: Response<()>| response.map(|()| Full::<Bytes>::default()))
+        .service(upstream.clone());
+    let made: Vec<_> = (0..2).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
+    for made in made {
+        drop(made.await.unwrap().unwrap());
+    }
+    upstream.assert_calls(&[secs(0), secs(90)]);
+    sleep(millis(1)).await;
+    assert_eq!(limiter.peek("upstream", &calls(5)).await.unwrap().available(), Some(5), "all slots are free");
+    assert_eq!(limiter.peek("upstream", &hour).await.unwrap().available(), Some(997), "one call was charged again");
 }
 
 #[tokio::test(start_paused = true)]

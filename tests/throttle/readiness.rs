@@ -4,7 +4,7 @@
 use http::{Request, Response};
 use tokio::time::timeout;
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Key, Limiter, ThrottleLayer, throttle::Throttled};
+use tollgate::{Key, Limiter, Policy, ThrottleLayer, throttle::Throttled};
 use tower::{Service, ServiceBuilder, ServiceExt, buffer::Buffer};
 use tower_test::mock;
 
@@ -93,13 +93,12 @@ async fn the_longest_wait_includes_the_wait_for_a_place_of_the_client() {
     assert_eq!(upstream.calls().len(), 1, "the call is not made later");
 }
 
-/// What was charged for a call that waits for longer than a window has left the window when the call is made.
-#[tokio::test(start_paused = true)]
-async fn a_call_takes_another_turn_if_the_client_has_room_only_after_a_window() {
+/// The number of charges for two calls, of which the client has room for the second one after 90 s.
+async fn charges_of_two_calls(layer: impl FnOnce(Limiter) -> ThrottleLayer) -> usize {
     let store = CountingStore::new(memory());
     let upstream = Upstream::default().with_latency(secs(90));
     let inner = ServiceBuilder::new().concurrency_limit(1).service(upstream.clone());
-    let throttle = layer(Limiter::new(store.clone()), 10).with_max_wait(secs(1_000));
+    let throttle = layer(Limiter::new(store.clone())).with_max_wait(secs(1_000));
     let client = ServiceBuilder::new().layer(throttle).service(inner);
     let calls = (0..2).map(|_| {
         let client = client.clone();
@@ -109,7 +108,29 @@ async fn a_call_takes_another_turn_if_the_client_has_room_only_after_a_window() 
         assert_eq!(called.await.unwrap(), 200);
     }
     upstream.assert_calls(&[secs(0), secs(90)]);
-    assert_eq!(store.sent(), 3, "the second call was charged again");
+    store.sent()
+}
+
+/// What was charged for a call that waits for longer than a window has left the window when the call is made.
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_another_turn_if_the_client_has_room_only_after_a_window() {
+    assert_eq!(charges_of_two_calls(|limiter| layer(limiter, 10)).await, 3, "the second call was charged again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_another_turn_after_the_window_of_any_limit_that_is_enforced() {
+    let (minute, hour) = (per_minute("minute", 10), Policy::per_hour("hour", 1_000).unwrap());
+    let shadow = || minute.clone().with_shadow(true);
+    for (first, further, charges) in [
+        (hour.clone(), minute.clone(), 3),
+        (minute.clone(), hour.clone(), 3),
+        (hour.clone(), shadow(), 2),
+        (shadow(), hour.clone(), 2),
+    ] {
+        let names = (first.clone(), further.clone());
+        let layer = |limiter: Limiter| ThrottleLayer::new(limiter, first, "upstream").and_limit(further, 1);
+        assert_eq!(charges_of_two_calls(layer).await, charges, "{names:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
