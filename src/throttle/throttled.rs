@@ -87,6 +87,13 @@ impl Throttled {
         Self { cause: Cause::Paused, retry_after: Some(pause), pause: Some(pause), max_wait, waited: Duration::ZERO }
     }
 
+    /// A pause that the call cannot wait for.
+    pub(super) fn paused_without_timers(pause: Duration, max_wait: Duration) -> Self {
+        let message = "waiting for the end of a pause needs a tokio runtime with timers; build it with `enable_all()`";
+        let misconfigured = Self::misconfigured(ConfigError::new(message), max_wait);
+        Self { retry_after: Some(pause), pause: Some(pause), ..misconfigured }
+    }
+
     /// The same error of a call that had waited for `waited`.
     pub(super) fn after(self, waited: Duration) -> Self {
         Self { waited, ..self }

@@ -16,7 +16,11 @@ use super::{
     settings::{Costs, Settings},
     throttled::Throttled,
 };
-use crate::{decision::Decision, key::Key, runtime::deadline::Deadline};
+use crate::{
+    decision::Decision,
+    key::Key,
+    runtime::{deadline::Deadline, drivers::Driver},
+};
 
 /// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
 pub(super) struct Turns {
@@ -154,6 +158,9 @@ async fn outlast_pauses(settings: &Settings, key: &Key, left: impl Fn() -> Durat
     while let Some(pause) = settings.paused(key) {
         if pause > left() {
             return Err(Throttled::paused(pause, settings.max_wait));
+        }
+        if !Driver::Timers.is_there() {
+            return Err(Throttled::paused_without_timers(pause, settings.max_wait));
         }
         sleep(pause.min(LOOK_AGAIN)).await;
     }

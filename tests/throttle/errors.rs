@@ -1,6 +1,7 @@
 //! Errors: of the client, which pass through, and of a store without a verdict.
 
 use std::{
+    convert::Infallible,
     error::Error,
     io,
     sync::{
@@ -11,14 +12,14 @@ use std::{
 
 use http::Response;
 use tollgate::{
-    Check, ErrorKind, Key, Limiter, Policy, ThrottleLayer,
+    Check, ErrorKind, Key, Limiter, MemoryStore, Policy, ThrottleLayer,
     store::{Answer, FailingStore, Store, Verdict},
     throttle::Throttled,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
-use crate::support::{counting::EmptyRequest, per_minute};
+use crate::support::{counting::EmptyRequest, per_minute, says};
 
 #[tokio::test]
 async fn errors_of_the_client_pass_through_and_are_charged() {
@@ -98,6 +99,29 @@ async fn fail_open_makes_the_call_and_still_obeys_pauses() {
     assert!((secs(3)..=secs(5)).contains(&retry_after.unwrap()), "{retry_after:?}");
     call(&layer.with_max_wait(secs(8)).layer(upstream.clone())).await.unwrap();
     assert!(upstream.calls()[2] >= refused_at + secs(5), "{:?}", upstream.calls());
+}
+
+/// Such a runtime cannot wait. The upstream still must not be called.
+#[test]
+fn a_call_during_a_pause_is_an_error_in_a_runtime_without_timers() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let upstream = service_fn(|_: EmptyRequest| async {
+        let response = Response::builder().status(429).header("retry-after", "5");
+        Ok::<_, Infallible>(response.body(()).unwrap())
+    });
+    let layer = |policy: Policy| {
+        let limiter = Limiter::new(MemoryStore::new()).without_notices();
+        ThrottleLayer::new(limiter, policy, "k")
+    };
+    for layer in [layer(per_minute("p", 9)).fail_open(), layer(per_minute("p", 9).with_shadow(true))] {
+        let client = layer.layer(upstream);
+        let (first, second) = runtime.block_on(async { (call(&client).await, call(&client).await) });
+        assert_eq!(first.unwrap(), 429);
+        let error = second.unwrap_err();
+        let throttled = error.downcast_ref::<Throttled>().unwrap();
+        assert!(throttled.retry_after().is_some_and(|wait| wait <= secs(5)), "{throttled:?}");
+        says(throttled.source().unwrap(), "build it with `enable_all()`");
+    }
 }
 
 #[tokio::test(start_paused = true)]
