@@ -110,15 +110,9 @@ impl Forecast {
         !self.policy.is_sharded() && self.policy.holds().is_none()
     }
 
-    /// Whether a denial with this wait is certain, because charges cause it and no holds: a wait for holds is at most
-    /// as long as they typically last.
-    fn is_caused_by_charges(&self, wait: Duration) -> bool {
-        !self.policy.is_sharded() && self.policy.holds().is_none_or(|holds| wait > holds.typical_duration())
-    }
-
     /// The earliest time at which checks of `units` in all can have passed, one after the other.
     pub(super) fn earliest(&self, units: u64) -> Instant {
-        let denied = self.denied.filter(|(cost, wait)| units >= *cost && self.is_caused_by_charges(*wait));
+        let denied = self.denied.filter(|(cost, wait)| units >= *cost && is_caused_by_charges(&self.policy, *wait));
         let computed = if self.is_certain() { self.wait(units) } else { Duration::ZERO };
         after(self.sent, denied.map_or(computed, |(_, wait)| wait.max(computed)))
     }
@@ -153,6 +147,12 @@ impl Forecast {
             Algorithm::SlidingWindowCounter => self.next.max(windows(((units - 1) / limit).saturating_sub(1))),
         }
     }
+}
+
+/// Whether a denial with this wait is certain, because charges cause it and no holds: a wait for holds is at most as
+/// long as they typically last.
+pub(super) fn is_caused_by_charges(policy: &Policy, wait: Duration) -> bool {
+    !policy.is_sharded() && policy.holds().is_none_or(|holds| wait > holds.typical_duration())
 }
 
 /// `wait` after `time`. A time that cannot be represented is taken as one that is far away.

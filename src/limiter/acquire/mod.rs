@@ -190,8 +190,9 @@ impl<T> Acquire<T> {
     ///
     /// Callers wait in the queue of the first policy, in one order with those that have no further policy. So let the
     /// first policy be the one that delays most callers: a wait that is certain to be too long is denied at once for
-    /// the first policy, and for a further one when the caller is the first in the queue. Units that are charged for a
-    /// caller that is gone do not go to a waiter with further policies.
+    /// the first policy, and for a further one when the caller is the first in the queue. The end of a
+    /// [hold](Limiter::hold) under a further policy is noticed when that caller asks next, within a second. Units that
+    /// are charged for a caller that is gone do not go to a waiter with further policies.
     ///
     /// A mistake, such as two policies of one name, is an error of kind [`InvalidCall`](crate::ErrorKind::InvalidCall)
     /// of the future.

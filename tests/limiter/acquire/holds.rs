@@ -34,6 +34,31 @@ async fn a_caller_is_not_denied_because_of_a_hold_that_may_end() {
     drop(hold);
 }
 
+/// Jobs hold the units of the further limit, for five minutes as a rule.
+#[tokio::test(start_paused = true)]
+async fn a_caller_is_not_denied_because_of_a_hold_under_a_further_limit_that_may_end() {
+    let first = Policy::per_minute("first", 100).unwrap();
+    let usual = HoldSettings::new().with_typical_duration(300 * SECOND);
+    let long = Policy::per_minute("long", 10).unwrap().with_holds(usual);
+    // The first caller asks once a second, and when its time is over.
+    for (max_wait, released_ms, served_ms) in [(60_000, 10_500, 10_500..11_520), (500, 100, 500..550)] {
+        let (limiter, start) = (limiter(), Instant::now());
+        let hold = limiter.hold(KEY, &long, 10).await.unwrap().into_result().unwrap();
+        let acquired = limiter.acquire(KEY, &first, 1).and(&long, 4).within(Duration::from_millis(max_wait));
+        let waiting = tokio::spawn(acquired);
+        tokio::time::sleep(Duration::from_millis(released_ms)).await;
+        hold.release().await.unwrap();
+        assert!(waiting.await.unwrap().unwrap().is_allowed(), "may wait for {max_wait} ms");
+        assert!(served_ms.contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    }
+    let (limiter, start) = (limiter(), Instant::now());
+    assert!(limiter.check(KEY, &tokens(), 4).await.unwrap().is_allowed());
+    let hold = limiter.hold(KEY, &tokens(), 6).await.unwrap();
+    let denied = limiter.acquire(KEY, &first, 1).and(&tokens(), 7).within(SECOND / 2).await.unwrap();
+    assert!(!denied.is_allowed() && start.elapsed() <= Duration::from_millis(5), "at once, because of the charge");
+    drop(hold);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_hold_wakes_the_waiters_whatever_it_charges() {
     let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());

@@ -1,5 +1,6 @@
 //! The queue of one key: who waits, and when the head may ask the store. Pure: no I/O, no timers.
 
+mod blocked;
 mod results;
 mod turns;
 
@@ -18,6 +19,7 @@ use tokio::{
     time::Instant,
 };
 
+use self::blocked::Blocked;
 use crate::{
     decision::{Decision, Source},
     error::Error,
@@ -46,9 +48,8 @@ pub(super) struct Queue {
     is_aimed: bool,
     /// What an upstream has asked for.
     pause: KeyPause,
-    /// The ticket of a head that a further limit has denied, and when it may pass. It keeps those behind it back for as
-    /// long as it waits.
-    blocked: Option<(u64, Instant)>,
+    /// The head, if further limits have denied it.
+    blocked: Option<Blocked>,
     /// What further limits have left.
     room: Room,
     /// Whether admissions are spaced evenly, because the waiters have piled up during a pause.
@@ -314,7 +315,7 @@ impl Queue {
 
     /// Forgets what a further limit has said about a head that has left.
     fn unblock(&mut self) {
-        self.blocked = self.blocked.filter(|(ticket, _)| self.waiters.contains_key(ticket));
+        self.blocked = self.blocked.filter(|blocked| self.waiters.contains_key(&blocked.ticket));
     }
 
     /// Lets the head ask at once, because a hold has ended whose units it may get. Checks that the store's failures or
@@ -335,19 +336,20 @@ impl Queue {
 
     /// The earliest time at which `waiter` can pass, after `ahead` units of others.
     fn certain(&self, waiter: &Waiter, ahead: u64, now: Instant) -> Instant {
-        self.earliest(waiter, ahead, self.pause.certain_end(waiter.shares_pauses, now), now)
+        let blocked = self.blocked.and_then(|blocked| blocked.certain);
+        self.earliest(waiter, ahead, [self.pause.certain_end(waiter.shares_pauses, now), blocked], now)
     }
 
     /// When the head may ask: as soon as it may pass, and during a pause of the fleet from time to time.
     fn due(&self, head: &Waiter, now: Instant) -> Instant {
-        self.earliest(head, 0, self.pause.ask_at(head.shares_pauses), now)
+        let blocked = self.blocked.and_then(|blocked| blocked.asks_at(head.deadline));
+        self.earliest(head, 0, [self.pause.ask_at(head.shares_pauses), blocked], now)
     }
 
-    fn earliest(&self, waiter: &Waiter, ahead: u64, pause: Option<Instant>, now: Instant) -> Instant {
+    fn earliest(&self, waiter: &Waiter, ahead: u64, others: [Option<Instant>; 2], now: Instant) -> Instant {
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
         let earliest = forecast.map_or(now, |forecast| forecast.earliest(ahead + waiter.units()));
-        let blocked = self.blocked.map(|(_, until)| until);
-        [pause, blocked].into_iter().flatten().fold(earliest, Instant::max).max(now)
+        others.into_iter().flatten().fold(earliest, Instant::max).max(now)
     }
 
     fn is_hopeless(&self, waiter: &Waiter, ahead: u64, now: Instant) -> bool {

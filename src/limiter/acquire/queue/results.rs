@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Denial, Group, Queue, pace};
+use super::{Denial, Group, Queue, blocked::Blocked, pace};
 use crate::{
     decision::{Decision, PolicyDecision},
     error::{Error, ErrorKind},
@@ -110,7 +110,8 @@ impl Queue {
         // What a group is denied may still fit its head, which is then asked alone.
         if let [(ticket, _)] = &group.waiters[..] {
             let denied = further.iter().filter(|standing| standing.violated);
-            self.blocked = denied.map(wait_of).max().map(|wait| (*ticket, after(sent, wait)));
+            let waits = denied.map(|standing| (&standing.policy, wait_of(standing)));
+            self.blocked = Blocked::by(*ticket, waits, sent);
         }
         if standing.violated {
             if self.has_rivals(decision, group.units) {

@@ -155,8 +155,8 @@ impl Queue {
         // A head that cannot wait for its further limit is denied first, so that it delays no other caller.
         let blocked = self
             .blocked
-            .filter(|(ticket, _)| self.waiters.get(ticket).is_some_and(|head| self.is_hopeless(head, 0, now)));
-        let head = blocked.and_then(|(ticket, _)| self.remove(ticket)).map(|head| self.time_out(head, 0, now));
+            .filter(|blocked| self.waiters.get(&blocked.ticket).is_some_and(|head| self.is_hopeless(head, 0, now)));
+        let head = blocked.and_then(|blocked| self.remove(blocked.ticket)).map(|head| self.time_out(head, 0, now));
         self.unblock();
         let others = self.take_out(now, |queue, waiter, ahead| queue.is_hopeless(waiter, ahead, now));
         head.into_iter().chain(others).collect()
@@ -194,7 +194,8 @@ impl Queue {
     }
 
     fn deny_from(&self, source: Source, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
-        let wait = self.certain(&waiter, ahead, now).saturating_duration_since(now);
+        let until = self.certain(&waiter, ahead, now).max(self.blocked.map_or(now, |blocked| blocked.until));
+        let wait = until.saturating_duration_since(now);
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
         let outcome = Ok(forecast::by_queue(&waiter, source, forecast, wait, now));
         Reply { waiter, outcome }
