@@ -267,6 +267,12 @@ impl Policy {
         self.0.name_hash
     }
 
+    /// Whether a caller may have to wait for units of this policy. A shadow policy denies nothing, and a cost of 0
+    /// always fits.
+    pub(crate) fn delays(&self, cost: u64) -> bool {
+        cost > 0 && !self.is_shadow()
+    }
+
     /// Returns an error if the cost can never pass.
     pub(crate) fn check_cost(&self, cost: u64) -> Result<(), ConfigError> {
         if cost > self.capacity() && !self.is_blocked() {

@@ -263,8 +263,8 @@ impl<K, C, H> ThrottleLayer<K, C, H> {
     /// pauses keep their calls for that key back.
     ///
     /// Defaults to pauses of the process alone, because a pause that is shared costs a call to the store. A process
-    /// that cannot reach the store obeys its own pauses, and so does a process whose policy is a
-    /// [shadow policy](crate::Policy::with_shadow).
+    /// that cannot reach the store obeys its own pauses, and so does a process whose policies are all
+    /// [shadow policies](crate::Policy::with_shadow).
     ///
     /// # Examples
     ///

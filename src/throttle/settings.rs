@@ -52,20 +52,24 @@ pub(super) struct Costs {
 impl Settings {
     /// Refuses a call that can never be made.
     pub(super) fn check(&self, costs: &Costs) -> Result<(), ConfigError> {
-        self.charges(costs).try_for_each(|(policy, cost)| policy.check_cost(cost))
+        self.delaying(costs, false).try_for_each(|(policy, cost)| policy.check_cost(cost))
+    }
+
+    /// Whether a limit may keep a call of these costs back.
+    pub(super) fn is_delayed(&self, costs: &Costs) -> bool {
+        self.delaying(costs, false).next().is_some()
     }
 
     /// Whether a charge that is this old has left the window of a limit. What a call holds under the first policy is in
-    /// no window, and a shadow policy keeps no call back.
+    /// no window.
     pub(super) fn is_over(&self, costs: &Costs, age: Duration, is_held: bool) -> bool {
-        let is_old = |(policy, cost): (&Policy, u64)| cost > 0 && !policy.is_shadow() && age > policy.window_length();
-        self.charges(costs).skip(usize::from(is_held)).any(is_old)
+        self.delaying(costs, is_held).any(|(policy, _)| age > policy.window_length())
     }
 
-    /// The limits and the costs of a call under them, the first one first.
-    fn charges<'a>(&'a self, costs: &'a Costs) -> impl Iterator<Item = (&'a Policy, u64)> {
-        let costs = iter::once(&costs.first).chain(&costs.further);
-        self.policies().zip(costs.copied())
+    /// The limits that can delay a call of these costs, without the first one if the call holds its units.
+    fn delaying<'a>(&'a self, costs: &'a Costs, is_held: bool) -> impl Iterator<Item = (&'a Policy, u64)> {
+        let charges = self.policies().zip(iter::once(&costs.first).chain(&costs.further).copied());
+        charges.skip(usize::from(is_held)).filter(|(policy, cost)| policy.delays(*cost))
     }
 
     /// The costs of a call, of which closures have computed the `first` and those under some further limits.

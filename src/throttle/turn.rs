@@ -121,10 +121,8 @@ async fn turn(
 ) -> Result<Option<HeldCall>, Throttled> {
     let max_wait = settings.max_wait;
     settings.validate().map_err(|mistake| Throttled::misconfigured(mistake, max_wait))?;
-    let is_shadow = settings.policy.is_shadow();
-    if !is_shadow {
-        settings.check(&costs).map_err(|error| Throttled::too_large(error, max_wait))?;
-    }
+    settings.check(&costs).map_err(|error| Throttled::too_large(error, max_wait))?;
+    let is_delayed = settings.is_delayed(&costs);
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
         match settings.acquire(&key, &costs, left()).await {
@@ -134,8 +132,8 @@ async fn turn(
             // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own:
             // the upstream counts the call after the pause, and the first charge may have left the window by then.
             Ok((_, held)) if settings.paused(&key).is_none() => return Ok(held),
-            // A shadow policy makes no call wait, so only pauses keep the call back.
-            Ok((_, held)) if is_shadow => return outlast_pauses(&settings, &key, left).await.map(|()| held),
+            // Shadow policies make no call wait, so only pauses keep the call back.
+            Ok((_, held)) if !is_delayed => return outlast_pauses(&settings, &key, left).await.map(|()| held),
             Ok((_, held)) => {
                 if let Some(held) = held {
                     held.release();

@@ -13,7 +13,7 @@ use tollgate::{Policy, ThrottleLayer, throttle::Throttled};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::upstream::{Upstream, call, limiter, millis, secs};
-use crate::support::{counting::EmptyRequest, says};
+use crate::support::{counting::EmptyRequest, per_minute, says};
 
 fn layer() -> ThrottleLayer {
     ThrottleLayer::new(limiter(), Policy::per_second("tokens", 100).unwrap(), "upstream").with_max_wait(secs(10))
@@ -62,6 +62,25 @@ async fn a_cost_that_a_further_limit_never_lets_pass_is_an_error() {
     assert!(upstream.calls().is_empty());
 }
 
+/// Whether it comes first or not.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_policy_refuses_no_cost_and_hides_none_that_another_limit_never_lets_pass() {
+    let upstream = Upstream::default();
+    let shadow = |name: &str| per_minute(name, 1).with_shadow(true);
+    for (first, last) in [(shadow("first"), per_minute("last", 9)), (per_minute("first", 9), shadow("last"))] {
+        for cost in [4, 3] {
+            let layer = ThrottleLayer::new(limiter(), first.clone(), "upstream").with_cost_fn(|_: &EmptyRequest| 9);
+            let layer = layer.and_limit_fn(requests(3), move |_: &EmptyRequest| cost);
+            let client = layer.and_limit_fn(last.clone(), |_: &EmptyRequest| 9).layer(upstream.clone());
+            match call(&client).await {
+                Ok(_) => assert_eq!(cost, 3, "{first:?}"),
+                Err(error) => says(error, "the cost of this call can never pass"),
+            }
+        }
+    }
+    assert_eq!(upstream.calls().len(), 2);
+}
+
 /// It would replace the costs of the further limits, which would then limit nothing.
 #[test]
 fn a_cost_after_further_limits_is_a_configuration_error_that_names_the_order() {
@@ -86,23 +105,27 @@ async fn a_call_waits_for_a_slot_and_for_a_rate() {
     says(&error, r#"policy "calls" limits how much runs at once, "#);
     says(&error, "first one of a `ThrottleLayer`");
 
-    let (calls, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
-    let seen = Arc::clone(&calls);
-    let upstream = service_fn(move |_: EmptyRequest| {
-        seen.lock().unwrap().push(start.elapsed());
-        async {
-            sleep(millis(100)).await;
-            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    // The shadow policy keeps no call back, and the rate does.
+    for (is_shadow, expected) in [(false, [0, 0, 100, 1_000, 1_000]), (true, [0, 0, 0, 1_000, 1_000])] {
+        let (calls, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let seen = Arc::clone(&calls);
+        let upstream = service_fn(move |_: EmptyRequest| {
+            seen.lock().unwrap().push(start.elapsed());
+            async {
+                sleep(millis(100)).await;
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+            }
+        });
+        let concurrent = concurrent.clone().with_shadow(is_shadow);
+        let throttle = ThrottleLayer::new(limiter(), concurrent, "upstream").hold_until_end();
+        let client = throttle.and_limit(requests(3), 1).layer(upstream);
+        let made: Vec<_> = (0..5).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
+        for made in made {
+            drop(made.await.unwrap().unwrap());
         }
-    });
-    let throttle = ThrottleLayer::new(limiter(), concurrent, "upstream").hold_until_end();
-    let client = throttle.and_limit(requests(3), 1).layer(upstream);
-    let made: Vec<_> = (0..5).map(|_| tokio::spawn(client.clone().oneshot(EmptyRequest::default()))).collect();
-    for made in made {
-        drop(made.await.unwrap().unwrap());
-    }
-    let calls = calls.lock().unwrap().clone();
-    for (call, expected) in calls.iter().zip([0, 0, 100, 1_000, 1_000]) {
-        assert!(*call >= millis(expected) && *call < millis(expected + 15), "{calls:?}");
+        let calls = calls.lock().unwrap().clone();
+        for (call, expected) in calls.iter().zip(expected) {
+            assert!(*call >= millis(expected) && *call < millis(expected + 15), "{is_shadow}: {calls:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::IntoResponse;
 use http::{HeaderMap, StatusCode};
 use tokio::task::JoinSet;
-use tollgate::{Key, Limiter, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
+use tollgate::{Algorithm, Key, Limiter, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
 use tower::{Layer, Service, ServiceExt};
 
 use super::upstream::{SlowStore, Upstream, call, limiter, memory, millis, secs};
@@ -45,7 +45,7 @@ async fn a_response_with_nothing_left_pauses_until_the_reset() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_wait_already_are_held_back_too() {
     let upstream = Upstream::first(503, &[("retry-after", "3")]).with_latency(millis(150));
-    let policy = Policy::per_second("p", 5).unwrap().with_algorithm(tollgate::Algorithm::TokenBucket);
+    let policy = Policy::per_second("p", 5).unwrap().with_algorithm(Algorithm::TokenBucket);
     let client = ThrottleLayer::new(limiter(), policy.with_burst(1), "upstream").layer(upstream.clone());
     let mut calls = JoinSet::new();
     for _ in 0..3 {
@@ -164,6 +164,25 @@ async fn a_call_that_is_dropped_is_over() {
     tokio::time::timeout(millis(50), dropped).await.unwrap_err();
     call(&client).await.unwrap();
     assert_eq!(upstream.calls(), [Duration::ZERO, millis(50)]);
+}
+
+/// The rate is enforced, behind a shadow policy.
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_calls_under_a_shadow_policy_resume_at_the_rate_of_the_next_limit() {
+    let upstream = Upstream::first(429, &[("retry-after", "2")]);
+    let rate = Policy::per_second("rate", 10).unwrap().with_algorithm(Algorithm::TokenBucket).with_burst(1);
+    let shadow = per_minute("p", 1).with_shadow(true);
+    let client = ThrottleLayer::new(limiter(), shadow, "upstream").and_limit(rate, 1).layer(upstream.clone());
+    assert_eq!(call(&client).await.unwrap(), 429);
+    let mut calls = JoinSet::new();
+    for _ in 0..5 {
+        let client = client.clone();
+        calls.spawn(async move { call(&client).await.unwrap() });
+    }
+    assert!(calls.join_all().await.iter().all(|status| *status == 200));
+    let times = &upstream.calls()[1..];
+    assert!(times[0] >= secs(2) && times[4] < secs(3), "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= millis(99)), "{times:?}");
 }
 
 /// A shadow policy only reports, so nothing but the upstream keeps a call back.

@@ -105,9 +105,9 @@ impl Forecast {
     }
 
     /// Whether the waits are certain. Those of one shard of several are not, because another shard may have room
-    /// earlier. Those beside holds are not, because a hold may end at any time.
+    /// earlier. Those beside holds are not, because a hold may end at any time. Nobody waits for a shadow policy.
     pub(super) fn is_certain(&self) -> bool {
-        !self.policy.is_sharded() && self.policy.holds().is_none()
+        !self.policy.is_sharded() && self.policy.holds().is_none() && !self.policy.is_shadow()
     }
 
     /// The earliest time at which checks of `units` in all can have passed, one after the other.
@@ -152,7 +152,8 @@ impl Forecast {
 /// Whether a denial with this wait is certain, because charges cause it and no holds: a wait for holds is at most as
 /// long as they typically last.
 pub(super) fn is_caused_by_charges(policy: &Policy, wait: Duration) -> bool {
-    !policy.is_sharded() && policy.holds().is_none_or(|holds| wait > holds.typical_duration())
+    let is_beyond_holds = policy.holds().is_none_or(|holds| wait > holds.typical_duration());
+    is_beyond_holds && !policy.is_sharded() && !policy.is_shadow()
 }
 
 /// `wait` after `time`. A time that cannot be represented is taken as one that is far away.
@@ -182,9 +183,10 @@ pub(super) fn by_queue(
     }
     // Without a forecast, a pause is what keeps the waiter back.
     let left = |until: fn(&Forecast) -> Instant| forecast.map_or(wait, |of| until(of).saturating_duration_since(now));
+    let (policy, cost) = waiter.delayed_by();
     let standing = PolicyDecision {
-        policy: waiter.policy.clone(),
-        cost: waiter.cost,
+        policy: policy.clone(),
+        cost,
         violated: true,
         would_deny: false,
         available: 0,
@@ -296,6 +298,7 @@ mod tests {
             (plain.clone(), 3, true),
             (plain.clone(), 2, false),
             (plain.clone().with_shards(2), 3, false),
+            (plain.clone().with_shadow(true), 3, false),
             (holding(wait), 3, false),
             (holding(wait - Duration::from_micros(1)), 3, true),
         ];

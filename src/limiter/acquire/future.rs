@@ -23,7 +23,7 @@ use crate::{
             forecast::after,
             place::Place,
             seat::{InOutage, QueueId},
-            waiter::Delivery,
+            waiter::{Delivery, never_fits},
         },
         check_future::{CheckFuture, Route},
         core::Core,
@@ -108,11 +108,12 @@ impl<T> Acquire<T> {
         if !holds {
             check.refuse_holds()?;
         }
-        if policy.is_shadow() && !holds {
+        let is_delayed = policy.delays(cost) || further.delaying().is_some();
+        if policy.is_shadow() && !holds && !is_delayed {
             return Ok(Delivery::of(CheckFuture::new(purpose, core, check).await));
         }
         let span = core.calls.start_span(&check);
-        let result = if cost == 0 || cost > policy.capacity() || further.never_fit() || policy.is_shadow() {
+        let result = if !is_delayed || never_fits(&policy, cost) || further.never_fit() {
             // No wait changes the outcome.
             match holds {
                 true => Delivery::of_held(core.ask_for_hold(check, purpose).await),

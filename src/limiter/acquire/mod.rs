@@ -74,8 +74,8 @@ impl Limiter {
     /// known yet; as the response of a handler, it is a 503.
     ///
     /// The number of waiters is [bounded](Self::with_max_waiters). A cost above the policy's
-    /// [capacity](Policy::capacity) and a cost of 0 do not wait: the store is asked at once, as by
-    /// [`check`](Self::check).
+    /// [capacity](Policy::capacity) does not wait, and neither does a cost of 0 without a
+    /// [further policy](Acquire::and): the store is asked at once, as by [`check`](Self::check).
     ///
     /// A [reset](Self::reset) by this process wakes the waiters. A reset by another process, or a store that has lost
     /// its counts, is noticed when the first of them asks next, at the time that the store gave before.
@@ -186,7 +186,8 @@ impl<T> Acquire<T> {
     }
 
     /// Also charges `cost` units of the same key under a further policy, for an upstream with several limits, such as
-    /// requests and tokens a minute. Either all are charged or none, and the caller waits until all fit.
+    /// requests and tokens a minute. Either all are charged or none, and the caller waits until all fit. Neither a
+    /// [shadow policy](Policy::with_shadow) nor a cost of 0 delays it.
     ///
     /// Callers wait in the queue of the first policy, in one order with those that have no further policy. So let the
     /// first policy be the one that delays most callers: a wait that is certain to be too long is denied at once for

@@ -79,7 +79,7 @@ impl Limiter {
 fn can_wait(check: &Check) -> bool {
     let [charge] = check.charges() else { return false };
     let policy = &charge.policy;
-    let can_be_denied = charge.cost > 0 && !policy.is_shadow() && !policy.is_blocked();
+    let can_be_denied = policy.delays(charge.cost) && !policy.is_blocked();
     can_be_denied && charge.cost <= policy.capacity() && charge.hold.is_none() && !policy.counts_denials()
 }
 

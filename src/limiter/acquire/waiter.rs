@@ -75,6 +75,12 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
+    /// The limit that a denial of the waiter names: the first one that can delay it.
+    pub(super) fn delayed_by(&self) -> (&Policy, u64) {
+        let first = (&self.policy, self.cost);
+        if self.policy.delays(self.cost) { first } else { self.further.delaying().unwrap_or(first) }
+    }
+
     /// The units that those behind it wait for. A cost above the largest limit never passes, so its number does not
     /// matter, and sums do not overflow.
     pub(super) fn units(&self) -> u64 {
@@ -107,6 +113,11 @@ impl Reply {
     }
 }
 
+/// Whether no wait makes a cost fit.
+pub(super) fn never_fits(policy: &Policy, cost: u64) -> bool {
+    !policy.is_shadow() && (cost > policy.capacity() || policy.is_blocked())
+}
+
 /// Policies and costs that are charged together with the first policy of a caller, or not at all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Further(Option<Arc<[(Policy, u64)]>>);
@@ -133,10 +144,14 @@ impl Further {
         self.limits().is_empty()
     }
 
-    /// Whether no wait makes the costs fit. A shadow policy denies nothing.
+    /// Whether no wait makes the costs fit.
     pub(super) fn never_fit(&self) -> bool {
-        let never_fits = |policy: &Policy, cost: u64| cost > policy.capacity() || policy.is_blocked();
-        self.limits().iter().any(|(policy, cost)| !policy.is_shadow() && never_fits(policy, *cost))
+        self.limits().iter().any(|(policy, cost)| never_fits(policy, *cost))
+    }
+
+    /// The first limit that can delay a caller.
+    pub(super) fn delaying(&self) -> Option<(&Policy, u64)> {
+        self.limits().iter().map(|(policy, cost)| (policy, *cost)).find(|(policy, cost)| policy.delays(*cost))
     }
 
     pub(super) fn add_to(&self, check: Check, key: &Key) -> Check {

@@ -113,6 +113,29 @@ async fn law_2_a_further_limit_denies_no_other_caller_that_waits_for_a_slot() {
     assert!(waits.await.unwrap().unwrap().is_allowed());
 }
 
+/// A caller waits for the further limit alone.
+#[tokio::test(start_paused = true)]
+async fn a_first_limit_that_delays_nobody_ends_no_wait_for_a_further_one() {
+    let low = Policy::per_hour("low", 1).unwrap();
+    let blocked = Policy::blocked("blocked").unwrap().with_shadow(true);
+    for (first, cost) in [(low.clone().with_shadow(true), 1), (blocked, 1), (low, 0)] {
+        let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());
+        let acquire = |max_wait| limiter.acquire(KEY, &first, cost).and(&requests(2), 1).within(max_wait);
+        for waiter in 0..5 {
+            ended.start(waiter, acquire(10 * SECOND)).await;
+        }
+        tokio::time::sleep(10 * SECOND).await;
+        assert_eq!(ended.admitted(), [0, 1, 2, 3, 4], "{first:?}");
+        let seconds: Vec<_> = ended.0.lock().unwrap().iter().map(|(_, at, _)| (*at - start).as_secs()).collect();
+        assert_eq!(seconds, [0, 0, 1, 1, 2], "{first:?}");
+        // A wait that is too long is denied at once, by the limit that is in the way.
+        assert!(limiter.check(KEY, &requests(2), 2).await.unwrap().is_allowed());
+        let denied = acquire(SECOND / 2).await.unwrap();
+        let names: Vec<&str> = denied.violated().map(|violated| violated.policy.name()).collect();
+        assert_eq!((names, denied.retry_after()), (vec!["requests"], Some(SECOND)), "{first:?}");
+    }
+}
+
 /// A shadow policy denies nothing, so it must not turn a wait into a denial either.
 #[tokio::test(start_paused = true)]
 async fn shadow_policies_that_never_have_room_end_no_wait() {

@@ -357,9 +357,9 @@ impl Queue {
     }
 }
 
-/// The time in which a policy gains `units` on average.
+/// The time in which a policy gains `units` on average. A blocked one, which gains none, is a shadow policy here.
 fn interval(policy: &Policy, units: u64) -> Duration {
-    let micros = policy.window_length().as_micros() * u128::from(units) / u128::from(policy.limit());
+    let micros = policy.window_length().as_micros() * u128::from(units) / u128::from(policy.limit().max(1));
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 

@@ -196,7 +196,8 @@ impl Queue {
     fn deny_from(&self, source: Source, waiter: Waiter, ahead: u64, now: Instant) -> Reply {
         let until = self.certain(&waiter, ahead, now).max(self.blocked.map_or(now, |blocked| blocked.until));
         let wait = until.saturating_duration_since(now);
-        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(&waiter.policy));
+        let (policy, _) = waiter.delayed_by();
+        let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(policy));
         let outcome = Ok(forecast::by_queue(&waiter, source, forecast, wait, now));
         Reply { waiter, outcome }
     }
