@@ -29,3 +29,4 @@ mod stacked_layers;
 mod test_util;
 mod types;
 mod waiting;
+mod waiting_floods;

@@ -33,7 +33,7 @@ const SHORT: Duration = Duration::from_millis(500);
 /// a burst of 1 does not make up for it, so the turns of a queue add up.
 const LATE: u128 = 3;
 
-fn store() -> MemoryStore {
+pub(super) fn store() -> MemoryStore {
     MemoryStore::new().with_clock(TokioClock::new())
 }
 
@@ -47,10 +47,10 @@ fn layer(limiter: impl Into<Limiter>, policy: Policy) -> RateLimitLayer<GlobalKe
 }
 
 /// A response, and how many milliseconds after the start it came.
-type Timed = (u128, Reply);
+pub(super) type Timed = (u128, Reply);
 
 /// Starts requests, each of which has joined the queue before the next one starts.
-async fn start(app: &Router, count: usize) -> Vec<JoinHandle<Timed>> {
+pub(super) async fn start(app: &Router, count: usize) -> Vec<JoinHandle<Timed>> {
     let (mut requests, started) = (Vec::new(), Instant::now());
     for _ in 0..count {
         let app = app.clone();

@@ -18,7 +18,7 @@ use crate::{
         acquire::{
             forecast::after,
             paused_keys::PausedKeys,
-            queue::{Group, Queue, Step},
+            queue::{Group, Queue, Recalled, Step},
             seat::{Dispatching, QueueId},
             waiter::{Reply, Waiter},
         },
@@ -117,6 +117,18 @@ impl Queues {
     pub(super) fn learn(&self, id: &QueueId, decision: &Decision) {
         let (now, mut table) = (Instant::now(), self.table());
         table.open(id, now).learn(decision, now);
+    }
+
+    /// What the store has said of the cost of a request that the queue has refused.
+    pub(super) fn recall(&self, id: &QueueId, cost: u64) -> Recalled {
+        let (now, mut table) = (Instant::now(), self.table());
+        table.open(id, now).peeks.recall(&id.policy, cost, now)
+    }
+
+    /// Remembers what the store has said of a cost, to the question of this number.
+    pub(super) fn remember(&self, id: &QueueId, asked: u64, cost: u64, denial: Option<Decision>) {
+        let (now, mut table) = (Instant::now(), self.table());
+        table.open(id, now).peeks.remember(asked, &id.policy, cost, denial, now);
     }
 
     /// Forgets what is known about a count, because a caller was charged who has not joined the queue.
@@ -279,7 +291,7 @@ impl Table {
     fn open(&mut self, id: &QueueId, now: Instant) -> &mut Queue {
         let queue = self.queues.entry(id.clone()).or_default();
         if queue.is_over(now) {
-            *queue = Queue::paused(self.paused.pause(&id.pause()));
+            queue.begin_anew(self.paused.pause(&id.pause()));
         }
         queue
     }

@@ -8,13 +8,14 @@ use tokio::time::Instant;
 use crate::{
     calls::{NO_TIMERS, Purpose},
     check::Check,
-    decision::{Decision, Source},
+    decision::{Decision, PolicyDecision, Source},
     error::{Error, ErrorKind},
     failure::FailurePolicy,
     limiter::{
         acquire::{
             forecast::after,
             place::Place,
+            queue::Recalled,
             seat::{InOutage, QueueId},
             waiter::{Delivery, Further},
         },
@@ -95,9 +96,10 @@ impl Core {
             return Err(Error::new(ErrorKind::StoreMisconfigured, NO_TIMERS));
         }
         let charge = &check.charges()[0];
+        let id = || QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage };
         let place = Place {
             core: Arc::clone(self),
-            id: QueueId { key: charge.key.clone(), policy: charge.policy.clone(), in_outage },
+            id: id(),
             cost: charge.cost,
             further: Further::default(),
             shares_pauses: false,
@@ -116,11 +118,30 @@ impl Core {
             return Ok(decision);
         }
         // The queue knows the shortest wait, and the store the wait of this cost.
-        match unusual::ask(Arc::clone(self), check.clone(), Purpose::PEEK_AT_COSTS).await {
-            Ok(of_store) if !of_store.is_allowed() => Ok(of_store),
-            _ => Ok(decision),
-        }
+        let recalled = self.queues.recall(&id(), charge.cost);
+        let of_store = match recalled {
+            Recalled::Known(denial) => denial,
+            Recalled::Ask(asked) => {
+                let peeked = unusual::ask(Arc::clone(self), check.clone(), Purpose::PEEK_AT_COSTS).await;
+                let denial = peeked.ok().filter(|of_store| !of_store.is_allowed());
+                self.queues.remember(&id(), asked, charge.cost, denial.clone());
+                denial
+            }
+        };
+        Ok(match of_store {
+            Some(of_store) => behind_others(&of_store, &decision),
+            None => decision,
+        })
     }
+}
+
+/// The denial of the store, not earlier than the queue says: the store knows nothing of those who wait.
+fn behind_others(of_store: &Decision, of_queue: &Decision) -> Decision {
+    let Some(standing) = of_store.policies().first() else { return of_store.clone() };
+    let of_queue = of_queue.retry_after().unwrap_or_default();
+    let retry_after = standing.retry_after.map(|wait| wait.max(of_queue));
+    let standing = PolicyDecision { retry_after, ..standing.clone() };
+    Decision::on_waiter(false, of_store.source(), of_store.time_us().unwrap_or(0), Some(standing))
 }
 
 /// The decision, or an error if the wait has ended before the store has said anything about the key.

@@ -1,6 +1,7 @@
 //! The queue of one key: who waits, and when the head may ask the store. Pure: no I/O, no timers.
 
 mod blocked;
+mod peeks;
 mod results;
 mod turns;
 
@@ -19,7 +20,8 @@ use tokio::{
     time::Instant,
 };
 
-use self::blocked::Blocked;
+pub(super) use self::peeks::Recalled;
+use self::{blocked::Blocked, peeks::Peeks};
 use crate::{
     decision::{Decision, Source},
     error::Error,
@@ -42,6 +44,8 @@ pub(super) struct Queue {
     cost: u64,
     /// What the last decision says about the time after it.
     forecast: Option<Forecast>,
+    /// What the store has said of costs that the queue refuses.
+    pub(super) peeks: Peeks,
     rivals: Rivals,
     aim: Aim,
     /// Whether the turn of the head is aimed at the time at which its units come back.
@@ -157,18 +161,17 @@ const LONGEST_PACE: Duration = Duration::from_millis(100);
 const STUCK: Duration = Duration::from_millis(100);
 
 impl Queue {
-    /// A queue of a key with this pause.
-    pub(super) fn paused(pause: KeyPause) -> Self {
-        let mut queue = Self { pause, ..Self::default() };
-        queue.resume_slowly();
-        queue
+    /// Begins anew, with this pause of its key. What the store has said of costs ends by itself.
+    pub(super) fn begin_anew(&mut self, pause: KeyPause) {
+        *self = Self { pause, peeks: std::mem::take(&mut self.peeks), ..Self::default() };
+        self.resume_slowly();
     }
 
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Whether the queue has nothing to remember but a pause, which [`PausedKeys`] keeps.
+    /// Whether nobody waits, and the queue does not know when units come back. [`PausedKeys`] keeps its pause.
     ///
     /// [`PausedKeys`]: crate::limiter::acquire::paused_keys::PausedKeys
     pub(super) fn is_over(&self, now: Instant) -> bool {
@@ -302,6 +305,7 @@ impl Queue {
     /// Forgets what the last decision said, because the count was reset.
     pub(super) fn forget(&mut self) {
         self.forecast = None;
+        self.peeks.forget();
         (self.not_before, self.blocked, self.denial) = (None, None, None);
         self.refresh();
     }
@@ -322,6 +326,7 @@ impl Queue {
     /// pauses keep back stay back.
     pub(super) fn hold_ended(&mut self) {
         self.has_hold_ended = true;
+        self.peeks.forget();
         if self.denials > 0 && self.failure.is_none() {
             self.forecast = None;
             (self.not_before, self.denial) = (None, None);

@@ -55,6 +55,7 @@ impl Queue {
         self.room = Room::after(decision, &group.further);
         let is_news = std::mem::take(&mut self.has_unjudged) || has_rivals;
         self.forecast = self.forecast_from(decision, sent, now);
+        self.peeks.ask_again();
         self.denials = 0;
         if self.is_aimed {
             self.aim.hit();
