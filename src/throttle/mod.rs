@@ -167,8 +167,9 @@
 //! A call asks the inner service for a place, such as one in the buffer of a tonic channel, when its turn has come. So
 //! calls that wait for one key do not stand in the way of other keys. If no place is free within the longest wait of
 //! the call, the call ends in [`Throttled`], although it was charged. If the window of a limit has passed since its
-//! charge when it gets its place, the call takes another turn, and is charged again. A `tower::limit::ConcurrencyLimit`
-//! outside of the throttle also counts the calls that wait.
+//! charge when it gets its place, the call takes another turn, and is charged again. So does a call whose turn has come
+//! while nothing polled it, such as one of a `buffer_unordered` whose results are used slowly. A
+//! `tower::limit::ConcurrencyLimit` outside of the throttle also counts the calls that wait.
 //!
 //! Redirects and repeats are calls too. A client that follows redirects by itself, or that repeats by itself, makes
 //! calls that the throttle does not see: 30 calls that are redirected twice are 90 requests. Switch redirects off in

@@ -2,7 +2,7 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::response::HeldCall;
 use crate::{
@@ -120,13 +120,14 @@ impl Settings {
         self.shares = Some(Arc::new(Semaphore::new(MOST_SHARES)));
     }
 
-    /// Waits until the costs of a call are charged to `key`, or held until its end, at most for `wait`.
+    /// Waits until the costs of a call are charged to `key`, or held until its end, at most for `wait`. Also returns
+    /// when that was.
     pub(super) async fn acquire(
         &self,
         key: &Key,
         costs: &Costs,
         wait: Duration,
-    ) -> Result<(Decision, Option<HeldCall>), Error> {
+    ) -> Result<(Decision, Option<HeldCall>, Instant), Error> {
         let (shares, is_local) = (self.shares.is_some(), self.failure == FailurePolicy::Local);
         let further = self.further.iter().map(|limit| &limit.policy).zip(costs.further.iter().copied());
         let cost = costs.first;
@@ -134,15 +135,15 @@ impl Settings {
             let acquire = self.limiter.acquire_hold(key, &self.policy, cost).share_pauses(shares);
             let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
             let acquire = if is_local { acquire.fail_local() } else { acquire };
-            return acquire.within(wait).await.map(|held| match held {
-                HoldAnswer::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost))),
-                HoldAnswer::Denied(decision) => (decision, None),
+            return acquire.charged_within(wait).await.map(|(held, charged)| match held {
+                HoldAnswer::Open(hold) => (hold.decision().clone(), Some(HeldCall::new(hold, cost)), charged),
+                HoldAnswer::Denied(decision) => (decision, None, charged),
             });
         }
         let acquire = self.limiter.acquire(key, &self.policy, cost).share_pauses(shares);
         let acquire = further.fold(acquire, |acquire, (policy, cost)| acquire.and(policy, cost));
         let acquire = if is_local { acquire.fail_local() } else { acquire };
-        acquire.within(wait).await.map(|decision| (decision, None))
+        acquire.charged_within(wait).await.map(|(decision, charged)| (decision, None, charged))
     }
 
     /// How long the upstream has asked not to be called for `key`; `None` if it may be called.

@@ -22,7 +22,7 @@ use crate::{
     runtime::{deadline::Deadline, drivers::Driver},
 };
 
-/// The turns of a call: one, unless the inner service has no place for the call when its turn has come.
+/// The turns of a call: one, unless its charge is too old when the inner service has a place for the call.
 pub(super) struct Turns {
     settings: Arc<Settings>,
     key: Key,
@@ -46,7 +46,7 @@ enum State {
     Idle,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Result<Option<HeldCall>, Throttled>> + Send>>;
+type Turn = Pin<Box<dyn Future<Output = Result<(Instant, Option<HeldCall>), Throttled>> + Send>>;
 
 /// The end of the wait for a place of the inner service.
 pub(super) enum Waited {
@@ -70,8 +70,8 @@ impl Turns {
         }
         if let State::Waiting(turn) = &mut self.state {
             let waited = self.started.map_or(Duration::ZERO, |started| started.elapsed());
-            let held = ready!(turn.as_mut().poll(cx)).map_err(|throttled| throttled.after(waited))?;
-            self.state = State::Charged { at: Instant::now(), held, late: None };
+            let (at, held) = ready!(turn.as_mut().poll(cx)).map_err(|throttled| throttled.after(waited))?;
+            self.state = State::Charged { at, held, late: None };
         }
         Poll::Ready(Ok(()))
     }
@@ -91,14 +91,16 @@ impl Turns {
         Poll::Pending
     }
 
-    /// Ends the wait for a place of the inner service. If the wait was so long that the upstream counts the call in
+    /// Ends the wait for a place of the inner service. If the charge is so old that the upstream counts the call in
     /// another window, or if it has asked for a pause meanwhile, the call takes another turn with a charge of its own.
+    /// A charge becomes old while the service has no place, and while nothing polls the call whose turn has come.
     pub(super) fn end(&mut self) -> Waited {
         let State::Charged { at, held, late } = mem::replace(&mut self.state, State::Idle) else {
             return Waited::InTime(None);
         };
-        let is_over = self.settings.is_over(&self.costs, at.elapsed(), held.is_some());
-        if late.is_some() && (is_over || self.settings.paused(&self.key).is_some()) {
+        let age = at.elapsed();
+        let is_over = self.settings.is_over(&self.costs, age, held.is_some());
+        if (late.is_some() || age > JUST_CHARGED) && (is_over || self.settings.paused(&self.key).is_some()) {
             if let Some(held) = held {
                 held.release();
             }
@@ -108,7 +110,11 @@ impl Turns {
     }
 }
 
-/// Waits until a call of these costs for `key` may be made, and charges it. The wait counts from `started`.
+/// A call that was charged so recently is made however short the windows are, because another turn would take as long.
+const JUST_CHARGED: Duration = Duration::from_millis(50);
+
+/// Waits until a call of these costs for `key` may be made, and charges it. The wait counts from `started`. Returns the
+/// time of the charge, and what the call holds.
 ///
 /// # Errors
 ///
@@ -118,7 +124,7 @@ async fn turn(
     key: Key,
     costs: Costs,
     started: Instant,
-) -> Result<Option<HeldCall>, Throttled> {
+) -> Result<(Instant, Option<HeldCall>), Throttled> {
     let max_wait = settings.max_wait;
     settings.validate().map_err(|mistake| Throttled::misconfigured(mistake, max_wait))?;
     settings.check(&costs).map_err(|error| Throttled::too_large(error, max_wait))?;
@@ -126,15 +132,17 @@ async fn turn(
     let left = || max_wait.saturating_sub(started.elapsed());
     loop {
         match settings.acquire(&key, &costs, left()).await {
-            Ok((decision, _)) if !decision.is_allowed() => {
+            Ok((decision, ..)) if !decision.is_allowed() => {
                 return Err(Throttled::denied(decision, settings.paused(&key), max_wait));
             }
             // If a pause has begun while the store was asked, the call takes another turn, with a charge of its own:
             // the upstream counts the call after the pause, and the first charge may have left the window by then.
-            Ok((_, held)) if settings.paused(&key).is_none() => return Ok(held),
+            Ok((_, held, charged)) if settings.paused(&key).is_none() => return Ok((charged, held)),
             // Shadow policies make no call wait, so only pauses keep the call back.
-            Ok((_, held)) if !is_delayed => return outlast_pauses(&settings, &key, left).await.map(|()| held),
-            Ok((_, held)) => {
+            Ok((_, held, charged)) if !is_delayed => {
+                return outlast_pauses(&settings, &key, left).await.map(|()| (charged, held));
+            }
+            Ok((_, held, _)) => {
                 if let Some(held) = held {
                     held.release();
                 }
@@ -143,7 +151,7 @@ async fn turn(
                 return Err(Throttled::without_verdict(error, settings.paused(&key), max_wait));
             }
             // Open: no queue has kept the call back, so only pauses do.
-            Err(_) => return outlast_pauses(&settings, &key, left).await.map(|()| None),
+            Err(_) => return outlast_pauses(&settings, &key, left).await.map(|()| (Instant::now(), None)),
         }
     }
 }

@@ -3,11 +3,19 @@
 use std::error::Error;
 
 use http::Request;
-use tokio::task::JoinSet;
-use tollgate::{Algorithm, Key, Policy, ThrottleLayer, decision::Source, throttle::Throttled};
+use tokio::{
+    task::{JoinSet, LocalSet, yield_now},
+    time::{sleep, timeout},
+};
+use tollgate::{
+    Algorithm, Check, Key, Limiter, MemoryStore, Policy, ThrottleLayer,
+    decision::Source,
+    store::{Answer, Store, Verdict},
+    throttle::Throttled,
+};
 use tower::{Layer, Service, ServiceExt};
 
-use super::upstream::{Upstream, call, limiter, millis, secs};
+use super::upstream::{Upstream, call, limiter, memory, millis, secs};
 use crate::support::{counting::EmptyRequest, per_minute};
 
 /// A layer with one call every 100 ms.
@@ -24,7 +32,7 @@ async fn calls_are_made_in_their_order_at_the_rate_of_the_policy() {
     for number in 0..20 {
         let client = client.clone();
         calls.spawn(async move { call(&client).await.map(|_| number).unwrap() });
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     let mut order = Vec::new();
     while let Some(number) = calls.join_next().await {
@@ -69,7 +77,7 @@ async fn a_call_that_gives_up_says_for_how_long_it_has_waited() {
     let client = layer.layer(Upstream::default());
     call(&client).await.unwrap();
     let waiting = tokio::spawn(async move { call(&client).await });
-    tokio::time::sleep(secs(30)).await;
+    sleep(secs(30)).await;
     limiter.record("upstream", &policy, 1).await.unwrap(); // now its turn is at 90 s, 20 s too late
 
     let said = waiting.await.unwrap().unwrap_err().to_string();
@@ -158,11 +166,64 @@ async fn dropped_calls_leave_the_queue_and_charge_nothing() {
     let mut dropped = client.clone();
     for _ in 0..10 {
         let call = dropped.ready().await.unwrap().call(EmptyRequest::default());
-        tokio::time::timeout(millis(5), call).await.unwrap_err();
+        timeout(millis(5), call).await.unwrap_err();
     }
     call(&client).await.unwrap();
     assert_eq!(upstream.calls().len(), 2);
     assert!(upstream.calls()[1] < millis(110), "{:?}", upstream.calls());
+}
+
+/// All calls are in one task, which does something else for ten seconds while their turns come.
+#[tokio::test(start_paused = true)]
+async fn calls_that_nothing_polls_in_their_turns_are_not_made_together_later() {
+    let upstream = Upstream::default();
+    let client = ten_per_second().with_max_wait(secs(60)).layer(upstream.clone());
+    let calls = LocalSet::new();
+    for _ in 0..20 {
+        let client = client.clone();
+        calls.spawn_local(async move { call(&client).await.unwrap() });
+    }
+    calls.run_until(yield_now()).await;
+    sleep(secs(10)).await;
+    calls.await;
+    let times = upstream.calls();
+    assert!(times.len() == 20 && times[1] >= secs(10), "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= millis(90)), "{times:?}");
+}
+
+/// A store that judges at once, and whose answer takes 20 ms.
+#[derive(Debug)]
+struct DistantStore(MemoryStore);
+
+impl Store for DistantStore {
+    fn check(&self, check: &Check) -> Answer<Verdict> {
+        let (store, check) = (self.0.clone(), check.clone());
+        Answer::pending(async move {
+            let Answer::Ready(verdict) = store.check(&check) else { panic!("memory answers at once") };
+            sleep(millis(20)).await;
+            verdict
+        })
+    }
+
+    fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
+        self.0.reset(key, policy)
+    }
+}
+
+/// A caller that is alone with its key reads the answer itself.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_reads_the_answer_of_the_store_long_after_its_charge_takes_another_turn() {
+    let upstream = Upstream::default();
+    let layer = ThrottleLayer::new(Limiter::new(DistantStore(memory())), per_minute("p", 5), "upstream");
+    let client = layer.with_max_wait(secs(300)).layer(upstream.clone());
+    for (unpolled, expected) in [(secs(30), secs(30)), (secs(90), millis(120_020))] {
+        let mut late = Box::pin(call(&client));
+        timeout(secs(0), &mut late).await.unwrap_err();
+        sleep(unpolled).await;
+        assert_eq!(late.await.unwrap(), 200);
+        let called = *upstream.calls().last().unwrap();
+        assert!((expected..expected + millis(15)).contains(&called), "{called:?} after {unpolled:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

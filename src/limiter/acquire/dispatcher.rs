@@ -27,6 +27,7 @@ use crate::{
     limiter::{
         acquire::{
             Acquire,
+            forecast::after,
             queue::{Group, Step},
             seat::{InOutage, QueueId},
             waiter::{Delivery, Reply},
@@ -109,15 +110,17 @@ impl Dispatcher {
         let holds = head.holds;
         self.in_flight = Some(group);
         let sent = Instant::now();
-        let Delivery { outcome, hold } = self.answer(check, holds).await;
+        let Delivery { outcome, hold, charged: answered } = self.answer(check, holds).await;
+        // The store judges within its deadline, also if a caller who polls this comes back long after that.
+        let charged = answered.min(after(sent, self.core.calls.store.deadline()));
         let Some(mut group) = self.in_flight.take() else { return };
         if let Some((_, head)) = group.waiters.first_mut() {
             head.hold = hold;
         }
         let decision = outcome.as_ref().ok().filter(|decision| decision.is_allowed()).cloned();
-        let left = deliver(self.core.queues.finish(&self.id, self.number, group, outcome, sent));
+        let left = deliver(self.core.queues.finish(&self.id, self.number, group, outcome, sent), charged);
         if let Some(decision) = decision {
-            hand_on(&self.core, &self.id, left, &decision);
+            hand_on(&self.core, &self.id, left, &decision, charged);
         }
     }
 
@@ -131,14 +134,21 @@ impl Dispatcher {
     }
 }
 
-/// Gives units that were charged for callers that are gone to the next waiters.
-pub(super) fn hand_on(core: &Core, id: &QueueId, mut units: u64, decision: &Decision) {
+/// For how long the units of callers that are gone go to the next waiters. Units of callers that have not been polled
+/// for a while may be many, and would admit the next waiters all at once.
+const JUST_CHARGED: Duration = Duration::from_millis(50);
+
+/// Gives units that were charged for callers that are gone to the next waiters, unless that was long ago.
+pub(super) fn hand_on(core: &Core, id: &QueueId, mut units: u64, decision: &Decision, charged: Instant) {
+    if charged.elapsed() > JUST_CHARGED {
+        return;
+    }
     while units > 0 {
         let heirs = core.queues.inherit(id, &mut units, decision);
         if heirs.is_empty() {
             return;
         }
-        units = units.saturating_add(deliver(heirs));
+        units = units.saturating_add(deliver(heirs, charged));
     }
 }
 
@@ -151,16 +161,16 @@ impl Drop for Dispatcher {
         let error = Error::new(ErrorKind::Unavailable, message).charge_unknown();
         if let Some(group) = self.in_flight.take() {
             for (_, waiter) in group.waiters {
-                Reply { waiter, outcome: Err(error.clone()) }.send();
+                Reply { waiter, outcome: Err(error.clone()) }.send(Instant::now());
             }
         }
         self.core.queues.disband(&self.id, self.number);
     }
 }
 
-/// Sends the replies. Returns the units that were charged for waiters that are gone.
-fn deliver(replies: Vec<Reply>) -> u64 {
-    replies.into_iter().map(Reply::send).fold(0, u64::saturating_add)
+/// Sends the replies, whose units were charged at `charged`. Returns those of waiters that are gone.
+fn deliver(replies: Vec<Reply>, charged: Instant) -> u64 {
+    replies.into_iter().map(|reply| reply.send(charged)).fold(0, u64::saturating_add)
 }
 
 /// The capacity of the bucket for checks: 1 000 µs, so that checks do not pause each other.

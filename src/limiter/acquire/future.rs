@@ -79,12 +79,19 @@ impl<T: Waited> Acquire<T> {
     /// # Cancel safety
     ///
     /// Nothing is sent before the first poll. Dropping the future leaves the queue and wakes the next waiter. What was
-    /// charged for a caller that is gone goes to the next waiters, if there are any.
+    /// charged just then for a caller that is gone goes to the next waiters, if there are any.
     ///
     /// If the store may have made a [hold](crate::Limiter::acquire_hold) without an answer, or for a caller that is
     /// gone, the hold is released in the background.
     pub fn within(self, max_wait: Duration) -> AcquireFuture<T> {
         AcquireFuture(Box::pin(async move { T::from_delivery(self.run(max_wait).await?) }))
+    }
+
+    /// As [`within`](Self::within). Also says when the units were charged.
+    pub(crate) async fn charged_within(self, max_wait: Duration) -> Result<(T, Instant), Error> {
+        let delivery = self.run(max_wait).await?;
+        let charged = delivery.charged;
+        T::from_delivery(delivery).map(|answer| (answer, charged))
     }
 }
 
@@ -242,7 +249,7 @@ impl Limiter {
 }
 
 impl Waited for HoldAnswer {
-    fn from_delivery(Delivery { outcome, hold }: Delivery) -> Result<Self, Error> {
+    fn from_delivery(Delivery { outcome, hold, .. }: Delivery) -> Result<Self, Error> {
         outcome.map(|decision| hold.map_or(HoldAnswer::Denied(decision), |hold| HoldAnswer::Open(hold.move_here())))
     }
 }

@@ -61,6 +61,10 @@ impl Limiter {
     /// will be there, so a process that is alone needs about one call for each admission, whatever the number of
     /// waiters is. Where more units are available, one call charges for several waiters.
     ///
+    /// A caller is charged in its turn, whether or not its future is polled then. Callers whose futures are not polled
+    /// for a while, such as those of a `buffer_unordered` whose results are used slowly, go on together afterwards,
+    /// faster than the rate. So give each caller a task of its own.
+    ///
     /// Several processes take turns: each asks at most once when units come back, at times that differ by up to 3 ms,
     /// and lets the others go first after it has won. There is no order across processes.
     ///

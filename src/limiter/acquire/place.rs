@@ -189,7 +189,8 @@ impl Drop for Place {
         if let Ok(delivery) = delivery.try_recv()
             && let Ok(decision) = delivery.outcome.clone()
         {
-            hand_on(&self.core, &self.id, delivery.take_back(self.cost), &decision);
+            let charged = delivery.charged;
+            hand_on(&self.core, &self.id, delivery.take_back(self.cost), &decision, charged);
         }
     }
 }

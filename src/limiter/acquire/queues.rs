@@ -170,7 +170,7 @@ impl Queues {
         });
         let (step, late, changed) = step.unwrap_or_else(|| (Step::Done, Vec::new(), Arc::default()));
         for reply in late {
-            reply.send();
+            reply.send(Instant::now());
         }
         (step, changed)
     }
@@ -222,7 +222,7 @@ impl Queues {
         }
         drop(table);
         for reply in replies {
-            reply.send();
+            reply.send(now);
         }
     }
 

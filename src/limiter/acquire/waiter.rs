@@ -22,18 +22,23 @@ pub struct Delivery {
     pub(super) outcome: Outcome,
     /// What was made for a waiter that asks for a hold.
     pub(super) hold: Option<Box<Hold>>,
+    /// When the store charged the units, if it did. A delivery may be read long after that.
+    pub(super) charged: Instant,
 }
 
 impl Delivery {
-    /// A delivery without a hold.
+    /// A delivery of what has just been decided, without a hold.
     pub(super) fn of(outcome: Outcome) -> Self {
-        Self { outcome, hold: None }
+        Self { outcome, hold: None, charged: Instant::now() }
     }
 
     /// The answer to a hold.
     pub(super) fn of_held(held: Result<HoldAnswer, Error>) -> Self {
         match held {
-            Ok(HoldAnswer::Open(hold)) => Self { outcome: Ok(hold.decision().clone()), hold: Some(Box::new(hold)) },
+            Ok(HoldAnswer::Open(hold)) => {
+                let decided = Self::of(Ok(hold.decision().clone()));
+                Self { hold: Some(Box::new(hold)), ..decided }
+            }
             Ok(HoldAnswer::Denied(decision)) => Self::of(Ok(decision)),
             Err(error) => Self::of(Err(error)),
         }
@@ -105,10 +110,10 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Sends the outcome. Returns the units that were charged for a waiter that is gone.
-    pub(super) fn send(self) -> u64 {
+    /// Sends the outcome, whose units were charged at `charged`. Returns those of a waiter that is gone.
+    pub(super) fn send(self, charged: Instant) -> u64 {
         let Waiter { cost, hold, reply, .. } = self.waiter;
-        let delivery = Delivery { outcome: self.outcome, hold };
+        let delivery = Delivery { outcome: self.outcome, hold, charged };
         reply.send(delivery).map_or_else(|delivery| delivery.take_back(cost), |()| 0)
     }
 }

@@ -259,9 +259,31 @@ async fn the_unit_of_a_caller_that_leaves_before_it_reads_its_admission_goes_to_
     let mut leaving = Box::pin(limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND));
     tokio::time::timeout(Duration::ZERO, &mut leaving).await.unwrap_err();
     ended.start(0, limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND)).await;
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    tokio::time::sleep(Duration::from_millis(1_030)).await;
     drop(leaving);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(ended.admitted(), [0], "one unit was there after 1 s, and its caller has left");
-    assert!(ended.last_at() - start < Duration::from_millis(1_102));
+    assert!(ended.last_at() - start < Duration::from_millis(1_032));
+}
+
+/// Ten callers in one task, which does something else while their turns come, and then goes away.
+#[tokio::test(start_paused = true)]
+async fn units_of_callers_that_leave_long_after_their_turns_admit_nobody() {
+    let (limiter, ended) = (limiter(), Ended::default());
+    assert!(limiter.check(KEY, &bucket(1), 1).await.unwrap().is_allowed());
+    let mut leaving = Vec::new();
+    for _ in 0..10 {
+        let mut acquired = Box::pin(limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND));
+        tokio::time::timeout(Duration::ZERO, &mut acquired).await.unwrap_err();
+        leaving.push(acquired);
+    }
+    for waiter in 0..3 {
+        ended.start(waiter, limiter.acquire(KEY, &bucket(1), 1).within(60 * SECOND)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    drop(leaving);
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(ended.admitted(), [0, 1, 2]);
+    let times: Vec<Instant> = ended.0.lock().unwrap().iter().map(|(_, at, _)| *at).collect();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= SECOND * 99 / 100), "{times:?}");
 }
