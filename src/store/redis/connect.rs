@@ -178,7 +178,7 @@ impl RedisStoreBuilder {
     ///   meanwhile, and the store's callers repeat the settlement. Releases and renewals are made at once.
     /// * Two checks of one key under a policy with holds may deny each other.
     /// * [`check_up_to`](crate::Limiter::check_up_to) looks at what fits, and then charges as much. If other checks are
-    ///   faster twice, it is denied.
+    ///   faster twice, it charges one unit, or is denied.
     /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban
     ///   is an error that can be repeated.
     ///

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate::{Check, Policy, policy::HoldSettings, store::Store};
+use tokio::task::JoinSet;
+use tollgate::{
+    Check, Key, Policy,
+    policy::HoldSettings,
+    store::{CountChange, Store},
+};
 
 use super::{
     holds::{answer, available, check, hold},
@@ -57,6 +62,50 @@ async fn parts_during_a_move(policy: Policy, bans: bool) {
     cluster.end_move(slot(&cluster), 2, 0);
     for (subject, place) in &subjects {
         assert_eq!(available(&store, subject, &policy).await, 0, "{place:?}");
+    }
+}
+
+/// A subject whose count existed before the move, and whose denials did not.
+fn count_alone(subjects: &[(String, Place)]) -> String {
+    subjects.iter().find(|(_, place)| *place == Place::CountAlone).unwrap().0.clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_2_callers_who_race_for_what_fits_during_a_move_count_one_denial_each_at_most() {
+    let policy = Policy::per_hour("b", 9).unwrap().ban_after(9, Duration::from_secs(600));
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let subjects = placed(&cluster);
+    let subject = count_alone(&subjects);
+    assert!(check(&store, &Check::new(subject.as_str(), &policy, 1)).await.allowed);
+    begin_move(&cluster, &subjects, &policy);
+    let mut callers = JoinSet::new();
+    for _ in 0..8 {
+        let (store, asked) = (store.clone(), Check::new(subject.as_str(), &policy, 50));
+        callers.spawn(async move { answer(store.charge_up_to(&asked.charges()[0])).await.unwrap().1 });
+    }
+    assert_eq!(callers.join_all().await.into_iter().sum::<u64>(), 8);
+    cluster.end_move(slot(&cluster), 2, 0);
+    let after = check(&store, &Check::new(subject.as_str(), &policy, 0)).await;
+    assert_eq!((after.outcomes[0].available, after.outcomes[0].ban_us), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_2_a_charge_of_what_fits_counts_no_denial_of_a_ban_by_hand_during_a_move() {
+    let policy = Policy::per_hour("b", 9).unwrap().ban_after(2, Duration::from_secs(600));
+    let cluster = Cluster::start();
+    let store = connected(&cluster).await;
+    let subjects = placed(&cluster);
+    let subject = count_alone(&subjects);
+    assert!(check(&store, &Check::new(subject.as_str(), &policy, 1)).await.allowed);
+    let ban = CountChange::Ban(Duration::from_secs(60));
+    answer(store.change_count(&Key::from(subject.as_str()), &policy, ban)).await.unwrap();
+    begin_move(&cluster, &subjects, &policy);
+    let asked = Check::new(subject.as_str(), &policy, 50);
+    for _ in 0..3 {
+        let (verdict, charged) = answer(store.charge_up_to(&asked.charges()[0])).await.unwrap();
+        assert!(charged == 0 && !verdict.allowed);
+        assert!((1..=60_000_000).contains(&verdict.outcomes[0].ban_us), "{verdict:?}");
     }
 }
 

@@ -34,6 +34,7 @@ impl Alone {
                 let used = match then {
                     Then::Evaluate => usage::EVALUATE,
                     Then::Commit => usage::COMMIT | counted,
+                    Then::Try => usage::COMMIT,
                     Then::Reject => usage::EVALUATE | counted,
                 };
                 if held.units > 0 {
@@ -138,7 +139,9 @@ mod tests {
             alone.records(&charge).iter().map(|(count, usage)| (*usage, count.cost)).collect::<Vec<_>>()
         };
         let (none, held) = (Held::default(), Held { units: 4, last_end: 0 });
-        for (then, usage, of_counting) in [(Then::Evaluate, 2, 2), (Then::Commit, 0, 1), (Then::Reject, 2, 3)] {
+        for (then, usage, of_counting) in
+            [(Then::Evaluate, 2, 2), (Then::Commit, 0, 1), (Then::Try, 0, 0), (Then::Reject, 2, 3)]
+        {
             let count = |held, policy| records(Alone::Count { held, then }, policy);
             assert_eq!(count(none, &plain), [(usage, 3)], "{then:?}");
             assert_eq!(count(none, &counting), [(of_counting, 3)], "{then:?}");

@@ -7,8 +7,8 @@
 //! * **Holds.** A charge is first held, beside all other holds, and then fits if the count has room for all that is
 //!   held. After that a plain charge is committed and its hold released. So whatever happens in between, what is spent
 //!   and what is held are never more than the limit. Two checks at the same time may deny each other.
-//! * **As much as fits.** The charge is evaluated, and then as much is committed as had room, or one unit, so that a
-//!   denial counts. Another check may be faster: then both are done once more.
+//! * **As much as fits.** The charge is evaluated, and then as much is committed as had room. If another check is
+//!   faster, both are done once more; the third time, one unit is committed or denied. Only that denial counts.
 //! * **Changes of a hold.** A release and a renewal need the key of the holds alone. A settlement that charges units
 //!   would have to change two nodes at once: it is not made until the keys are together again, and keeps its hold open.
 
@@ -54,6 +54,7 @@ pub(super) async fn run(
     let then = match step {
         Step::Evaluate => Then::Evaluate,
         Step::Reject => Then::Reject,
+        Step::UpTo => Then::Try,
         _ => Then::Commit,
     };
     if charge.charge().policy.ban().is_some() { charge.with_ban(then).await } else { charge.ask_own(then).await }
@@ -92,7 +93,9 @@ impl KeyByKey {
         // During a ban nothing is charged, and no denial is counted.
         let then = if before.fits { then } else { Then::Evaluate };
         let own = self.ask_own(then).await?;
-        let is_counted = before.fits && then != Then::Evaluate && !own.outcomes[0].fits && self.charge().cost > 0;
+        let counts = matches!(then, Then::Commit | Then::Reject) && self.charge().cost > 0;
+        // During a ban by hand, of which the count itself tells, no denial is counted either.
+        let is_counted = counts && before.fits && !own.outcomes[0].fits && own.outcomes[0].ban_us == 0;
         let denials = match is_counted {
             true => self.ask(Alone::Denials { commits: true }).await?.outcomes[0],
             false => before,
@@ -102,7 +105,7 @@ impl KeyByKey {
 
     async fn beside_holds(&self, then: Then) -> Result<Verdict, Error> {
         let &Charge { cost, hold, .. } = self.charge();
-        if then != Then::Commit || cost == 0 {
+        if !matches!(then, Then::Commit | Then::Try) || cost == 0 {
             let held = held_of(self.ask(self.holds(AloneHold::Look, None)).await?.outcomes[0], 0);
             return self.ask(Alone::Count { held, then: Then::Evaluate }).await;
         }
@@ -111,7 +114,7 @@ impl KeyByKey {
         let mut reservation = Reservation { charge: self, id, is_kept: false, runtime: Handle::current() };
         let made = self.ask(self.holds(AloneHold::Hold, Some(id))).await?.outcomes[0];
         let held = held_of(made, cost);
-        let then = if hold.is_some() || !made.fits { Then::Evaluate } else { Then::Commit };
+        let then = if hold.is_some() || !made.fits { Then::Evaluate } else { then };
         let mut verdict = self.ask(Alone::Count { held, then }).await?;
         let is_made = made.fits && verdict.outcomes[0].fits && hold.is_some();
         // Released before the answer, so that the next check finds the room. If that fails, it is repeated later.
@@ -163,16 +166,26 @@ impl Drop for Reservation<'_> {
     }
 }
 
+/// How often a charge of as much as fits looks for room. Other checks were faster after each look but the last.
+const MOST_LOOKS: u32 = 3;
+
 /// Charges as much of the only charge as fits. Returns the charged units.
 pub(super) async fn charge_up_to(
     client: Arc<Client>,
     outgoing: Arc<Outgoing>,
     slot: u16,
 ) -> Result<(Verdict, u64), Error> {
-    let (whole, mut may_repeat) = (&outgoing.check.charges()[0], true);
+    let (whole, mut looks) = (&outgoing.check.charges()[0], 0);
     loop {
+        looks += 1;
         let found = run(Arc::clone(&client), Arc::clone(&outgoing), slot, 0, Step::Evaluate).await?.outcomes[0];
-        let cost = if found.fits { whole.cost } else { found.available.max(1) };
+        let cost = match found.fits {
+            _ if looks == MOST_LOOKS => 1,
+            true => whole.cost,
+            false => found.available.max(1),
+        };
+        // Only the denial of one unit counts.
+        let step = if cost == 1 { Step::Commit } else { Step::UpTo };
         let check = Check::of_distinct([Charge { cost, ..whole.clone() }]);
         let part = parts::parts_of(&check, &[slot]).remove(0);
         let fitting = Arc::new(Outgoing::new(check, outgoing.keys.clone(), Arc::clone(&outgoing.progress), None));
@@ -182,9 +195,9 @@ pub(super) async fn charge_up_to(
             is_by_key: true,
             runtime: Handle::current(),
         };
-        let verdict = refunds.commit(part, run(Arc::clone(&client), fitting, slot, 0, Step::Commit)).await?;
+        let verdict = refunds.commit(part, run(Arc::clone(&client), fitting, slot, 0, step)).await?;
         let is_charged = verdict.outcomes[0].fits;
-        if is_charged || found.available == 0 || !std::mem::take(&mut may_repeat) {
+        if is_charged || cost == 1 {
             return Ok((verdict, if is_charged { cost } else { 0 }));
         }
     }

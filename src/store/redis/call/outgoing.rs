@@ -181,6 +181,8 @@ pub(crate) enum Then {
     Evaluate,
     /// Commits the charge if it fits.
     Commit,
+    /// The same, but a denial is not counted.
+    Try,
     /// Commits the charge if it counts denials, because the check is denied.
     Reject,
 }
@@ -236,7 +238,9 @@ impl Step {
                 | Self::Change(_)
                 | Self::ByHand(_)
                 | Self::UpTo
-                | Self::Alone(Alone::Count { then: Then::Commit, .. } | Alone::Holds { usage: AloneHold::Hold, .. })
+                | Self::Alone(
+                    Alone::Count { then: Then::Commit | Then::Try, .. } | Alone::Holds { usage: AloneHold::Hold, .. }
+                )
         )
     }
 
