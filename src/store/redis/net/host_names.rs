@@ -23,20 +23,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 6;
 
 static HOST_NAMES: LazyLock<Arc<HostNames>> =
-    LazyLock::new(|| HostNames::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())));
+    LazyLock::new(|| HostNames::new(|host| Ok((host, 0).to_socket_addrs()?.collect())));
 
 /// The addresses of a host.
 pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     HOST_NAMES.look_up(host, port).await
 }
 
-/// Finds the addresses of a host. Blocks its thread.
-type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+/// Finds the addresses of a host, with any port. Blocks its thread.
+type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// The host names that are being looked up.
 struct HostNames {
     resolve: Box<Resolve>,
-    names: Mutex<BTreeMap<(String, u16), HostName>>,
+    names: Mutex<BTreeMap<String, HostName>>,
 }
 
 #[derive(Default)]
@@ -55,13 +55,13 @@ type Addresses = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 /// A look-up on its thread. When it is dropped, also by a panic, all dials that wait for the name get its result.
 struct HostLookUp {
     names: Arc<HostNames>,
-    name: (String, u16),
+    name: String,
     /// `None` after a panic.
     found: Option<Addresses>,
 }
 
 impl HostNames {
-    fn new(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Arc<Self> {
+    fn new(resolve: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { resolve: Box::new(resolve), names: Mutex::default() })
     }
 
@@ -69,35 +69,44 @@ impl HostNames {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let mut found = self.join(host, port)?;
+        let mut found = self.join(host)?;
         let found = found.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
         let found = found.ok_or_else(|| io::Error::other("the look-up of the host has panicked"))?;
-        found.map_err(|(kind, text)| io::Error::new(kind, text))
+        let mut addresses = found.map_err(|(kind, text)| io::Error::new(kind, text))?;
+        addresses.iter_mut().for_each(|address| address.set_port(port));
+        Ok(addresses)
     }
 
     /// Begins a look-up, unless one has just begun or as many as may be are running. Returns what will be found.
-    fn join(self: &Arc<Self>, host: &str, port: u16) -> io::Result<watch::Receiver<Option<Addresses>>> {
+    fn join(self: &Arc<Self>, host: &str) -> io::Result<watch::Receiver<Option<Addresses>>> {
         let mut names = self.lock();
-        let name = names.entry((host.to_owned(), port)).or_default();
+        let name = names.entry(host.to_owned()).or_default();
         let is_shared = name.newest.is_some_and(|newest| newest.elapsed() < PATIENCE);
         if !is_shared && name.running < MOST {
-            self.begin(host.to_owned(), port)?;
-            (name.running, name.newest) = (name.running + 1, Some(Instant::now()));
+            match self.begin(host.to_owned()) {
+                Ok(()) => (name.running, name.newest) = (name.running + 1, Some(Instant::now())),
+                Err(error) if name.running == 0 => {
+                    names.remove(host);
+                    return Err(error);
+                }
+                // No thread can be made, but another look-up is running.
+                Err(_) => {}
+            }
         }
         Ok(name.found.subscribe())
     }
 
-    fn begin(self: &Arc<Self>, host: String, port: u16) -> io::Result<()> {
+    fn begin(self: &Arc<Self>, host: String) -> io::Result<()> {
         let names = Arc::clone(self);
         let run = move || {
-            let mut look_up = HostLookUp { names, name: (host, port), found: None };
-            let found = (look_up.names.resolve)(&look_up.name.0, port);
+            let mut look_up = HostLookUp { names, name: host, found: None };
+            let found = (look_up.names.resolve)(&look_up.name);
             look_up.found = Some(found.map_err(|error| (error.kind(), error.to_string())));
         };
         thread::Builder::new().name("tollgate-dns".to_owned()).spawn(run).map(drop)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, u16), HostName>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, HostName>> {
         // A panic under the lock leaves valid names.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +131,7 @@ impl Drop for HostLookUp {
 #[cfg(test)]
 mod tests {
     use std::sync::{
-        atomic::{AtomicU16, Ordering},
+        atomic::{AtomicU8, Ordering},
         mpsc,
     };
 
@@ -133,27 +142,23 @@ mod tests {
     /// Names whose look-ups wait for a message each. The first one finds the first address.
     fn blocked() -> (mpsc::Sender<()>, Arc<HostNames>) {
         let (answer, answers) = mpsc::channel();
-        let (answers, calls) = (Mutex::new(answers), AtomicU16::new(0));
-        let names = HostNames::new(move |_, _| {
+        let (answers, calls) = (Mutex::new(answers), AtomicU8::new(0));
+        let names = HostNames::new(move |_| {
             let number = calls.fetch_add(1, Ordering::Relaxed) + 1;
             answers.lock().unwrap().recv().map_err(io::Error::other)?;
-            Ok(vec![address(number)])
+            Ok(vec![SocketAddr::from(([127, 0, 0, number], 0))])
         });
         (answer, names)
-    }
-
-    fn address(number: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], number))
     }
 
     fn running(names: &HostNames) -> usize {
         names.lock().values().map(|name| name.running).sum()
     }
 
-    /// Dials, each of which is given up after some milliseconds.
-    async fn give_up(names: &Arc<HostNames>, dials: u32, after_ms: u64) {
-        for _ in 0..dials {
-            let dial = names.look_up("redis.example", 6379);
+    /// Dials of several ports, each of which is given up after some milliseconds.
+    async fn give_up(names: &Arc<HostNames>, dials: u16, after_ms: u64) {
+        for dial in 0..dials {
+            let dial = names.look_up("redis.example", 6379 + dial % 6);
             assert!(timeout(Duration::from_millis(after_ms), dial).await.is_err());
         }
     }
@@ -169,7 +174,7 @@ mod tests {
         let (answer, names) = blocked();
         give_up(&names, 20, 10).await;
         for number in [1, 2] {
-            assert_eq!(found(&names, &answer).await, [address(number)]);
+            assert_eq!(found(&names, &answer).await, [SocketAddr::from(([127, 0, 0, number], 6379))]);
         }
         assert!(names.lock().is_empty());
     }
@@ -187,11 +192,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_up_that_panics_fails_its_dial_and_no_other_and_an_address_is_not_looked_up() {
-        let names = HostNames::new(|_, _| panic!("the test wants a panic"));
+        let names = HostNames::new(|_| panic!("the test wants a panic"));
         for _ in 0..2 {
             let error = names.look_up("redis.example", 6379).await.unwrap_err();
             assert_eq!(error.to_string(), "the look-up of the host has panicked");
         }
-        assert_eq!(names.look_up("127.0.0.1", 1).await.unwrap(), [address(1)]);
+        assert_eq!(names.look_up("127.0.0.1", 1).await.unwrap(), [SocketAddr::from(([127, 0, 0, 1], 1))]);
     }
 }
