@@ -61,7 +61,7 @@ pub(crate) struct Resp3(Arc<Mutex<Handshakes>>);
 #[derive(Debug, Default)]
 struct Handshakes {
     have_succeeded: bool,
-    /// Since when none has succeeded.
+    /// Since when servers hang up, and no dial has ended in another way.
     hung_up: Option<Instant>,
 }
 
@@ -80,6 +80,11 @@ impl Resp3 {
         let mut handshakes = self.lock();
         let since = *handshakes.hung_up.get_or_insert_with(Instant::now);
         !handshakes.have_succeeded || since.elapsed() >= LONGEST_RESTART
+    }
+
+    /// Records that a dial has failed in another way.
+    pub(crate) fn is_away(&self) {
+        self.lock().hung_up = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Handshakes> {

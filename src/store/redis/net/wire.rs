@@ -85,8 +85,15 @@ impl Wire {
                 Ok::<(), Infallible>(())
             }
         });
-        let with_resp3 =
-            || async { connect(endpoint, watched.clone(), progress).await.inspect(|_| endpoint.resp3.is_spoken()) };
+        let with_resp3 = || async {
+            let result = connect(endpoint, watched.clone(), progress).await;
+            match &result {
+                Ok(_) => endpoint.resp3.is_spoken(),
+                Err(error) if hangs_up(error) => {}
+                Err(_) => endpoint.resp3.is_away(),
+            }
+            result
+        };
         let (connection, transit) = match with_resp3().await {
             // It restarts, or somebody has closed its connections.
             Err(error) if hangs_up(&error) && !endpoint.resp3.is_missing() => with_resp3().await?,
