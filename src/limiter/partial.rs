@@ -66,7 +66,7 @@ impl Limiter {
     ///
     /// Under a [lease](Policy::with_lease), this process gives its blocks back first, within half of the store's
     /// deadline, and asks the store in what is left of it. So it does under a policy of the same count that has neither
-    /// a lease nor holds. With [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the
+    /// a lease nor holds. On a slow network it does not wait for the blocks, and may once charge less than fits. With [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the
     /// store gives no verdict.
     ///
     /// # Errors

@@ -100,6 +100,11 @@ pub(super) struct Asked {
 }
 
 impl Lease {
+    /// Whether a call that has waited for a settlement would have no time to ask the store.
+    pub(super) fn is_slow(&self) -> bool {
+        self.sizes.is_slow()
+    }
+
     pub(super) fn new(
         key: Key,
         policy: Policy,

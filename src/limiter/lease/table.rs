@@ -301,6 +301,11 @@ impl Leases {
     }
 
     /// Acts on the leases of a count: those of the key under policies that share the count.
+    /// Whether the store answers too slowly for a call that first waits for the settlements of a count.
+    pub(in crate::limiter) fn is_slow(&self, key: &Key, policy: &Policy) -> bool {
+        self.map_count(key, policy, |lease| lease.is_slow()).any(|is_slow| is_slow)
+    }
+
     fn map_count<T>(
         &self,
         key: &Key,

@@ -84,6 +84,21 @@ async fn law_2_a_check_under_another_limit_is_denied_once_at_most_beside_blocks_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_charge_of_what_fits_gets_its_verdict_on_any_network_on_which_it_gets_one_without_blocks() {
+    let plain = Policy::per_minute("p", 1_000_000).unwrap();
+    let leased = plain.clone().with_lease(5_000);
+    for round_trip in [14, 26, 30, 40, 45] {
+        for policy in [&plain, &leased] {
+            let (remote, _) = Remote::new(round_trip * MS);
+            let limiter = remote.limiter();
+            assert!(load(&limiter, &leased, 2, 600).await.from_blocks > 0);
+            let charged = limiter.check_up_to(KEY, policy, 5).await;
+            assert_eq!(charged.unwrap().policies()[0].cost, 5, "round trip {round_trip} ms, {policy:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn law_8_a_charge_of_what_fits_and_the_blocks_that_it_needs_take_one_deadline() {
     let (remote, _) = Remote::new(MS);
     let policy = per_minute(100_000, 1_000);
