@@ -170,15 +170,17 @@ pub(super) fn for_waiter(decision: &Decision, cost: u64) -> Decision {
     Decision::on_waiter(decision.is_allowed(), decision.source(), decision.time_us().unwrap_or(0), Some(standing))
 }
 
-/// The denial of a waiter whom the queue itself refuses. `wait` is the time until the waiter can pass.
+/// The denial of a waiter whom the queue itself refuses. `wait` is the time until the waiter can pass. Unless the store
+/// `has_answered`, nothing is known about the key without a forecast.
 pub(super) fn by_queue(
     waiter: &Waiter,
     source: Source,
     forecast: Option<&Forecast>,
+    has_answered: bool,
     wait: Duration,
     now: Instant,
 ) -> Decision {
-    if forecast.is_none() && wait.is_zero() {
+    if forecast.is_none() && wait.is_zero() && !has_answered {
         return Decision::on_waiter(false, source, 0, None);
     }
     // Without a forecast, a pause is what keeps the waiter back.

@@ -64,6 +64,8 @@ pub(super) struct Queue {
     denial: Option<Denial>,
     /// The last failure of the store, until it answers.
     failure: Option<Error>,
+    /// Whether the store has answered, and has not failed since then. The forecast may be over earlier.
+    has_answered: bool,
     /// The next time between two checks while the store fails.
     backoff: Duration,
     /// The head's ticket, and when it asks.

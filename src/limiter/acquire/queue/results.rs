@@ -148,7 +148,7 @@ impl Queue {
 
     fn failed(&mut self, group: Group, error: Error, now: Instant) -> Vec<Reply> {
         // Nothing is known about the count, and a check whose fate is unknown is never sent again.
-        self.forecast = None;
+        (self.forecast, self.has_answered) = (None, false);
         let is_final =
             matches!(error.kind(), ErrorKind::BadKey | ErrorKind::InvalidCall | ErrorKind::StoreMisconfigured);
         let asks_again = group.waiters.iter().all(|(_, waiter)| waiter.asks_again);
@@ -165,6 +165,7 @@ impl Queue {
     /// Remembers a denial for the callers that join next, if the queue has no dispatcher that knows more.
     pub(in crate::limiter::acquire) fn learn(&mut self, decision: &Decision, now: Instant) {
         if self.is_idle() {
+            self.has_answered = true;
             self.forecast = self.forecast_from(decision, now, now);
         }
     }
@@ -182,7 +183,7 @@ impl Queue {
     }
 
     fn answered(&mut self) {
-        self.failure = None;
+        (self.failure, self.has_answered) = (None, true);
         self.backoff = Duration::ZERO;
         (self.not_before, self.blocked, self.denial) = (None, None, None);
     }

@@ -198,7 +198,7 @@ impl Queue {
         let wait = until.saturating_duration_since(now);
         let (policy, _) = waiter.delayed_by();
         let forecast = self.forecast.as_ref().filter(|forecast| forecast.is_of(policy));
-        let outcome = Ok(forecast::by_queue(&waiter, source, forecast, wait, now));
+        let outcome = Ok(forecast::by_queue(&waiter, source, forecast, self.has_answered, wait, now));
         Reply { waiter, outcome }
     }
 }
@@ -208,8 +208,9 @@ mod tests {
     use super::*;
     use crate::{
         Limiter, MemoryStore,
+        error::{Error, ErrorKind},
         limiter::acquire::{forecast::Forecast, waiter::tests::waiter},
-        policy::Algorithm,
+        policy::{Algorithm, HoldSettings},
     };
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -240,6 +241,28 @@ mod tests {
         let costs: Vec<_> = over.iter().map(|reply| reply.waiter.cost).collect();
         assert_eq!((costs, queue.len()), (vec![5], 1));
         assert!(matches!(&step, Step::Ask(group) if group.units == 1), "{step:?}");
+    }
+
+    /// The end of a hold ends the forecast, and the store is well.
+    #[tokio::test]
+    async fn a_caller_without_a_place_learns_its_policy_if_the_store_has_answered_and_has_not_failed_since_then() {
+        let policy = Policy::per_minute("p", 5).unwrap().with_holds(HoldSettings::new());
+        let (limiter, now) = (Limiter::new(MemoryStore::new()), Instant::now());
+        let _held = limiter.hold("k", &policy, 5).await.unwrap();
+        let denied = limiter.try_check("k", &policy, 1).unwrap();
+        let down = || Error::new(ErrorKind::Unavailable, "down");
+        for (answers, policies) in [(vec![], 0), (vec![Ok(denied.clone())], 1), (vec![Ok(denied), Err(down())], 0)] {
+            let (mut queue, until) = (Queue::default(), now + Duration::from_secs(60));
+            let dispatcher = queue.replace_dispatcher(now);
+            queue.insert(1, waiter(&policy, 1, until));
+            for answer in answers {
+                let group = queue.take_group(now);
+                assert!(queue.finish(dispatcher, group, answer, now, now).is_empty());
+                queue.hold_ended();
+            }
+            let refused = queue.refuse(waiter(&policy, 1, until), now).outcome.unwrap();
+            assert_eq!(refused.policies().len(), policies);
+        }
     }
 
     #[test]
