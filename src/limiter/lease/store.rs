@@ -151,7 +151,7 @@ fn give_back_missing(core: &Arc<Core>, check: &Check, verdict: &Verdict) -> Opti
         return None;
     }
     let given = settle(core, ended);
-    (!check.may_hold_in_part()).then_some(given)
+    (!core.calls.may_hold_in_part(check)).then_some(given)
 }
 
 /// The blocks of this process, if a denied check fits with what they have left.

@@ -74,6 +74,9 @@ pub(super) fn ask(
 
 /// Makes the second attempt, if the verdict on the first one is a denial that another shard may change.
 fn ask_again(calls: &Calls, check: &Check, first: &Attempt, verdict: Verdict) -> Step {
+    if calls.may_hold_in_part(check) {
+        return Step::Judged(Ok(verdict));
+    }
     let Some(attempt) = first.second(check, &verdict) else { return Step::Judged(Ok(verdict)) };
     match calls.store.check(&attempt.sent) {
         Answer::Ready(result) => Step::Judged(result.map(|second| milder(verdict, second))),
@@ -164,7 +167,6 @@ impl Attempt {
             || full.peek().is_none()
             || !full.all(|(_, charge)| is_hopeful(charge))
             || check.charges().iter().any(|charge| charge.policy.denials_counted())
-            || check.may_hold_in_part()
         {
             return None;
         }

@@ -105,23 +105,25 @@ async fn law_4_a_check_of_a_leased_and_a_sharded_policy_gets_what_a_peek_calls_a
 /// A cluster may have made the hold before the node of the leased count denies the check. It releases the hold by its
 /// name, which a second call would use again.
 #[tokio::test(start_paused = true)]
-async fn law_1_a_check_that_holds_units_of_another_policy_is_sent_once_and_the_next_one_gets_what_the_blocks_hold() {
-    let (remote, _) = Remote::new(MS);
-    let policy = per_minute(10_000, 5_000);
-    let limiter = hot(&remote, &policy).await;
-    // Until a block that may be on its way has come.
-    sleep(20 * MS).await;
-    let slots = Policy::concurrent("slots", 3).unwrap();
-    let both = || Check::hold("other", &slots, 1).and(KEY, &policy, 9_800);
-    let [_, before, _] = remote.calls();
-    assert!(!limiter.hold_all(both()).await.unwrap().is_allowed());
-    assert_eq!(remote.calls()[1], before + 1);
-    // Until the blocks are settled.
-    sleep(20 * MS).await;
-    assert!(limiter.hold_all(both()).await.unwrap().is_allowed());
+async fn law_1_a_check_of_several_nodes_that_holds_units_is_sent_once_and_the_next_one_gets_what_the_blocks_hold() {
+    for (is_cluster, sent) in [(true, 1), (false, 2)] {
+        let (remote, _) = Remote::new(MS);
+        let remote = if is_cluster { remote.of_two_domains() } else { remote };
+        let policy = per_minute(10_000, 5_000);
+        let limiter = hot(&remote, &policy).await;
+        // Until a block that may be on its way has come.
+        sleep(20 * MS).await;
+        let slots = Policy::concurrent("slots", 3).unwrap();
+        let both = || Check::hold("other", &slots, 1).and(KEY, &policy, 9_800);
+        let [_, before, _] = remote.calls();
+        assert_eq!(limiter.hold_all(both()).await.unwrap().is_allowed(), !is_cluster);
+        assert_eq!(remote.calls()[1], before + sent);
+        // Until the blocks are settled.
+        sleep(20 * MS).await;
+        assert_eq!(limiter.hold_all(both()).await.unwrap().is_allowed(), is_cluster);
+    }
 }
 
-/// The shadow policy would deny, and the blocks would help it.
 #[tokio::test(start_paused = true)]
 async fn law_9_a_check_that_has_charged_another_policy_is_not_sent_again_for_what_blocks_hold() {
     let (remote, _) = Remote::new(MS);

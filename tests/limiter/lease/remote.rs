@@ -21,6 +21,8 @@ pub(crate) struct Remote {
     memory: MemoryStore,
     calls: Arc<Calls>,
     breaker: Option<BreakerSettings>,
+    /// The number of failure domains.
+    domains: usize,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +52,8 @@ impl Remote {
     /// Half of `latency` passes in each direction.
     pub(crate) fn new(latency: Duration) -> (Self, TokioClock) {
         let clock = TokioClock::new();
-        let this = Self { memory: MemoryStore::new().with_clock(clock), calls: Arc::default(), breaker: None };
+        let memory = MemoryStore::new().with_clock(clock);
+        let this = Self { memory, calls: Arc::default(), breaker: None, domains: 1 };
         this.set_latency(latency);
         (this, clock)
     }
@@ -96,6 +99,11 @@ impl Remote {
     pub(crate) fn with_jitter(self) -> Self {
         self.calls.has_jitter.store(true, Ordering::SeqCst);
         self
+    }
+
+    /// Lets the store have two failure domains, as a cluster of two nodes has.
+    pub(crate) fn of_two_domains(self) -> Self {
+        Self { domains: 2, ..self }
     }
 
     pub(crate) fn with_breaker(self) -> Self {
@@ -168,6 +176,10 @@ impl Store for Remote {
 
     fn has_holds(&self) -> bool {
         true
+    }
+
+    fn failure_domains(&self) -> usize {
+        self.domains
     }
 
     fn change_hold(&self, hold: &Charge, change: HoldChange) -> Answer<SettleAnswer> {

@@ -98,7 +98,7 @@ async fn a_denial_that_another_shard_cannot_change_is_final() {
     }
 }
 
-/// A memory store that counts the checks that it gets.
+/// A memory store that counts the checks that it gets, and has two failure domains, as a cluster of two nodes has.
 #[derive(Clone, Debug)]
 struct Counting(MemoryStore, Arc<AtomicUsize>);
 
@@ -110,6 +110,10 @@ impl Store for Counting {
 
     fn reset(&self, key: &Key, policy: &Policy) -> Answer<bool> {
         self.0.reset(key, policy)
+    }
+
+    fn failure_domains(&self) -> usize {
+        2
     }
 
     fn inner(&self) -> Option<&dyn Store> {
@@ -130,6 +134,19 @@ async fn law_1_a_check_that_holds_units_beside_a_full_shard_is_sent_once() {
     assert!(!held.is_allowed());
     assert_eq!(store.1.load(Ordering::SeqCst), before + 1);
     assert_eq!(limiter.peek("k", &slots).await.unwrap().available(), Some(3));
+}
+
+/// The check takes the full shard first for some of the keys.
+#[tokio::test]
+async fn law_2_on_one_node_a_check_that_holds_units_asks_another_shard() {
+    let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
+    let (sharded, slots) = (policy(2, 2), Policy::concurrent("slots", 1).unwrap());
+    for key in 0..32_u64 {
+        assert!(limiter.check(key, &sharded, 1).await.unwrap().is_allowed());
+        let _ = limiter.check("another key", &sharded, 1).await.unwrap();
+        let both = Check::hold(key, &slots, 1).and(key, &sharded, 1);
+        assert!(limiter.hold_all(both).await.unwrap().is_allowed(), "{key}");
+    }
 }
 
 /// A store of full shards that answers after `by`.
