@@ -28,7 +28,7 @@ if used % 8 >= 4 then
             -- The rest of NaN, and of an infinite number, is NaN.
             if kept % 1 ~= 0 or not (kept < 2^53) or count % 1 ~= 0 or count < 0 then functions.not_a_count() end
           end
-          if offset ~= 0 or not (last <= time) then time, offset, stepped = functions.own_time(now, offset, last) end
+          if offset ~= 0 or not (last <= time) then time, offset, stepped = functions.own_time(now, offset, last, key) end
           local finish = kept
           if time >= kept then
             finish, count = start + window, 0
@@ -76,7 +76,7 @@ if used % 8 >= 4 then
         -- The rest of NaN, and of an infinite number, is NaN.
         if count % 1 ~= 0 or count < 0 then rare().not_a_count() end
       end
-      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last) end
+      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last, key) end
       local at = time
       if not (kept < time) then
         -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.

@@ -91,7 +91,7 @@ if used >= 128 then
       if found[3] and #found[3] > 9 then not_holds(key) end
       local time, stepped = now, false
       if offset ~= 0 or not (last <= now) then
-        time, offset, stepped = rare().own_time(now, offset, last)
+        time, offset, stepped = rare().own_time(now, offset, last, key)
       end
       if stepped then
         local replaced = head

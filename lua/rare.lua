@@ -191,7 +191,7 @@ rare = function()
   -- the key; `last` is a time that the key has reached. A changed offset is written also with a denial, or each denial
   -- would start from `last` again. The clocks of clients differ, so with a client's clock the time of a key stands
   -- still instead.
-  local function own_time(now, offset, last)
+  local function own_time(now, offset, last, key)
     if offset == 0 and last <= now then return now, 0, false end
     if not (offset >= 0 and now + offset < 2^53 and last < 2^53) or offset % 1 > 0 or last % 1 > 0 then
       not_a_count()
@@ -199,7 +199,8 @@ rare = function()
     if tonumber(ARGV[2]) then return now, 0, false end
     local time = now + offset
     if time >= last then return time, offset, false end
-    return last, last - now, not functions.met
+    -- Nothing is written to a key that is banned.
+    return last, last - now, not (functions.met and functions.met[key])
   end
 
   functions = {

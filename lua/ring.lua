@@ -173,7 +173,7 @@ if used % 2 >= 1 then ring = function()
 
     -- The time of a key does not run backwards. Stamps are rounded up by less than one resolution.
     local time, stepped
-    time, offset, stepped = own_time(now, offset, newest - resolution + 1)
+    time, offset, stepped = own_time(now, offset, newest - resolution + 1, key)
     local at = newest - resolution < time and time or newest - resolution + 1
     local horizon = at - window
     if newest <= horizon then

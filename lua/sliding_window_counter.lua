@@ -20,7 +20,7 @@ if used % 4 >= 2 then
         -- The rest of NaN, and of an infinite number, is NaN.
         if current % 1 ~= 0 or current < 0 then rare().not_a_count() end
       end
-      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last) end
+      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last, key) end
       local at = time
       if not (kept < time) then
         -- With a client's clock that is behind, the window of the key stays: an earlier window does not return.

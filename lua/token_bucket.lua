@@ -24,7 +24,7 @@ if used % 16 >= 8 then
         arrival, fraction, parts, expires, last, offset = unpack('<dI6I6ddd', value)
         if not (expires < 2^53 and fraction < parts) then rare().not_a_count() end
       end
-      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last) end
+      if offset ~= 0 or not (last <= time) then time, offset, stepped = rare().own_time(now, offset, last, key) end
       if arrival < time then
         arrival, fraction = time, 0
       elseif not (arrival < 2^53) then

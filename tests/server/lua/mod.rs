@@ -7,7 +7,7 @@ mod clock_steps;
 mod differential;
 mod foreign_values;
 mod oracle;
-mod policy;
+pub(crate) mod policy;
 mod protocol;
 mod receipts;
 mod records;

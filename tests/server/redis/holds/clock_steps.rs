@@ -13,7 +13,7 @@ use tollgate::{
 };
 
 use crate::{
-    lua::call::SCRIPT,
+    lua::{call::SCRIPT, policy::BAN_BY_HAND},
     support::{ALGORITHMS, random::Random, redis_server::RedisServer, seed::seeds},
 };
 
@@ -36,6 +36,8 @@ struct SteppedClock {
 const CHECK: u8 = 0;
 const SETTLE: u8 = 1;
 const RENEW: u8 = 2;
+/// The usage of a charge under a shadow policy.
+const SHADOW: u8 = 16;
 
 impl SteppedClock {
     fn new(server: &RedisServer, algorithm: u8) -> Self {
@@ -47,22 +49,49 @@ impl SteppedClock {
 
     /// Sends one charge beside its holds. Returns whether it fits, or whether the hold was open; and the held units.
     fn call(&mut self, cost: u64, usage: u8, id: u64, actual: u64) -> (bool, u64) {
-        let (): () = redis::cmd("SET").arg("clock").arg(self.now_us).query(&mut self.connection).unwrap();
-        let parameter = [1.0, 0.0, 0.0, LIMIT as f64][usize::from(self.algorithm) - 1];
-        let mut runs = vec![(1 << (self.algorithm - 1)) + 32 + 128, 1, 0, 2, self.algorithm + 8, 0];
-        runs.extend([LIMIT as f64, WINDOW_US as f64, parameter, cost as f64].map(f64::to_le_bytes).concat());
-        runs.extend([8, usage]);
-        runs.extend([f64::from(u8::from(self.is_released)), TTL_US as f64].map(f64::to_le_bytes).concat());
-        runs.extend(id.to_be_bytes());
-        runs.extend((actual as f64).to_le_bytes());
-        let keys = ["count", "holds"].map(|key| format!("{key}:{}", self.algorithm));
-        let reply: Vec<u8> =
-            self.script.prepare_invoke().key(&keys[0]).key(&keys[1]).arg(runs).invoke(&mut self.connection).unwrap();
+        let runs =
+            [vec![(1 << (self.algorithm - 1)) + 32 + 128, 1, 0, 2], self.records(cost, usage, id, actual)].concat();
+        let reply = self.send(&["count", "holds"], runs);
         let doubles: Vec<f64> =
             reply.chunks(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap_or([0xff; 8]))).collect();
         assert!(doubles[1] >= 0.0, "{}", String::from_utf8_lossy(&reply));
         let number = doubles[2] as u64;
         (number % 2 == 1, number / 4)
+    }
+
+    /// The record of a charge, and that of its holds.
+    fn records(&self, cost: u64, usage: u8, id: u64, actual: u64) -> Vec<u8> {
+        let parameter = [1.0, 0.0, 0.0, LIMIT as f64][usize::from(self.algorithm) - 1];
+        let mut records = vec![self.algorithm + 8, 0];
+        records.extend([LIMIT as f64, WINDOW_US as f64, parameter, cost as f64].map(f64::to_le_bytes).concat());
+        records.extend([8, usage]);
+        records.extend([f64::from(u8::from(self.is_released)), TTL_US as f64].map(f64::to_le_bytes).concat());
+        records.extend(id.to_be_bytes());
+        records.extend((actual as f64).to_le_bytes());
+        records
+    }
+
+    fn send(&mut self, keys: &[&str], runs: Vec<u8>) -> Vec<u8> {
+        let (): () = redis::cmd("SET").arg("clock").arg(self.now_us).query(&mut self.connection).unwrap();
+        let mut call = self.script.prepare_invoke();
+        for key in keys {
+            call.key(format!("{key}:{}", self.algorithm));
+        }
+        call.arg(runs).invoke(&mut self.connection).unwrap()
+    }
+
+    /// Bans the key of a shadow policy by hand.
+    fn ban_shadow(&mut self, duration_us: u64) {
+        let ban = [LIMIT as f64, WINDOW_US as f64, 1.0, 0.0, duration_us as f64].map(f64::to_le_bytes).concat();
+        self.send(&["shadow"], [vec![1 + 64, 1, 0, 1, 1, BAN_BY_HAND], ban].concat());
+    }
+
+    /// Sends a check of the shadow policy, and of the count beside its holds.
+    fn check_beside_shadow(&mut self, cost: u64) {
+        let shadow = [LIMIT as f64, WINDOW_US as f64, 1.0, 1.0].map(f64::to_le_bytes).concat();
+        let uses = 1 | 1 << (self.algorithm - 1) | 32 | 128;
+        let records = self.records(cost, CHECK, 0, 0);
+        self.send(&["shadow", "count", "holds"], [vec![uses, 1, 0, 3, 1, SHADOW], shadow, records].concat());
     }
 
     fn check(&mut self, cost: u64) -> bool {
@@ -172,6 +201,21 @@ fn law_15_holds_of_a_dead_process_end_within_their_time_to_live_after_the_clock_
                 assert_eq!(server_clock.room(), LIMIT, "{case}");
             }
         }
+    }
+}
+
+#[test]
+fn law_15_lost_holds_end_beside_a_ban_that_denies_nothing_after_the_clock_was_set_back() {
+    let server = RedisServer::start();
+    for algorithm in 1..=4 {
+        let mut server_clock = SteppedClock::new(&server, algorithm);
+        server_clock.is_released = true;
+        assert!(server_clock.hold(LIMIT, 7));
+        server_clock.ban_shadow(86_400 * SECOND_US);
+        server_clock.now_us -= 3_600 * SECOND_US;
+        server_clock.check_beside_shadow(1);
+        server_clock.now_us += TTL_US;
+        assert_eq!(server_clock.call(0, CHECK, 0, 0), (true, 0), "algorithm {algorithm}");
     }
 }
 
