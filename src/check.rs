@@ -155,6 +155,14 @@ impl Check {
         Err(charge.needs_handle())
     }
 
+    /// Whether a denial may leave holds of the check for a moment, so that it must not be sent again under their names.
+    ///
+    /// A store on several nodes may have made the holds of one node before another node denies the check. It releases
+    /// them by their names, and a release that is late would end the hold of a second attempt.
+    pub(crate) fn may_hold_in_part(&self) -> bool {
+        self.charges.len() > 1 && self.charges.iter().any(|charge| charge.hold.is_some())
+    }
+
     /// Whether there are charges, and all go to the store as they are, without shards and leases.
     #[inline]
     pub(crate) fn is_direct(&self) -> bool {

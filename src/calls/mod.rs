@@ -165,13 +165,9 @@ impl Calls {
         }
     }
 
-    /// Whether a denial may leave holds of `check` for a moment, so that it must not be sent again under their names.
-    ///
-    /// A store on several nodes may have made the holds of one node before another node denies the check. It releases
-    /// them by their names, and a release that is late would end the hold of a second attempt.
+    /// As [`Check::may_hold_in_part`]. A store of one node makes all of a check or nothing.
     pub(crate) fn may_hold_in_part(&self, check: &Check) -> bool {
-        let charges = check.charges();
-        self.store.failure_domains() > 1 && charges.len() > 1 && charges.iter().any(|charge| charge.hold.is_some())
+        self.store.failure_domains() > 1 && check.may_hold_in_part()
     }
 
     /// Asks the store for a check without a share of its instance.

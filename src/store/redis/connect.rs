@@ -179,6 +179,8 @@ impl RedisStoreBuilder {
     /// * Two checks of one key under a policy with holds may deny each other.
     /// * [`check_up_to`](crate::Limiter::check_up_to) looks at what fits, and then charges as much. If other checks are
     ///   faster twice, it charges one unit, or is denied.
+    /// * A check that [holds](crate::Limiter::hold_all) units beside other charges may be an error that can be repeated,
+    ///   and is one beside a policy whose bans [grow](crate::Policy::growing_to).
     /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban
     ///   is an error that can be repeated.
     ///

@@ -52,8 +52,10 @@ where
     if step == Step::Evaluate {
         return Ok(check.verdict(passes));
     }
-    // With each attempt that is denied, a charge has lost its room.
-    for _ in 0..slots.len() {
+    // With each attempt that is denied, a charge has lost its room. A second one would make holds under the names that
+    // the first one releases.
+    let attempts = if check.outgoing.check.may_hold_in_part() { 1 } else { slots.len() };
+    for _ in 0..attempts {
         if check.passes() && check.commit(&send_plain).await? {
             return Ok(check.verdict(true));
         }

@@ -18,6 +18,7 @@ use smallvec::smallvec;
 use tokio::runtime::Handle;
 
 use super::{
+    super::net::error::is_about_several_keys,
     batch,
     client::Client,
     domain_permit::ask,
@@ -40,6 +41,12 @@ struct KeyByKey {
     outgoing: Arc<Outgoing>,
     slot: u16,
     index: u8,
+}
+
+/// Whether the keys of a check may be asked one by one after this error. Not after an earlier part was committed, if the
+/// check holds units: a refund that is late would end a second hold of the same name.
+pub(super) fn may_ask(check: &Check, error: &Error) -> bool {
+    is_about_several_keys(error) && !(error.may_have_charged() && check.may_hold_in_part())
 }
 
 /// Makes one step with a charge.
@@ -229,6 +236,7 @@ mod tests {
     use super::*;
     use crate::{
         RedisStore,
+        error::ErrorKind,
         key::Key,
         policy::{HoldSettings, Policy},
         store::redis::call::{outgoing::Committed, progress::Progress},
@@ -248,6 +256,23 @@ mod tests {
             refunds.add(&parts::parts_of(check, &[0])[0], None, Committed::At(5));
             let due = refunds.client.refunds.take_due(Duration::ZERO).unwrap();
             assert_eq!(due.iter().map(|(_, refund)| refund.step).collect::<Vec<_>>(), [step], "{is_by_key}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_holds_units_is_not_asked_key_by_key_after_an_earlier_part_was_committed() {
+        let (plain, slots) = (Policy::per_minute("p", 10).unwrap(), Policy::concurrent("slots", 3).unwrap());
+        let moving = || Error::new(ErrorKind::Unavailable, "TRYAGAIN Multiple keys request during rehashing of slot");
+        let held = Check::hold("a", &slots, 1);
+        for (check, is_asked) in [
+            (held.clone().and("b", &plain, 1), false),
+            (held, true),
+            (Check::new("a", &plain, 1).and("b", &plain, 1), true),
+        ] {
+            assert!(may_ask(&check, &moving()));
+            assert_eq!(may_ask(&check, &moving().charge_unknown()), is_asked);
+            let away = Error::new(ErrorKind::Unavailable, "away");
+            assert!(!may_ask(&check, &away));
         }
     }
 }
