@@ -334,6 +334,9 @@ impl Store for RedisStore {
 
     /// Changes the count in one call, which checks may share.
     fn change_count(&self, key: &Key, policy: &Policy, change: CountChange) -> Answer<u64> {
+        if let Err(mistake) = policy.refuse_change_if_blocked() {
+            return Answer::Ready(Err(mistake.into()));
+        }
         let Inner { client, key_hash, .. } = &*self.inner;
         let (progress, redis_key) = (Progress::new(false), key_hash.apply(key));
         let changed = count_reply::change_count(
