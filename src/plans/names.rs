@@ -99,6 +99,11 @@ impl Names {
     #[cold]
     fn report(&self, name: &str, reporter: &Reporter) {
         let Some(listener) = reporter.listener() else { return };
+        // The limits may have got the plan after the request has read them.
+        let limits = self.limits.current();
+        if limits.has_unlimited(name) || limits.policy(name).is_some() {
+            return;
+        }
         let is_new = {
             // Names are inserted as a whole, so a poisoned lock is usable.
             let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);

@@ -140,6 +140,24 @@ async fn law_13_an_unknown_plan_gets_the_default_plan_and_is_reported_once_for_e
     assert_eq!(limit(&plans, "17"), 500);
 }
 
+/// The request uses the limits of before, which lack the plan.
+#[tokio::test]
+async fn law_13_a_plan_that_comes_into_force_while_a_request_runs_is_not_reported_as_unknown() {
+    let (live, warned) = (LiveLimits::new(with_free(100)), Warned::default());
+    let plans = Database::new("free").plans(&live);
+    let (replaced, inserted) = (live.clone(), plans.clone());
+    let key = move |_: &Parts| {
+        replaced.replace(with_paid(200)).unwrap();
+        inserted.insert("account", "paid").unwrap();
+        Key::from("account")
+    };
+    let limiter = limiter().with_observer(warned.clone());
+    let app = app(live.layer(limiter, key).unwrap().with_policies(plans));
+    let policy = get(&app, "/").await.header("ratelimit-policy");
+    assert_eq!(policy.as_deref(), Some(r#""free";q=100;w=60"#));
+    assert_warnings(&warned.take(), &[]);
+}
+
 /// A source that makes a name up for each key must not fill the memory.
 #[tokio::test]
 async fn of_ever_more_unknown_plans_the_first_thousand_are_reported() {
