@@ -19,7 +19,8 @@ impl Policy {
     ///   and has not spent: at most `units` for each block, and each process has at most two blocks of a key. Blocks
     ///   follow the demand and are at most a quarter of what is available, so they shrink as the limit nears, and the
     ///   last units are charged one by one. A block without demand is given back after half of the time of a block, but
-    ///   not before 100 ms. Before a process is denied, it gives back what it has not spent itself.
+    ///   not before 100 ms. Before a process is denied, it gives back what it has not spent itself. On a cluster, a check
+    ///   that also [holds](crate::Limiter::hold_all) units is denied first, and the next one finds the units.
     /// * **Decisions** from a block have the source [`Lease`](crate::decision::Source::Lease).
     ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
     ///   the block: what other processes have spent since is not in it.
@@ -110,8 +111,9 @@ impl Policy {
     ///   then, and be denied again.
     /// * The denial of the first shard is final if that shard took more than half of the deadline, if a policy of the
     ///   check that has no shards denies it too, if a policy of the check
-    ///   [counts denials](Self::with_denials_counted), because it would count both attempts, or if the check
-    ///   [holds](crate::Limiter::hold_all) units of another policy, because another node may just be releasing them.
+    ///   [counts denials](Self::with_denials_counted), because it would count both attempts, or if, on a cluster, the
+    ///   check [holds](crate::Limiter::hold_all) units of another policy, because another node may just be releasing
+    ///   them.
     /// * A [shadow](Self::with_shadow) policy asks another shard only if the check charges nothing otherwise.
     /// * A cost above [`capacity`](Self::capacity), the size of the smallest shard, can never pass. A fixed cost is a
     ///   [`ConfigError`](crate::ConfigError); a request with such a computed cost is answered with 400.

@@ -273,6 +273,8 @@ async fn the_page_for_the_night_finds_the_clients_of_an_overload_in_the_log() {
     let notices =
         page.split("grep -E '").nth(1).and_then(|rest| rest.split('\'').next()).expect("a search for notices");
     assert!(notices.split('|').any(|words| lines[0].contains(words)), "{notices}: {lines:?}");
+    let end = "Limits are enforced again after 42s in which 8 checks had no verdict: 8 refused with 503 (fail_closed).";
+    assert!(!notices.split('|').any(|words| end.contains(words)), "the notice of the end names no cause");
     let shown = page.lines().find(|line| line.contains(" 4711 policy=")).expect("the page has an example");
     let key = |line: &str| line.split("key=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
     let shown = shown.replace(&key(shown), &key(&lines[1]));

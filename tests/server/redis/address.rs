@@ -66,6 +66,11 @@ async fn the_documented_minimal_acl_permits_everything() {
         documented.contains(&MINIMAL_ACL.split(' ').collect::<Vec<_>>().join(" ")),
         "the documentation has another ACL"
     );
+    let page = include_str!("../../../docs/operations.md");
+    let section = documented.split("The smallest set of permissions").nth(1).and_then(|text| text.split("# Ex").next());
+    for word in section.expect("a section about permissions").split([' ', '`', '\n']) {
+        assert!(!word.starts_with(['+', '-']) || page.contains(word), "docs/operations.md lacks {word}");
+    }
     let server = RedisServer::start();
     server.command(&format!("ACL SETUSER gate on >p%40ss {MINIMAL_ACL}"));
     server.command("ACL SETUSER default off");
