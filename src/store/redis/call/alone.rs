@@ -4,21 +4,12 @@
 use redis::Cmd;
 use smallvec::SmallVec;
 
-use super::{
-    outgoing::{Alone, Request, Step, Then},
-    packed::{Packed, unknown_format},
-    redis_key::RedisKeys,
-    runs::{Runs, usage},
-};
-use crate::{
-    algorithm::Held,
-    check::Charge,
-    error::Error,
-    key::Key,
-    policy::Policy,
-    store::ban::{self, PolicyCost},
-    verdict::Outcome,
-};
+use super::outgoing::{Alone, Request, Step, Then};
+use super::packed::{Packed, unknown_format};
+use super::redis_key::RedisKeys;
+use super::runs::{Runs, usage};
+use crate::store::ban::{self, PolicyCost};
+use crate::{algorithm::Held, check::Charge, error::Error, key::Key, policy::Policy, verdict::Outcome};
 
 impl Alone {
     /// The records of a key: policy, cost and usage of each. All are about the same key.

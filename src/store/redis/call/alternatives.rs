@@ -8,17 +8,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{
-    by_key,
-    client::Client,
-    outgoing::{Outgoing, Step},
-    parts::{Part, one_by_one},
-};
-use crate::{
-    check::{Check, first_of},
-    error::Error,
-    verdict::{Outcome, Outcomes, Source, Verdict},
-};
+use super::outgoing::{Outgoing, Step};
+use super::parts::{Part, one_by_one};
+use super::{by_key, client::Client};
+use crate::check::{Check, first_of};
+use crate::error::Error;
+use crate::verdict::{Outcome, Outcomes, Source, Verdict};
 
 /// A check with alternatives, each of whose keys is asked alone.
 struct OneByOne<'a> {

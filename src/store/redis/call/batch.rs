@@ -8,29 +8,16 @@
 //! On a cluster only requests of one slot may share a call. So each slot has a queue and calls of its own: a slot that
 //! is hot, or whose master does not answer, delays no other slot by more than a few milliseconds.
 
-use std::{
-    future::Future,
-    iter::once,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
+use std::{future::Future, iter::once, pin::Pin, sync::Arc};
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{
-    PerRuntime,
-    client::Client,
-    outgoing::Request,
-    pace::PacedCall,
-    queue::{MAX_WAIT, Queue, Waiting},
-    series::{CallSeries, InFlight, drive, error_of},
-};
-use crate::{
-    error::{Error, ErrorKind},
-    store::redis::net::routed::RoutedConnection,
-    verdict::Verdict,
-};
+use super::queue::{MAX_WAIT, Queue, Waiting};
+use super::series::{CallSeries, InFlight, drive, error_of};
+use super::{PerRuntime, client::Client, outgoing::Request, pace::PacedCall};
+use crate::error::{Error, ErrorKind};
+use crate::{store::redis::net::routed::RoutedConnection, verdict::Verdict};
 
 /// Sends a request whose keys are all in `slot` and remembers a denial. The request shares a call with others, unless
 /// batching is off, or the request is for one key of a slot that moves: its node refuses calls with several such keys.

@@ -17,23 +17,14 @@ use std::sync::Arc;
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 
+use super::outgoing::{Alone, AloneHold, Charges, Outgoing, Request, Step, Then};
 use super::{
-    super::net::error::is_about_several_keys,
-    batch,
-    client::Client,
-    domain_permit::ask,
-    outgoing::{Alone, AloneHold, Charges, Outgoing, Request, Step, Then},
-    parts,
-    refund_list::Refund,
+    super::net::error::is_about_several_keys, batch, client::Client, domain_permit::ask, parts, refund_list::Refund,
 };
-use crate::{
-    algorithm::Held,
-    check::{Charge, Check},
-    error::Error,
-    hold::{HoldChange, HoldId, random_id},
-    store::ban,
-    verdict::{Outcome, Outcomes, Source, Verdict},
-};
+use crate::check::{Charge, Check};
+use crate::hold::{HoldChange, HoldId, random_id};
+use crate::verdict::{Outcome, Outcomes, Source, Verdict};
+use crate::{algorithm::Held, error::Error, store::ban};
 
 /// One charge of a check, each of whose keys is asked alone.
 struct KeyByKey {
@@ -43,8 +34,8 @@ struct KeyByKey {
     index: u8,
 }
 
-/// Whether the keys of a check may be asked one by one after this error. Not after an earlier part was committed, if the
-/// check holds units: a refund that is late would end a second hold of the same name.
+/// Whether the keys of a check may be asked one by one after this error. Not after an earlier part was committed, if
+/// the check holds units: a refund that is late would end a second hold of the same name.
 pub(super) fn may_ask(check: &Check, error: &Error) -> bool {
     is_about_several_keys(error) && !(error.may_have_charged() && check.may_hold_in_part())
 }

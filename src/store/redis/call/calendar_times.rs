@@ -2,10 +2,8 @@
 //! it with the time of the call: a window that does not contain it is stale, and the request is repeated with another
 //! one.
 
-use super::{
-    outgoing::{Committed, Request, Step},
-    script::ScriptClock,
-};
+use super::outgoing::{Committed, Request, Step};
+use super::script::ScriptClock;
 
 /// A calendar window that did not contain the time of its charge.
 #[derive(Clone, Copy, Debug)]

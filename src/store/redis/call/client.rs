@@ -1,32 +1,20 @@
 //! Sends calls of the script to Redis and reads their replies.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::net::{Pool, Target, address::Settings, error, routed::RoutedConnection};
+use super::calendar_times::{CalendarTimes, StaleWindow};
+use super::reply::{self, Reply};
+use super::script::{self, Loader, ScriptClock};
 use super::{
-    super::net::{Pool, Target, address::Settings, error, routed::RoutedConnection},
-    PerRuntime, Runtimes,
-    calendar_times::{CalendarTimes, StaleWindow},
-    denials::Denials,
-    outgoing::Request,
-    progress::Progress,
-    protocol,
-    queue::Queues,
-    redis_key::RedisKeys,
-    refund_list::Refunds,
-    reply::{self, Reply},
-    script::{self, Loader, ScriptClock},
-    traffic::CLUSTER_DOMAINS,
+    PerRuntime, Runtimes, denials::Denials, outgoing::Request, progress::Progress, protocol, queue::Queues,
+    redis_key::RedisKeys, refund_list::Refunds, traffic::CLUSTER_DOMAINS,
 };
-use crate::{
-    clock::{Clock, SystemClock, wall_time_us},
-    error::{Error, ErrorKind, StoreEvidence},
-    observe::{BatchSpan, Event, ObserverCell, Once, Warning},
-    runtime::deadline::within,
-    verdict::Verdict,
-};
+use crate::clock::{Clock, SystemClock, wall_time_us};
+use crate::error::{Error, ErrorKind, StoreEvidence};
+use crate::observe::{BatchSpan, Event, ObserverCell, Once, Warning};
+use crate::{runtime::deadline::within, verdict::Verdict};
 
 /// The connections of a store and the settings of its calls.
 pub(crate) struct Client {

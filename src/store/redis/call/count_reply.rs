@@ -5,24 +5,14 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::{
-    batch, by_key,
-    client::Client,
-    outgoing::{Charges, Outgoing, Request, Step},
-    packed::Packed,
-    progress::Progress,
-    reply::denied_cost,
-};
-use crate::{
-    algorithm::{Held, Reported},
-    check::{Charge, Check, open_hold::OpenHold},
-    error::Error,
-    hold::{HoldChange, SettleAnswer},
-    key::Key,
-    policy::{Algorithm, Policy},
-    store::{CountChange, redis::net::error},
-    verdict::Outcome,
-};
+use super::outgoing::{Charges, Outgoing, Request, Step};
+use super::{batch, by_key, client::Client, packed::Packed, progress::Progress, reply::denied_cost};
+use crate::algorithm::{Held, Reported};
+use crate::check::{Charge, Check, open_hold::OpenHold};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::policy::{Algorithm, Policy};
+use crate::store::{CountChange, redis::net::error};
+use crate::{error::Error, key::Key, verdict::Outcome};
 
 impl Packed<'_> {
     /// The outcome of one count.

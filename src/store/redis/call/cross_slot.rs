@@ -22,30 +22,14 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::{
-    runtime::Handle,
-    sync::mpsc,
-    task::{JoinError, JoinSet},
-    time::Instant,
-};
+use tokio::task::{JoinError, JoinSet};
+use tokio::{runtime::Handle, sync::mpsc, time::Instant};
 
-use super::{
-    super::net::error,
-    alternatives, by_key,
-    client::Client,
-    domain_permit::ask,
-    no_runtime,
-    outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step},
-    parts::{self, Findings, Part, PartRefunds, given_up, no_charge, one_by_one, parts_of},
-};
-use crate::{
-    check::Charge,
-    error::Error,
-    hold::random_id,
-    runtime::{deadline::within, stalls::Begin},
-    store::contract::DeadlineHandler,
-    verdict::Verdict,
-};
+use super::outgoing::{Charges, Committed, Outgoing, Receipt, Request, Step};
+use super::parts::{self, Findings, Part, PartRefunds, given_up, no_charge, one_by_one, parts_of};
+use super::{super::net::error, alternatives, by_key, client::Client, domain_permit::ask, no_runtime};
+use crate::runtime::{deadline::within, stalls::Begin};
+use crate::{check::Charge, error::Error, hold::random_id, store::contract::DeadlineHandler, verdict::Verdict};
 
 /// A check in flight, divided into one part for each slot.
 struct CrossSlotCheck {

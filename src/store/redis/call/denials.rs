@@ -1,23 +1,14 @@
 //! The deny cache of a store, and the clock that ends its entries.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, sync::Arc};
 
 use smallvec::SmallVec;
 
+use crate::clock::{Clock, SystemClock};
 pub(crate) use crate::store::deny_cache::Ticket;
-use crate::{
-    check::Check,
-    clock::{Clock, SystemClock},
-    key::Key,
-    store::deny_cache::{DenyCache, KeyGroup, Remembered},
-    verdict::Verdict,
-};
+use crate::store::deny_cache::{DenyCache, KeyGroup, Remembered};
+use crate::{check::Check, key::Key, verdict::Verdict};
 
 /// The denials that a store remembers; none if the deny cache is off.
 pub(crate) struct Denials {

@@ -4,20 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    batch,
-    client::Client,
-    outgoing::Request,
-    parts::given_up,
-    progress::Progress,
-    traffic::{CLUSTER_DOMAINS, domain_of},
-};
-use crate::{
-    breaker::{CallOutcome, Permit},
-    error::Error,
-    runtime::stalls::Begin,
-    verdict::Verdict,
-};
+use super::traffic::{CLUSTER_DOMAINS, domain_of};
+use super::{batch, client::Client, outgoing::Request, parts::given_up, progress::Progress};
+use crate::breaker::{CallOutcome, Permit};
+use crate::{error::Error, runtime::stalls::Begin, verdict::Verdict};
 
 /// The permit to call one failure domain, for a check that asks the breaker of each domain by itself.
 ///

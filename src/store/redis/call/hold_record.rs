@@ -1,12 +1,9 @@
 //! The record of a charge's open holds, which have a key of their own. `lua/holds.lua` has the script's side.
 
 use super::outgoing::{Alone, AloneHold, Step};
-use crate::{
-    check::Charge,
-    hold::{HoldChange, HoldId},
-    policy::{HoldSettings, Policy},
-    store::ban,
-};
+use crate::hold::{HoldChange, HoldId};
+use crate::policy::{HoldSettings, Policy};
+use crate::{check::Charge, store::ban};
 
 /// What the script does with the holds of a charge.
 pub(super) mod usage {

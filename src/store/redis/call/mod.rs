@@ -30,17 +30,12 @@ pub(super) mod up_to;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::{
-    runtime::{self, Handle},
-    sync::oneshot,
-};
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
 
 use self::queue::Queues;
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::drivers::Driver,
-    store::redis::net::Pool,
-};
+use crate::error::{Error, ErrorKind};
+use crate::{runtime::drivers::Driver, store::redis::net::Pool};
 
 /// The connections and queues of one runtime.
 #[derive(Debug)]

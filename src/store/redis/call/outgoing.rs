@@ -1,24 +1,16 @@
 //! A check on its way to Redis, its steps, and the requests that carry it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::{
-    denials::{Denials, Ticket},
-    progress::Progress,
-};
-use crate::{
-    algorithm::Held,
-    check::{Charge, Check, first_of},
-    hold::{HoldChange, HoldId},
-    key::Key,
-    store::CountChange,
-    verdict::{Outcome, Verdict},
-};
+use super::denials::{Denials, Ticket};
+use super::progress::Progress;
+use crate::check::{Charge, Check, first_of};
+use crate::hold::{HoldChange, HoldId};
+use crate::verdict::{Outcome, Verdict};
+use crate::{algorithm::Held, key::Key, store::CountChange};
 
 /// A check on its way to Redis. All requests of the check share it, so the check itself is never copied.
 #[derive(Debug)]

@@ -4,10 +4,8 @@
 //! busy. The product of bandwidth and delay tells how many calls keep both busy (RFC 6349, section 1.2): here the time
 //! that a call is on its way, divided by the time between two calls.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
 

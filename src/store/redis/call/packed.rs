@@ -2,10 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::{
-    error::{Error, ErrorKind},
-    policy::Policy,
-};
+use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
 
 /// The unread rest of a reply.
 pub(super) struct Packed<'a> {

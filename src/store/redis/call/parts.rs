@@ -10,21 +10,12 @@ use std::{future::Future, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{
-    batch,
-    client::Client,
-    denials::KeyGroups,
-    outgoing::{Alone, AloneHold, Charges, Committed, Indices, Outgoing, Request, Step},
-    refund_list::Refund,
-};
-use crate::{
-    check::{Charge, Check, first_of},
-    error::{Error, ErrorKind},
-    policy::Policy,
-    runtime::deadline::within,
-    store::contract::DeadlineHandler,
-    verdict::{Outcome, Source, Verdict},
-};
+use super::outgoing::{Alone, AloneHold, Charges, Committed, Indices, Outgoing, Request, Step};
+use super::{batch, client::Client, denials::KeyGroups, refund_list::Refund};
+use crate::check::{Charge, Check, first_of};
+use crate::error::{Error, ErrorKind};
+use crate::verdict::{Outcome, Source, Verdict};
+use crate::{policy::Policy, runtime::deadline::within, store::contract::DeadlineHandler};
 
 /// The charges of one slot.
 #[derive(Clone)]

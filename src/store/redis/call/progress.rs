@@ -1,24 +1,17 @@
 //! The progress of a check, from which its error at the deadline is derived.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{denials::RememberedDenial, queued::Queued, traffic::Traffic};
-use crate::{
-    breaker::Breakers,
-    clock::{Clock, SystemClock},
-    error::{Error, ErrorKind},
-    runtime::stalls::Begin,
-    store::contract::{DeadlineHandler, no_answer},
-};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::store::contract::{DeadlineHandler, no_answer};
+use crate::{breaker::Breakers, runtime::stalls::Begin};
 
 /// The progress of one check. Adds up the time during which calls of the check are in flight.
 ///

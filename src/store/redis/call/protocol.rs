@@ -2,21 +2,11 @@
 
 use redis::Cmd;
 
-use super::{
-    calendar_times::CalendarTimes,
-    hold_record::holds_of,
-    outgoing::{Request, Step},
-    redis_key::RedisKeys,
-    runs::Runs,
-};
-use crate::{
-    check::Charge,
-    policy::{BanGrowth, Policy},
-    store::{
-        CountChange,
-        ban::{self, PolicyCost},
-    },
-};
+use super::outgoing::{Request, Step};
+use super::{calendar_times::CalendarTimes, hold_record::holds_of, redis_key::RedisKeys, runs::Runs};
+use crate::policy::{BanGrowth, Policy};
+use crate::store::ban::{self, PolicyCost};
+use crate::{check::Charge, store::CountChange};
 
 /// Adds the keys and arguments of one call to EVALSHA, which has its script already.
 pub(super) fn write<'a>(

@@ -4,21 +4,15 @@
 //! The queue has lanes, and a key always waits in the same lane (stochastic fairness queueing, McKenney 1990). A batch
 //! takes from the lanes in turn, so a flood on one key fills its own lane and hardly delays other keys.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{hash::BuildHasher, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{
-    denials::Denials,
-    outgoing::Request,
-    pace::{LEAST_CALLS, MOST_CALLS, Pace},
-    traffic::{MAX_CHARGES_PER_CALL, Traffic, domain_of},
-};
+use super::pace::{LEAST_CALLS, MOST_CALLS, Pace};
+use super::traffic::{MAX_CHARGES_PER_CALL, Traffic, domain_of};
+use super::{denials::Denials, outgoing::Request};
 use crate::{error::Error, runtime::random::FastState, verdict::Verdict};
 
 /// The longest time that a request waits while no call starts: a fraction of the round trip to a distant Redis, and

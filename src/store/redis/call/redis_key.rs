@@ -12,12 +12,9 @@
 use std::ops::RangeInclusive;
 
 use super::outgoing::Receipt;
-use crate::{
-    error::ConfigError,
-    key::Key,
-    policy::{Algorithm, Policy},
-    store::redis::net::slot::{NO_SLOT, SLOT_COUNT, slot_of},
-};
+use crate::policy::{Algorithm, Policy};
+use crate::store::redis::net::slot::{NO_SLOT, SLOT_COUNT, slot_of};
+use crate::{error::ConfigError, key::Key};
 
 /// The Redis keys of a store.
 #[derive(Debug)]

@@ -1,21 +1,13 @@
 //! The refunds of a store that are not answered yet.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    denials::KeyGroups,
-    outgoing::{Committed, Indices, Outgoing, Step},
-    runs::RECEIPT_TTL,
-};
+use super::outgoing::{Committed, Indices, Outgoing, Step};
+use super::{denials::KeyGroups, runs::RECEIPT_TTL};
 
 /// The most refunds that wait. Above this number the oldest one is dropped, and its commit stays charged.
 const MAX_WAITING: usize = 16_384;

@@ -2,19 +2,14 @@
 
 use redis::Value;
 
-use super::{
-    hold_record::holds_of,
-    outgoing::{Request, Step},
-    packed::{Packed, out_of_range, unknown_format},
-    protocol::{counts_of, counts_of_charge, denials_of, growth_of},
-};
-use crate::{
-    check::Charge,
-    error::{Error, ErrorKind},
-    observe::Fingerprint,
-    store::ban::{self, PolicyCost},
-    verdict::{Outcome, Outcomes, Source, Verdict},
-};
+use super::hold_record::holds_of;
+use super::outgoing::{Request, Step};
+use super::packed::{Packed, out_of_range, unknown_format};
+use super::protocol::{counts_of, counts_of_charge, denials_of, growth_of};
+use crate::error::{Error, ErrorKind};
+use crate::store::ban::{self, PolicyCost};
+use crate::verdict::{Outcome, Outcomes, Source, Verdict};
+use crate::{check::Charge, observe::Fingerprint};
 
 /// The results of one call.
 pub(super) struct Reply {

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    hold_record,
-    outgoing::{Committed, Step},
-};
-use crate::{
-    check::{Charge, Check},
-    policy::{Algorithm, BanGrowth, CalendarWindow, HoldSettings, Policy, micros_up},
-    store::{CountChange, ban::PolicyCost},
-};
+use super::hold_record;
+use super::outgoing::{Committed, Step};
+use crate::check::{Charge, Check};
+use crate::policy::{Algorithm, BanGrowth, CalendarWindow, HoldSettings, Policy, micros_up};
+use crate::store::{CountChange, ban::PolicyCost};
 
 /// How long the receipt of a commit can be named.
 pub(super) const RECEIPT_TTL: Duration = Duration::from_secs(20);

@@ -1,17 +1,13 @@
 //! The script and its calls: EVALSHA, and EVAL where the server does not have the script. The script uses the server's
 //! time, or this process's time if the server forbids `TIME` in scripts.
 
-use std::sync::{
-    Arc, LazyLock,
-    atomic::{AtomicI64, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
 
-use crate::{
-    clock::{Clock, SystemClock, wall_time_us},
-    store::redis::net::routed::RoutedConnection,
-};
+use crate::clock::{Clock, SystemClock, wall_time_us};
+use crate::store::redis::net::routed::RoutedConnection;
 
 /// The script, assembled when the crate is compiled: one text, one SHA-1.
 const CODE: &str = include!("../../../../lua/script.rs");

@@ -4,21 +4,11 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{
-    super::net::{error, routed::RoutedConnection},
-    PerRuntime,
-    client::Client,
-    outgoing::Request,
-    pace::PacedCall,
-    queue::{MAX_WAIT, Queue, Taken, Waiting},
-    traffic::Traffic,
-};
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::deadline::within,
-    store::contract::DeadlineHandler,
-    verdict::Verdict,
-};
+use super::super::net::{error, routed::RoutedConnection};
+use super::queue::{MAX_WAIT, Queue, Taken, Waiting};
+use super::{PerRuntime, client::Client, outgoing::Request, pace::PacedCall, traffic::Traffic};
+use crate::error::{Error, ErrorKind};
+use crate::{runtime::deadline::within, store::contract::DeadlineHandler, verdict::Verdict};
 
 /// Number of queues above which empty ones are removed. Empty queues are kept because their slots are likely to be used
 /// again; each takes a kilobyte or two.

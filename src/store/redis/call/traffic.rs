@@ -1,22 +1,15 @@
 //! The traffic of one runtime with one failure domain, which on a cluster is a group of slots with its own breaker.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::pace::Pace;
-use crate::{
-    check::Check,
-    clock::{Clock, SystemClock, micros},
-    runtime::stalls::Begin,
-    store::redis::net::{routed::RoutedConnection, slot::SLOT_COUNT, transit::Transit},
-};
+use crate::clock::{Clock, SystemClock, micros};
+use crate::store::redis::net::{routed::RoutedConnection, slot::SLOT_COUNT, transit::Transit};
+use crate::{check::Check, runtime::stalls::Begin};
 
 /// The most charges in one call. They take Redis less than half a millisecond.
 pub(crate) const MAX_CHARGES_PER_CALL: usize = 2 * Check::MAX_CHARGES;

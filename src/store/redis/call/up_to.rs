@@ -4,22 +4,12 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::{
-    super::{
-        KeyHash,
-        net::{error, slot::NO_SLOT},
-    },
-    batch, by_key,
-    client::Client,
-    cross_slot,
-    outgoing::{Charges, Outgoing, Request, Step},
-    progress::Progress,
-};
-use crate::{
-    check::{Charge, Check},
-    store::{Answer, Pending},
-    verdict::Verdict,
-};
+use super::super::net::{error, slot::NO_SLOT};
+use super::outgoing::{Charges, Outgoing, Request, Step};
+use super::{super::KeyHash, batch, by_key, client::Client, cross_slot, progress::Progress};
+use crate::check::{Charge, Check};
+use crate::store::{Answer, Pending};
+use crate::verdict::Verdict;
 
 /// Charges as much of the cost of a charge as fits. Returns the charged units.
 pub(crate) fn charge_up_to(client: &Arc<Client>, hash: &KeyHash, charge: &Charge) -> Answer<(Verdict, u64)> {
