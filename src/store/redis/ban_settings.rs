@@ -7,11 +7,8 @@ use redis::RedisResult;
 use tokio::task::JoinSet;
 
 use super::{call::client::Client, net::routed::RoutedConnection, ready::given_up, store::RedisStore};
-use crate::{
-    error::{Error, ErrorKind},
-    key::Key,
-    policy::Policy,
-};
+use crate::error::{Error, ErrorKind};
+use crate::{key::Key, policy::Policy};
 
 /// Commands that wait for their replies at the same time.
 const AT_ONCE: usize = 256;

@@ -4,11 +4,8 @@ use std::{io, sync::Arc, time::Duration};
 
 #[cfg(feature = "tls")]
 use super::net::login::PemSource;
-use super::{
-    KeyHash,
-    call::redis_key::HashTags,
-    net::{endpoint::Security, login::Logins},
-};
+use super::net::{endpoint::Security, login::Logins};
+use super::{KeyHash, call::redis_key::HashTags};
 use crate::{
     breaker::settings::BreakerSettings, clock::Clock, error::FirstMistake, key::partition::Secret,
     store::contract::DEFAULT_DEADLINE,

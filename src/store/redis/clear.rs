@@ -5,15 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use redis::{Cmd, FromRedisValue};
 use tokio::task::JoinSet;
 
-use super::{
-    call::client::Client,
-    net::{
-        routed::RoutedConnection,
-        slot::{NO_SLOT, SLOT_COUNT},
-    },
-    ready::given_up,
-    store::RedisStore,
-};
+use super::net::slot::{NO_SLOT, SLOT_COUNT};
+use super::{call::client::Client, net::routed::RoutedConnection, ready::given_up, store::RedisStore};
 use crate::error::Error;
 
 /// Keys that one step of a scan looks at. Redis answers no other command meanwhile.

@@ -4,30 +4,16 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use bb8_redis::{RedisConnectionManager, bb8};
 
+use super::call::redis_key::{HashTags, RedisKeys, Slots};
+use super::call::script::{self, Loader, ScriptClock};
+use super::net::address::{Address, Settings};
+use super::store::{Inner, RedisStore};
 use super::{
-    builder::RedisStoreBuilder,
-    call::{
-        Runtimes,
-        client::Client,
-        denials::Denials,
-        redis_key::{HashTags, RedisKeys, Slots},
-        refund_list::Refunds,
-        script::{self, Loader, ScriptClock},
-    },
-    net::{
-        Target,
-        address::{Address, Settings},
-        cluster::seeds::Seeds,
-        silence::Servers,
-        url::Sentinels,
-    },
-    store::{Inner, RedisStore},
+    builder::RedisStoreBuilder, call::Runtimes, call::client::Client, call::denials::Denials,
+    call::refund_list::Refunds, net::Target, net::cluster::seeds::Seeds, net::silence::Servers, net::url::Sentinels,
 };
-use crate::{
-    error::ConfigError,
-    observe::{ObserverCell, Once},
-    store::deny_cache::DenyCache,
-};
+use crate::observe::{ObserverCell, Once};
+use crate::{error::ConfigError, store::deny_cache::DenyCache};
 
 impl RedisStore {
     /// Creates a store on the Redis at `url`: `redis://[user:password@]host[:port][/db]`, or another
@@ -179,8 +165,8 @@ impl RedisStoreBuilder {
     /// * Two checks of one key under a policy with holds may deny each other.
     /// * [`check_up_to`](crate::Limiter::check_up_to) looks at what fits, and then charges as much. If other checks are
     ///   faster twice, it charges one unit, or is denied.
-    /// * A check that [holds](crate::Limiter::hold_all) units beside other charges may be an error that can be repeated,
-    ///   and is one beside a policy whose bans [grow](crate::Policy::growing_to).
+    /// * A check that [holds](crate::Limiter::hold_all) units beside other charges may be an error that can be
+    ///   repeated, and is one beside a policy whose bans [grow](crate::Policy::growing_to).
     /// * A ban begins with the check after the last denial. [`unban`](crate::Limiter::unban) under a policy with a ban
     ///   is an error that can be repeated.
     ///

@@ -1,26 +1,18 @@
 //! Counts the instances of a service: each refreshes its own entry in a sorted set while it has traffic.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::runtime::Handle;
 
-use super::{
-    call::client::Client,
-    net::{error, routed::RoutedConnection},
-};
-use crate::{
-    clock::{Clock, SystemClock, micros},
-    error::{Error, ErrorKind},
-    observe::{Event, Once, Warning},
-    runtime::random,
-};
+use super::call::client::Client;
+use super::net::{error, routed::RoutedConnection};
+use crate::clock::{Clock, SystemClock, micros};
+use crate::error::{Error, ErrorKind};
+use crate::observe::{Event, Once, Warning};
+use crate::runtime::random;
 
 /// Counts the instances.
 ///

@@ -12,10 +12,8 @@ mod store;
 
 use smallvec::SmallVec;
 
-use crate::{
-    check::Check,
-    key::{Key, partition::Secret},
-};
+use crate::check::Check;
+use crate::key::{Key, partition::Secret};
 
 pub use self::{ban_settings::OpenHolds, builder::RedisStoreBuilder, store::RedisStore};
 

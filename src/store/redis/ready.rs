@@ -1,37 +1,21 @@
 //! Readiness: a round trip to each master that does what a check does, without a charge; and a warning of a server that
 //! may evict the keys of limits, which is asked once, after the first check, if there is an observer.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use redis::RedisResult;
 use smallvec::smallvec;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use super::{
-    call::{
-        PerRuntime,
-        client::Client,
-        no_runtime,
-        outgoing::{Outgoing, Request},
-        progress::Progress,
-    },
-    net::routed::RoutedConnection,
-};
-use crate::{
-    check::Check,
-    clock::{Clock, SystemClock},
-    error::{Error, ErrorKind},
-    key::Key,
-    observe::{Event, Warning},
-    policy::Policy,
-    runtime::{deadline::within, stalls::Begin},
-};
+use super::call::outgoing::{Outgoing, Request};
+use super::call::{PerRuntime, no_runtime};
+use super::{call::client::Client, call::progress::Progress, net::routed::RoutedConnection};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::observe::{Event, Warning};
+use crate::runtime::{deadline::within, stalls::Begin};
+use crate::{check::Check, key::Key, policy::Policy};
 
 /// The longest wait for slow dials and late replies.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,43 +1,24 @@
 //! The public type of the shared store.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
+use std::{fmt, time::Duration};
 
 use tokio::runtime::Handle;
 
-use super::{
-    KeyHash,
-    call::{
-        batch,
-        client::Client,
-        count_reply, cross_slot,
-        denials::{Lookup, RememberedDenial, Ticket},
-        outgoing::{Outgoing, Request},
-        progress::Progress,
-        traffic::{CLUSTER_DOMAINS, domain_of},
-        up_to,
-    },
-    instances::{self, Instances},
-    net::slot::NO_SLOT,
-    ready::{self, EvictionCheck},
-};
+use super::call::denials::{Lookup, RememberedDenial, Ticket};
+use super::call::outgoing::{Outgoing, Request};
+use super::call::traffic::{CLUSTER_DOMAINS, domain_of};
+use super::call::{batch, count_reply, cross_slot, up_to};
+use super::instances::{self, Instances};
+use super::ready::{self, EvictionCheck};
+use super::{KeyHash, call::client::Client, call::progress::Progress, net::slot::NO_SLOT};
+use crate::check::{Charge, Check, open_hold::OpenHold};
+use crate::error::{Error, ErrorKind};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::store::contract::{Answer, Pending, Store};
 use crate::{
-    breaker::settings::BreakerSettings,
-    check::{Charge, Check, open_hold::OpenHold},
-    error::{Error, ErrorKind},
-    hold::{HoldChange, SettleAnswer},
-    key::Key,
-    observe::Observer,
-    policy::Policy,
-    runtime::deadline::within,
-    store::{
-        ban::CountChange,
-        contract::{Answer, Pending, Store},
-    },
-    verdict::Verdict,
+    breaker::settings::BreakerSettings, key::Key, observe::Observer, policy::Policy, runtime::deadline::within,
+    store::ban::CountChange, verdict::Verdict,
 };
 
 /// A store on a Redis that all instances of a service share.

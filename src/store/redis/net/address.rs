@@ -5,15 +5,10 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisError, RedisResult};
 
+use super::endpoint::{Endpoint, Security};
+use super::url::{self, Sentinels};
 use super::{
-    endpoint::{Endpoint, Security},
-    error,
-    first_dial::DialProgress,
-    master_search::dial_master,
-    redact::Passwords,
-    silence::Servers,
-    url::{self, Sentinels},
-    wire::Wire,
+    error, first_dial::DialProgress, master_search::dial_master, redact::Passwords, silence::Servers, wire::Wire,
 };
 use crate::error::{ConfigError, Error};
 

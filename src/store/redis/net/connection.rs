@@ -1,12 +1,7 @@
 //! A connection to one server.
 
-use std::{
-    future::{Future, poll_fn},
-    io,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::{io, sync::Arc, task::Poll, time::Duration};
 
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 

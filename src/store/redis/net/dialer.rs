@@ -5,42 +5,24 @@
 //!
 //! A knock is a connection with a few bytes that are no TLS. A server with TLS closes it at once, and computes nothing.
 
-use std::{
-    fmt,
-    future::{Future, pending, poll_fn},
-    net::SocketAddr,
-    pin::pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
-};
+use std::future::{Future, pending, poll_fn};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::{fmt, net::SocketAddr, pin::pin, task::Poll};
 
 use bb8_redis::bb8::ManageConnection;
 use redis::RedisError;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::Mutex as AsyncMutex,
-    time::Instant,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{net::TcpStream, sync::Mutex as AsyncMutex, time::Instant};
 
-use super::{
-    address::{Address, Settings},
-    backoff::{Backoff, MAX_PAUSE},
-    connection::Connection,
-    dials::{Dials, Next},
-    error,
-    first_dial::{DialProgress, FirstDial},
-    liveness::{ConnectionLiveness, PoolLiveness},
-    redial::Redial,
-    wire::Wire,
-};
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::{deadline::within, latest::Latest},
-};
+use super::address::{Address, Settings};
+use super::backoff::{Backoff, MAX_PAUSE};
+use super::dials::{Dials, Next};
+use super::first_dial::{DialProgress, FirstDial};
+use super::liveness::{ConnectionLiveness, PoolLiveness};
+use super::{connection::Connection, error, redial::Redial, wire::Wire};
+use crate::error::{Error, ErrorKind};
+use crate::runtime::{deadline::within, latest::Latest};
 
 /// Dials until there is a connection, and publishes the reason when a dial fails.
 #[derive(Clone)]

@@ -6,22 +6,15 @@
 //! given up would still be computed by a server that is busy with handshakes, so a fleet that gives up its dials can
 //! keep the server busy for ever.
 
-use std::{
-    future::{Future, pending, poll_fn},
-    io,
-    pin::{Pin, pin},
-    sync::{Mutex, PoisonError},
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
+use std::{io, task::Poll, time::Duration};
 
 use redis::{RedisError, RedisResult};
 
-use super::{
-    backoff::{Backoff, MAX_PAUSE},
-    error,
-    first_dial::DialProgress,
-};
+use super::backoff::{Backoff, MAX_PAUSE};
+use super::{error, first_dial::DialProgress};
 use crate::runtime::deadline::within;
 
 /// The longest time of one dial. The kernel gives up a server that does not acknowledge within seconds, so this is the

@@ -1,14 +1,8 @@
 //! A server to dial: who names it, its address, its login, and the certificates that TLS trusts.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 use tokio::time::Instant;

@@ -3,16 +3,9 @@
 //! A dial takes several round trips and perhaps a TLS handshake; a check takes one round trip. Without extra time the
 //! first requests after each start would get no verdict.
 
-use std::{
-    future::pending,
-    net::SocketAddr,
-    pin::pin,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{future::pending, net::SocketAddr, pin::pin, time::Duration};
 
 use redis::RedisError;
 use tokio::{sync::Notify, time::Instant};

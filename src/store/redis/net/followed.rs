@@ -1,14 +1,9 @@
 //! The master that a store follows behind sentinels. Connections to another server end when it is known.
 
-use std::{
-    future::pending,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{future::pending, time::Duration};
 
 use tokio::time::{Instant, sleep};
 

@@ -5,14 +5,9 @@
 //! that a runtime has for blocking work, the application could soon read no file and look up no name. So look-ups have
 //! threads of their own, and dials share them.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{collections::BTreeMap, io, thread, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 

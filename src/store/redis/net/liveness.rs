@@ -1,23 +1,13 @@
 //! Whether a connection is alive, judged by the calls that got no reply.
 
-use std::{
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use super::{
-    followed::Tenure,
-    redial::Redial,
-    silence::{Lost, ServerSilence, TimeoutStreak},
-    wire::Wire,
-};
-use crate::{
-    clock::micros,
-    runtime::{deadline::CATCH_UP, stalls::has_stalled_within},
-};
+use super::silence::{Lost, ServerSilence, TimeoutStreak};
+use super::{followed::Tenure, redial::Redial, wire::Wire};
+use crate::clock::micros;
+use crate::runtime::{deadline::CATCH_UP, stalls::has_stalled_within};
 
 /// A connection that breaks at a lower age counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);

@@ -1,11 +1,8 @@
 //! Logins and certificates that may change while the process runs: their source is asked at each dial.
 
-use std::{
-    collections::VecDeque,
-    fmt, io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::VecDeque, fmt, io};
 
 use redis::ConnectionInfo;
 

@@ -7,10 +7,8 @@
 use std::{future::Future, time::Duration};
 
 use redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{
-    task::{JoinHandle, JoinSet},
-    time::{Instant, MissedTickBehavior, interval_at},
-};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{backoff::Backoff, endpoint::Endpoint, error, first_dial::DialProgress, url::Sentinels, wire::Wire};
 use crate::runtime::deadline::within;

@@ -28,30 +28,17 @@ pub(crate) mod transit;
 pub(crate) mod url;
 mod wire;
 
-use std::{
-    future::Future,
-    pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use bb8_redis::{
-    RedisConnectionManager,
-    bb8::{self, RunError},
-};
+use bb8_redis::RedisConnectionManager;
+use bb8_redis::bb8::{self, RunError};
 
-use self::{
-    address::{Address, Settings},
-    cluster::{Node, nodes::Nodes, seeds::Seeds},
-    connection::Connection,
-    first_dial::FirstDial,
-    liveness::{ConnectionLiveness, PoolLiveness},
-    redact::Passwords,
-    routed::RoutedConnection,
-    server_pool::{ServerPool, no_connection},
-    slot::NO_SLOT,
-};
+use self::address::{Address, Settings};
+use self::cluster::{Node, nodes::Nodes, seeds::Seeds};
+use self::liveness::{ConnectionLiveness, PoolLiveness};
+use self::server_pool::{ServerPool, no_connection};
+use self::{connection::Connection, first_dial::FirstDial, redact::Passwords, routed::RoutedConnection, slot::NO_SLOT};
 use crate::error::Error;
 
 /// The open connections of a store. They belong to the runtime on which they were opened, because its tasks drive them.

@@ -7,15 +7,8 @@
 //! other end has closed wait for the next checkout: a server that closes idle connections would otherwise be dialled
 //! again and again although no check needs a connection.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use tokio::runtime::Handle;
 

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{
-    cluster::{Node, Redirection},
-    connection::{Connection, no_reply},
-    transit::Transit,
-};
+use super::cluster::{Node, Redirection};
+use super::connection::{Connection, no_reply};
+use super::transit::Transit;
 use crate::runtime::deadline::within;
 
 /// A connection that follows redirections of a cluster. Clones share the connection.

@@ -4,24 +4,17 @@
 //! guard before a command is sent. Checkouts never wait for each other, no PING is sent, and the next checkout replaces
 //! a connection that broke. After a failed dial, checks fail immediately instead of waiting for the next one.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{Arc, Weak},
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, Weak};
+use std::{pin::pin, task::Poll};
 
 use bb8_redis::bb8::{self, QueueStrategy, RunError};
 use redis::RedisError;
 use tokio::sync::Semaphore;
 
+use super::address::{Address, Settings};
 use super::{
-    address::{Address, Settings},
-    connection::Connection,
-    dialer::Dialer,
-    first_dial::FirstDial,
-    master_search::MasterWatch,
-    redial::Redial,
+    connection::Connection, dialer::Dialer, first_dial::FirstDial, master_search::MasterWatch, redial::Redial,
 };
 use crate::error::{Error, ErrorKind};
 

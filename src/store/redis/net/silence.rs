@@ -1,9 +1,7 @@
 //! Calls to a server that got no reply, counted for all runtimes of a process.
 
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError, Weak,
-    atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tokio::time::Instant;
 

@@ -3,19 +3,14 @@
 //!
 //! Names stand without quotes, because texts of servers are cut where they begin to quote.
 
-use std::{
-    env, fs, io,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+use std::{env, fs, io, path::PathBuf};
 
 use redis::{ConnectionAddr, ConnectionInfo};
-use rustls::{
-    CertificateError, ClientConfig, Error, RootCertStore,
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 

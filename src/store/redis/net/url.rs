@@ -4,16 +4,11 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{
-    ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError,
-    io::tcp::{TcpSettings, socket2::TcpKeepalive},
-};
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisError};
 
-use super::{
-    endpoint::{Announcer, Endpoint, Security, with_protocol},
-    followed::Followed,
-    redact::Passwords,
-};
+use super::endpoint::{Announcer, Endpoint, Security, with_protocol};
+use super::{followed::Followed, redact::Passwords};
 use crate::error::ConfigError;
 
 /// Parses the URL of a server, checks that this build supports it, and sets up its sockets.

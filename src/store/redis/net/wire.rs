@@ -9,37 +9,21 @@
 //! on a plain command. So until a dial of the URL has succeeded, a few bytes are sent that only the other kind of
 //! server answers: beside a handshake that takes long, and after a dial that has failed.
 
-use std::{
-    convert::Infallible,
-    future::{Future, pending, poll_fn},
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
     aio::MultiplexedConnection,
 };
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net,
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net;
 
-use super::{
-    endpoint::{Announcer, Endpoint},
-    error,
-    first_dial::DialProgress,
-    followed::Tenure,
-    host_names, tcp,
-    transit::{Recorded, Transit},
-};
+use super::endpoint::{Announcer, Endpoint};
+use super::transit::{Recorded, Transit};
+use super::{error, first_dial::DialProgress, followed::Tenure, host_names, tcp};
 use crate::runtime::deadline::within;
 #[cfg(feature = "test-util")]
 use crate::runtime::world;

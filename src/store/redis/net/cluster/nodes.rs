@@ -6,31 +6,19 @@
 //! The slot map is refreshed when a node redirects, does not answer or cannot be reached: in the background, one
 //! refresh at a time, with a backoff.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{
-    super::{
-        address::{Address, Settings},
-        backoff::Backoff,
-        connection::Connection,
-        first_dial::{DialProgress, FirstDial},
-        server_pool::ServerPool,
-    },
-    seeds::{self, Seeds},
-    slot_map::{Layout, Majority, NodeAddress, SlotMap},
-};
-use crate::{
-    error::{Error, ErrorKind},
-    runtime::{deadline::within, latest::Latest, random::RandomMap},
-};
+use super::super::address::{Address, Settings};
+use super::super::first_dial::{DialProgress, FirstDial};
+use super::seeds::{self, Seeds};
+use super::slot_map::{Layout, Majority, NodeAddress, SlotMap};
+use super::{super::backoff::Backoff, super::connection::Connection, super::server_pool::ServerPool};
+use crate::error::{Error, ErrorKind};
+use crate::runtime::{deadline::within, latest::Latest, random::RandomMap};
 
 /// The masters of a cluster on one runtime: their pools and their slots.
 #[derive(Debug)]

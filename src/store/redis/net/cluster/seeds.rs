@@ -5,23 +5,14 @@ use std::{fmt, sync::Arc, time::Duration};
 use redis::ConnectionAddr;
 use tokio::task::JoinSet;
 
-use super::{
-    super::{
-        connection::{Connection, no_reply},
-        endpoint::{Announcer, Endpoint, Security},
-        error,
-        first_dial::DialProgress,
-        liveness::{ConnectionLiveness, PoolLiveness},
-        redact::Passwords,
-        url,
-        wire::Wire,
-    },
-    slot_map::{Layout, NodeAddress},
-};
-use crate::{
-    error::{ConfigError, Error, ErrorKind},
-    runtime::deadline::within,
-};
+use super::super::connection::{Connection, no_reply};
+use super::super::endpoint::{Announcer, Endpoint, Security};
+use super::super::liveness::{ConnectionLiveness, PoolLiveness};
+use super::super::{error, url};
+use super::slot_map::{Layout, NodeAddress};
+use super::{super::first_dial::DialProgress, super::redact::Passwords, super::wire::Wire};
+use crate::error::{ConfigError, Error, ErrorKind};
+use crate::runtime::deadline::within;
 
 /// The nodes of a cluster that the caller has given.
 #[derive(Clone)]

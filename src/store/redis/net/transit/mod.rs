@@ -6,15 +6,9 @@
 mod call;
 mod stream;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 

@@ -1,11 +1,8 @@
 //! A stream that records when bytes come, are read and are sent.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Wake, Waker, ready},
-};
+use std::sync::{Arc, atomic::Ordering};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::{io, pin::Pin};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
