@@ -1,9 +1,7 @@
 //! How long a denial is certain.
 
-use crate::{
-    check::Check,
-    verdict::{Outcome, Verdict},
-};
+use crate::check::Check;
+use crate::verdict::{Outcome, Verdict};
 
 /// The time for which a denial is certain, in microseconds: until the first unit of a frozen policy is free, a ban
 /// ends, or another policy is no longer violated. `None` if no violated policy that decides is frozen, because other

@@ -1,25 +1,13 @@
 //! What a store does: the [`Store`] trait, the [`Answer`] that it returns, and the future of an answer that is pending.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{
-    breaker::{Breakers, settings::BreakerSettings},
-    check::{Charge, Check},
-    error::{ConfigError, Error, ErrorKind},
-    hold::{HoldChange, SettleAnswer},
-    key::Key,
-    observe::Observer,
-    policy::Policy,
-    store::ban::CountChange,
-    verdict::Verdict,
-};
+use crate::breaker::{Breakers, settings::BreakerSettings};
+use crate::check::{Charge, Check};
+use crate::error::{ConfigError, Error, ErrorKind};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::{key::Key, observe::Observer, policy::Policy, store::ban::CountChange, verdict::Verdict};
 
 /// Keeps counts and judges checks against them.
 ///

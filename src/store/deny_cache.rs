@@ -1,23 +1,14 @@
 //! The deny cache: remembers denials that hold until time frees a unit.
 
-use std::{
-    hash::{BuildHasher, Hash, Hasher},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::{
-    check::{Charge, Check},
-    key::Key,
-    policy::Policy,
-    runtime::random::RandomState,
-    store::certain_wait::certain_wait,
-    verdict::{Source, Verdict},
-};
+use crate::check::{Charge, Check};
+use crate::verdict::{Source, Verdict};
+use crate::{key::Key, policy::Policy, runtime::random::RandomState, store::certain_wait::certain_wait};
 
 /// Remembers denials for as long as they are certain to hold.
 ///

@@ -2,19 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{
-    check::{Charge, Check},
-    error::{Error, ErrorKind},
-    hold::{HoldChange, SettleAnswer},
-    key::Key,
-    policy::Policy,
-    store::{
-        ban::CountChange,
-        contract::{Answer, Store},
-        memory::MemoryStore,
-    },
-    verdict::Verdict,
-};
+use crate::check::{Charge, Check};
+use crate::error::{Error, ErrorKind};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::store::contract::{Answer, Store};
+use crate::{key::Key, policy::Policy, store::ban::CountChange, store::memory::MemoryStore, verdict::Verdict};
 
 /// A store that fails until [`recover`](Self::recover) is called, for tests of failure policies.
 ///

@@ -1,22 +1,12 @@
 //! Changes of one count that are no checks: of its holds, and by hand.
 
+use crate::error::{Error, ErrorKind};
+use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::store::ban::{self, PolicyCost};
+use crate::store::memory::shard::{Shard, lock};
 use crate::{
-    check::Charge,
-    clock::Clock,
-    error::{Error, ErrorKind},
-    hold::{HoldChange, HoldId, SettleAnswer},
-    key::Key,
-    policy::Policy,
-    store::{
-        CountChange,
-        ban::{self, PolicyCost},
-        memory::{
-            hold_counts::Count,
-            judge::now_us,
-            shard::{Shard, lock},
-            table::Table,
-        },
-    },
+    check::Charge, clock::Clock, key::Key, policy::Policy, store::CountChange, store::memory::hold_counts::Count,
+    store::memory::judge::now_us, store::memory::table::Table,
 };
 
 /// Why a key without a count cannot be changed by hand.

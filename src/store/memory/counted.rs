@@ -1,16 +1,8 @@
 //! Evaluates and commits one count of a check.
 
-use crate::{
-    algorithm::Admission,
-    hold::{HoldChange, HoldId, SettleAnswer},
-    key::Key,
-    policy::Policy,
-    store::{
-        ban::PolicyCost,
-        memory::{hold_counts::Count, shard::Shard, table::Place},
-    },
-    verdict::Outcome,
-};
+use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::store::memory::{hold_counts::Count, shard::Shard, table::Place};
+use crate::{algorithm::Admission, key::Key, policy::Policy, store::ban::PolicyCost, verdict::Outcome};
 
 /// One count of a check, and the result of its evaluation.
 pub(super) struct Counted<'a> {

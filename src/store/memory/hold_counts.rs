@@ -6,14 +6,12 @@
 
 use std::mem;
 
-use crate::{
-    algorithm::{Admission, CountState, Held},
-    check::Charge,
-    hold::{HoldChange, HoldId, SettleAnswer},
-    policy::{BanGrowth, Policy, micros_up},
-    store::{CountChange, ban, memory::open_holds::OpenHolds},
-    verdict::{Outcome, Verdict},
-};
+use crate::algorithm::{Admission, CountState, Held};
+use crate::check::Charge;
+use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::policy::{BanGrowth, Policy, micros_up};
+use crate::store::{CountChange, ban, memory::open_holds::OpenHolds};
+use crate::verdict::{Outcome, Verdict};
 
 /// What one key has spent under one policy, and what it holds.
 #[derive(Clone, Debug)]

@@ -4,21 +4,12 @@ use std::{iter, slice, sync::MutexGuard};
 
 use smallvec::SmallVec;
 
-use crate::{
-    algorithm::Admission,
-    check::Charge,
-    clock::Clock,
-    key::Key,
-    store::{
-        ban::{self, PolicyCost},
-        memory::{
-            counted::{Counted, Room},
-            shard::{Shard, Victim, lock},
-            table::{Place, Table, WhenFull},
-        },
-    },
-    verdict::{Outcome, Outcomes, Source, Verdict},
-};
+use crate::store::ban::{self, PolicyCost};
+use crate::store::memory::counted::{Counted, Room};
+use crate::store::memory::shard::{Shard, Victim, lock};
+use crate::store::memory::table::{Place, Table, WhenFull};
+use crate::verdict::{Outcome, Outcomes, Source, Verdict};
+use crate::{algorithm::Admission, check::Charge, clock::Clock, key::Key};
 
 /// The shard number of the shared buckets, which are locked last.
 const SHARED: usize = usize::MAX;

@@ -16,19 +16,12 @@ mod table;
 use std::{fmt, iter, slice, sync::Arc};
 
 use self::{judge::Judging, shard::lock, table::Table};
+use crate::check::{Charge, Check};
+use crate::clock::{Clock, SystemClock};
+use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::store::contract::{Answer, Store};
 use crate::{
-    check::{Charge, Check},
-    clock::{Clock, SystemClock},
-    error::ConfigError,
-    hold::{HoldChange, HoldId, SettleAnswer},
-    key::Key,
-    observe::Observer,
-    policy::Policy,
-    store::{
-        ban::CountChange,
-        contract::{Answer, Store},
-    },
-    verdict::Verdict,
+    error::ConfigError, key::Key, observe::Observer, policy::Policy, store::ban::CountChange, verdict::Verdict,
 };
 
 pub use self::table::WhenFull;

@@ -1,22 +1,13 @@
 //! The counts under one lock: finding them, charging them, and making room for new ones.
 
-use std::{
-    hash::BuildHasher,
-    mem,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{hash::BuildHasher, mem};
 
 use smallvec::SmallVec;
 
+use crate::store::memory::entries::{Entries, Entry};
 use crate::{
-    check::Charge,
-    key::Key,
-    policy::Policy,
-    runtime::random::FastState,
-    store::memory::{
-        entries::{Entries, Entry},
-        hold_counts::Count,
-    },
+    check::Charge, key::Key, policy::Policy, runtime::random::FastState, store::memory::hold_counts::Count,
     verdict::Verdict,
 };
 

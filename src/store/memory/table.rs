@@ -1,22 +1,14 @@
 //! The shards of the table, the place of a count in them, and what happens when the table is full.
 
-use std::{
-    hash::BuildHasher,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU8, AtomicU64, Ordering},
-    },
-};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
-use crate::{
-    key::Key,
-    observe::{Event, Eviction, Observer, ObserverCell, Once, Other, Warning, report_later},
-    policy::Policy,
-    runtime::random::FastState,
-    store::memory::shard::{Shard, Victim, lock},
-};
+use crate::observe::{Event, Eviction, Observer, ObserverCell, Once, Other, Warning, report_later};
+use crate::store::memory::shard::{Shard, Victim, lock};
+use crate::{key::Key, policy::Policy, runtime::random::FastState};
 
 /// All counts of a store.
 pub(super) struct Table {
