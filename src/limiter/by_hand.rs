@@ -2,14 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    error::Error,
-    key::Key,
-    limiter::{handle::Limiter, lease, sharded, units},
-    observe::{CountChangeEvent, Event, Other},
-    policy::Policy,
-    store::CountChange,
-};
+use crate::limiter::{handle::Limiter, lease, sharded, units};
+use crate::observe::{CountChangeEvent, Event, Other};
+use crate::{error::Error, key::Key, policy::Policy, store::CountChange};
 
 impl Limiter {
     /// Bans `key` under `policy` for `duration`: meanwhile every instance that shares the store denies the key,

@@ -1,26 +1,16 @@
 //! The future of a check whose caller handles errors. A check is asked directly, by shards, or from a block of units.
 
-use std::{
-    fmt,
-    future::{Future, poll_fn},
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll, ready};
+use std::{fmt, mem, pin::Pin, sync::Arc};
 
 use tokio::time::Instant;
 
-use crate::{
-    calls::{CheckCall, Purpose},
-    check::Check,
-    decision::Decision,
-    error::{ConfigError, Error},
-    limiter::{core::Core, lease, unusual},
-    observe::CheckSpan,
-    store::{Answer, Pending},
-    verdict::Verdict,
-};
+use crate::calls::{CheckCall, Purpose};
+use crate::error::{ConfigError, Error};
+use crate::limiter::{core::Core, lease, unusual};
+use crate::store::{Answer, Pending};
+use crate::{check::Check, decision::Decision, observe::CheckSpan, verdict::Verdict};
 
 /// The future of a [`Decision`], returned by [`Limiter::check`](crate::Limiter::check).
 ///

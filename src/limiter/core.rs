@@ -2,21 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::calls::{Calls, CheckCall, Purpose};
+use crate::error::{ConfigError, Error, FirstMistake};
+use crate::limiter::sharded::{self, ShardTurns};
+use crate::observe::{CheckSpan, Event, Warning};
+use crate::store::{Answer, Pending};
 use crate::{
-    calls::{Calls, CheckCall, Purpose},
-    check::Check,
-    decision::Decision,
-    error::{ConfigError, Error, FirstMistake},
-    failure::FailurePolicy,
-    limiter::{
-        acquire::queues::Queues,
-        hold::SharedHolds,
-        lease::table::Leases,
-        sharded::{self, ShardTurns},
-    },
-    observe::{CheckSpan, Event, Warning},
-    store::{Answer, Pending},
-    verdict::Verdict,
+    check::Check, decision::Decision, failure::FailurePolicy, limiter::acquire::queues::Queues,
+    limiter::hold::SharedHolds, limiter::lease::table::Leases, verdict::Verdict,
 };
 
 /// The state that clones of a limiter share.

@@ -1,22 +1,11 @@
 //! The future of a check of the middleware, which always ends in a decision: without a verdict, the failure policy
 //! decides. It asks the store directly, or waits for its turn first.
 
-use std::{
-    future::Future,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{future::Future, mem, pin::Pin, sync::Arc};
 
-use crate::{
-    check::Check,
-    decision::Decision,
-    failure::FailurePolicy,
-    limiter::{check_future::Waiting, core::Core},
-    observe::CheckSpan,
-    store::Answer,
-};
+use crate::limiter::{check_future::Waiting, core::Core};
+use crate::{check::Check, decision::Decision, failure::FailurePolicy, observe::CheckSpan, store::Answer};
 
 /// A check that the store has received.
 pub(crate) enum Sent {

@@ -1,27 +1,13 @@
 //! The future of a hold.
 
-use std::{
-    fmt,
-    future::Future,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{fmt, future::Future, mem, pin::Pin, sync::Arc};
 
+use crate::error::{ConfigError, Error};
+use crate::limiter::hold::{Charged, Hold, HoldAnswer, RequestHolds};
 use crate::{
-    calls::Purpose,
-    check::Check,
-    decision::Decision,
-    error::{ConfigError, Error},
-    key::Key,
-    limiter::{
-        check_future::CheckFuture,
-        core::Core,
-        handle::Limiter,
-        hold::{Charged, Hold, HoldAnswer, RequestHolds},
-    },
-    policy::Policy,
+    calls::Purpose, check::Check, decision::Decision, key::Key, limiter::check_future::CheckFuture,
+    limiter::core::Core, limiter::handle::Limiter, policy::Policy,
 };
 
 impl Limiter {

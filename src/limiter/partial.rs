@@ -2,14 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    calls::Purpose,
-    check::Check,
-    error::ConfigError,
-    key::Key,
-    limiter::{check_future::CheckFuture, handle::Limiter},
-    policy::Policy,
-};
+use crate::limiter::{check_future::CheckFuture, handle::Limiter};
+use crate::{calls::Purpose, check::Check, error::ConfigError, key::Key, policy::Policy};
 
 impl Limiter {
     /// Looks up whether all charges of `check` would pass, and when. Charges nothing.
@@ -66,8 +60,8 @@ impl Limiter {
     ///
     /// Under a [lease](Policy::with_lease), this process gives its blocks back first, within half of the store's
     /// deadline, and asks the store in what is left of it. So it does under a policy of the same count that has neither
-    /// a lease nor holds. On a slow network it does not wait for the blocks, and may once charge less than fits. With [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the
-    /// store gives no verdict.
+    /// a lease nor holds. On a slow network it does not wait for the blocks, and may once charge less than fits. With
+    /// [`fail_local`](CheckFuture::fail_local), the share of the instance decides while the store gives no verdict.
     ///
     /// # Errors
     ///

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{
-    calls::Calls,
-    error::{ConfigError, FirstMistake},
-    fallback::{Fallback, Instances},
-    limiter::{acquire::queues::Queues, core::Core, handle::Limiter, hold::SharedHolds, lease},
-    observe::{self, Notices, Observer},
-    store::{MemoryStore, Store},
-};
+use crate::calls::Calls;
+use crate::error::{ConfigError, FirstMistake};
+use crate::fallback::{Fallback, Instances};
+use crate::limiter::{acquire::queues::Queues, core::Core, handle::Limiter, hold::SharedHolds, lease};
+use crate::observe::{self, Notices, Observer};
+use crate::store::{MemoryStore, Store};
 
 impl Limiter {
     /// Creates a limiter over `store`, with the [breaker](crate::failure::BreakerSettings) that [`Store::breaker`]

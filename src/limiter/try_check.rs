@@ -1,14 +1,8 @@
 //! Checks without a future, for stores that answer at once.
 
+use crate::error::{ConfigError, Error};
 use crate::{
-    calls::Purpose,
-    check::Check,
-    decision::Decision,
-    error::{ConfigError, Error},
-    key::Key,
-    limiter::handle::Limiter,
-    policy::Policy,
-    store::Answer,
+    calls::Purpose, check::Check, decision::Decision, key::Key, limiter::handle::Limiter, policy::Policy, store::Answer,
 };
 
 impl Limiter {

@@ -2,15 +2,9 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use crate::{
-    calls::Calls,
-    check::{Charge, Check},
-    error::Error,
-    key::Key,
-    limiter::{handle::Limiter, sharded::join},
-    policy::Policy,
-    store::CountChange,
-};
+use crate::check::{Charge, Check};
+use crate::limiter::{handle::Limiter, sharded::join};
+use crate::{calls::Calls, error::Error, key::Key, policy::Policy, store::CountChange};
 
 impl Limiter {
     /// Charges `units` to `key` under `policy`, whether or not they fit: for work that was done already, or as a

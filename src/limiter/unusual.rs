@@ -1,25 +1,14 @@
 //! Checks that do not charge all of their units or none: peeks at costs, and charges of as much as fits.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{
-    calls::{CheckCall, Purpose},
-    check::{Charge, Check},
-    decision::Decision,
-    error::{ConfigError, Error},
-    limiter::{core::Core, lease, sharded},
-    runtime::stalls::Budget,
-    store::{Answer, Pending},
-    verdict::Verdict,
-};
+use crate::calls::{CheckCall, Purpose};
+use crate::check::{Charge, Check};
+use crate::error::{ConfigError, Error};
+use crate::limiter::{core::Core, lease, sharded};
+use crate::store::{Answer, Pending};
+use crate::{decision::Decision, runtime::stalls::Budget, verdict::Verdict};
 
 /// Asks for an unusual check. Nothing is sent before the first poll.
 pub(super) fn ask(

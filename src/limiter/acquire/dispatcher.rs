@@ -7,35 +7,18 @@
 //! process for the time in which it fills again. Each check of a process that shares pauses takes one microsecond from
 //! the bucket, in the same atomic check as its cost, so a pause needs no further call.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::error::{Error, ErrorKind};
+use crate::limiter::acquire::queue::{Group, Step};
+use crate::limiter::acquire::seat::{InOutage, QueueId};
+use crate::limiter::acquire::waiter::{Delivery, Reply};
 use crate::{
-    calls::Purpose,
-    check::Check,
-    clock::micros,
-    decision::Decision,
-    error::{Error, ErrorKind},
-    key::Key,
-    limiter::{
-        acquire::{
-            Acquire,
-            forecast::after,
-            queue::{Group, Step},
-            seat::{InOutage, QueueId},
-            waiter::{Delivery, Reply},
-        },
-        core::Core,
-        handle::Limiter,
-    },
-    policy::Policy,
+    calls::Purpose, check::Check, clock::micros, decision::Decision, key::Key, limiter::acquire::Acquire,
+    limiter::acquire::forecast::after, limiter::core::Core, limiter::handle::Limiter, policy::Policy,
     runtime::precise_sleep,
 };
 

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    clock::micros,
-    decision::{Decision, PolicyDecision, Source},
-    limiter::acquire::waiter::Waiter,
-    policy::{Algorithm, Policy},
-};
+use crate::decision::{Decision, PolicyDecision, Source};
+use crate::policy::{Algorithm, Policy};
+use crate::{clock::micros, limiter::acquire::waiter::Waiter};
 
 /// What the last decision on a key says about the time after it, if no other caller spends.
 #[derive(Clone, Debug)]

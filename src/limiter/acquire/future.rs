@@ -1,39 +1,18 @@
 //! The futures of callers that wait for units, or with `Limiter::acquire_hold` for a hold.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::error::{ConfigError, Error, ErrorKind};
+use crate::limiter::acquire::seat::{InOutage, QueueId};
+use crate::limiter::acquire::waiter::{Delivery, never_fits};
+use crate::limiter::check_future::{CheckFuture, Route};
 use crate::{
-    calls::NO_TIMERS,
-    check::Check,
-    decision::Decision,
-    error::{ConfigError, Error, ErrorKind},
-    key::Key,
-    limiter::{
-        acquire::{
-            Acquire,
-            forecast::after,
-            place::Place,
-            seat::{InOutage, QueueId},
-            waiter::{Delivery, never_fits},
-        },
-        check_future::{CheckFuture, Route},
-        core::Core,
-        handle::Limiter,
-        hold::HoldAnswer,
-    },
-    observe::FailureEffect,
-    policy::Policy,
-    runtime::drivers::Driver,
-    store::Answer,
+    calls::NO_TIMERS, check::Check, decision::Decision, key::Key, limiter::acquire::Acquire,
+    limiter::acquire::forecast::after, limiter::acquire::place::Place, limiter::core::Core, limiter::handle::Limiter,
+    limiter::hold::HoldAnswer, observe::FailureEffect, policy::Policy, runtime::drivers::Driver, store::Answer,
 };
 
 /// The future of a [`Decision`] or of a [`HoldAnswer`], returned by [`Acquire::within`].

@@ -19,12 +19,8 @@ mod waiter;
 use std::{fmt, marker::PhantomData, sync::Arc};
 
 use self::{queues::Queues, seat::InOutage, waiter::Further};
-use crate::{
-    decision::Decision,
-    key::Key,
-    limiter::{core::Core, handle::Limiter},
-    policy::Policy,
-};
+use crate::limiter::{core::Core, handle::Limiter};
+use crate::{decision::Decision, key::Key, policy::Policy};
 
 pub use self::future::AcquireFuture;
 pub(crate) use self::paused_keys::LONGEST_PAUSE;

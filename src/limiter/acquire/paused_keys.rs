@@ -1,10 +1,8 @@
 //! The pauses of a limiter, also of keys that no call waits for: what this process was asked for, and what the store
 //! says of the fleet.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use tokio::time::Instant;
 

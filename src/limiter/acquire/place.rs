@@ -1,32 +1,19 @@
 //! The place of a caller in a queue.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
+use crate::error::{Error, ErrorKind};
+use crate::limiter::acquire::dispatcher::{dispatch, hand_on};
+use crate::limiter::acquire::seat::{Dispatching, InOutage, QueueId, Seat};
+use crate::limiter::acquire::waiter::{Delivery, Further, Reply, Waiter};
+use crate::runtime::{deadline::within, workers::takes_tasks};
 use crate::{
-    error::{Error, ErrorKind},
-    limiter::{
-        acquire::{
-            dispatcher::{dispatch, hand_on},
-            forecast::after,
-            queues::Joined,
-            seat::{Dispatching, InOutage, QueueId, Seat},
-            waiter::{Delivery, Further, Reply, Waiter},
-        },
-        core::Core,
-    },
-    runtime::{deadline::within, workers::takes_tasks},
-    store::no_answer,
+    limiter::acquire::forecast::after, limiter::acquire::queues::Joined, limiter::core::Core, store::no_answer,
 };
 
 /// The place of a caller in the queue of its key. Dropping it makes room for the next.

@@ -1,30 +1,17 @@
 //! The queues of a limiter, one for each key and policy with waiters.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::{sync::Notify, time::Instant};
 
+use crate::limiter::acquire::queue::{Group, Queue, Recalled, Step};
+use crate::limiter::acquire::seat::{Dispatching, QueueId};
+use crate::limiter::acquire::waiter::{Reply, Waiter};
 use crate::{
-    decision::Decision,
-    error::Error,
-    key::Key,
-    limiter::{
-        acquire::{
-            forecast::after,
-            paused_keys::PausedKeys,
-            queue::{Group, Queue, Recalled, Step},
-            seat::{Dispatching, QueueId},
-            waiter::{Reply, Waiter},
-        },
-        hold::OnChangedCount,
-    },
-    policy::Policy,
+    decision::Decision, error::Error, key::Key, limiter::acquire::forecast::after,
+    limiter::acquire::paused_keys::PausedKeys, limiter::hold::OnChangedCount, policy::Policy,
     runtime::random::RandomMap,
 };
 

@@ -5,28 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::calls::{NO_TIMERS, Purpose};
+use crate::decision::{Decision, PolicyDecision, Source};
+use crate::error::{Error, ErrorKind};
+use crate::limiter::acquire::seat::{InOutage, QueueId};
+use crate::limiter::acquire::waiter::{Delivery, Further};
+use crate::limiter::decision_future::{DecisionFuture, Sent};
+use crate::observe::{CheckSpan, ObservedRequest};
 use crate::{
-    calls::{NO_TIMERS, Purpose},
-    check::Check,
-    decision::{Decision, PolicyDecision, Source},
-    error::{Error, ErrorKind},
-    failure::FailurePolicy,
-    limiter::{
-        acquire::{
-            forecast::after,
-            place::Place,
-            queue::Recalled,
-            seat::{InOutage, QueueId},
-            waiter::{Delivery, Further},
-        },
-        core::Core,
-        decision_future::{DecisionFuture, Sent},
-        handle::Limiter,
-        unusual,
-    },
-    observe::{CheckSpan, ObservedRequest},
-    policy::Algorithm,
-    runtime::drivers::Driver,
+    check::Check, failure::FailurePolicy, limiter::acquire::forecast::after, limiter::acquire::place::Place,
+    limiter::acquire::queue::Recalled, limiter::core::Core, limiter::handle::Limiter, limiter::unusual,
+    policy::Algorithm, runtime::drivers::Driver,
 };
 
 /// By how much a request may be late at least: an admission that is a little late delays those that follow.

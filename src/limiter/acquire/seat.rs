@@ -2,15 +2,9 @@
 //! queue or the head has to wait. Most callers need not wait, and a task for each would cost more than their checks.
 //! The id of a queue, by which seats and pauses are found.
 
-use std::{
-    fmt,
-    future::Future,
-    hash::{Hash, Hasher},
-    mem,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Context,
-};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, future::Future, mem, pin::Pin, task::Context};
 
 use tokio::runtime::Handle;
 

@@ -4,14 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{
-    check::Check,
-    decision::Decision,
-    error::Error,
-    key::Key,
-    limiter::hold::{Hold, HoldAnswer},
-    policy::Policy,
-};
+use crate::limiter::hold::{Hold, HoldAnswer};
+use crate::{check::Check, decision::Decision, error::Error, key::Key, policy::Policy};
 
 /// The decision on a waiter, or why there is none.
 pub(super) type Outcome = Result<Decision, Error>;

@@ -1,23 +1,14 @@
 //! How a hold ends: how old it may get, what a hold of a request needs to end by itself, and its end before the store
 //! has answered it.
 
-use std::{
-    fmt::Debug,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt::Debug, sync::Arc};
 
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{
-    check::open_hold::OpenHold,
-    error::{Error, ErrorKind},
-    hold::{HoldChange, SettleAnswer},
-    observe::HoldEnd,
-    policy::Policy,
-};
+use crate::error::{Error, ErrorKind};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::{check::open_hold::OpenHold, observe::HoldEnd, policy::Policy};
 
 /// What is charged when holds end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,21 +1,16 @@
 //! Changes of holds: what is sent to the store, and what becomes of the answer.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-use crate::{
-    calls::{Call, Calls},
-    check::open_hold::OpenHold,
-    error::Error,
-    hold::{HoldChange, SettleAnswer},
-    limiter::hold::{age::Ending, ends::SharedHolds},
-    observe::{EndedHold, Event, HoldEnd, ObservedKey},
-    store::{Answer, Pending},
-};
+use crate::calls::{Call, Calls};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::limiter::hold::{age::Ending, ends::SharedHolds};
+use crate::observe::{EndedHold, Event, HoldEnd, ObservedKey};
+use crate::store::{Answer, Pending};
+use crate::{check::open_hold::OpenHold, error::Error};
 
 /// A change that is sent to the store, or not yet.
 pub(super) struct Change(Option<Call<SettleAnswer>>);

@@ -1,20 +1,12 @@
 //! The ends of holds of one failure domain: those to send, those in flight, and those to send again.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime, time::Instant};
 
-use crate::{
-    clock::whole_micros,
-    error::Error,
-    hold::SettleAnswer,
-    limiter::hold::age::Ending,
-    runtime::random::{self, RandomMap},
-};
+use crate::runtime::random::{self, RandomMap};
+use crate::{clock::whole_micros, error::Error, hold::SettleAnswer, limiter::hold::age::Ending};
 
 /// The end of a hold that is kept until the store has answered it.
 #[derive(Debug)]

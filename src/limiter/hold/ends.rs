@@ -4,30 +4,16 @@
 //! The end of a hold is idempotent, so it may be sent again although its fate is unknown. It is kept for one
 //! time-to-live of its hold: later, the store has ended the hold by itself.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, time::Duration};
 
 use tokio::{runtime, sync::Notify, time::Instant};
 
+use crate::limiter::hold::domain::{BOUNDED, Domain, Kept, PAUSE, Sent};
 use crate::{
-    calls::Calls,
-    clock::micros,
-    error::Error,
-    hold::SettleAnswer,
-    key::Key,
-    limiter::hold::{
-        domain::{BOUNDED, Domain, Kept, PAUSE, Sent},
-        renewals::Renewals,
-    },
-    observe::Throttle,
-    policy::Policy,
-    runtime::workers::Workers,
+    calls::Calls, clock::micros, error::Error, hold::SettleAnswer, key::Key, limiter::hold::renewals::Renewals,
+    observe::Throttle, policy::Policy, runtime::workers::Workers,
 };
 
 /// The ends of holds that the store has not answered.

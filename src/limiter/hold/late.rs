@@ -1,19 +1,14 @@
 //! Settlements that come too late: the store has ended the hold before, and has charged what its policy says.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, atomic::Ordering};
+use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-use crate::{
-    check::Charge,
-    limiter::hold::{age::Ending, ends::SharedHolds, is_released},
-    store::CountChange,
-};
+use crate::limiter::hold::{age::Ending, ends::SharedHolds, is_released};
+use crate::{check::Charge, store::CountChange};
 
 /// A charge of units that a settlement was too late for. It is sent once, because a charge by hand is not idempotent.
 struct LateCharge {

@@ -1,23 +1,14 @@
 //! The open holds that are renewed for as long as they are held: the slots of concurrency limits, and all holds of
 //! layers.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::VecDeque, time::Duration};
 
 use tokio::{runtime, time::Instant};
 
-use crate::{
-    check::open_hold::OpenHold,
-    clock::whole_micros,
-    error::Error,
-    hold::{HoldId, SettleAnswer},
-    limiter::hold::age::{Age, AgedHold, Claim},
-    observe::Once,
-    runtime::random::RandomMap,
-};
+use crate::hold::{HoldId, SettleAnswer};
+use crate::limiter::hold::age::{Age, AgedHold, Claim};
+use crate::{check::open_hold::OpenHold, clock::whole_micros, error::Error, observe::Once, runtime::random::RandomMap};
 
 /// The holds that this process renews.
 #[derive(Debug, Default)]

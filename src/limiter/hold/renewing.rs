@@ -1,27 +1,17 @@
 //! What each runtime does for holds in the background: ends are sent again, open holds are renewed, and those that have
 //! reached their longest age end.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::{
-    runtime::{self, Handle},
-    time::Instant,
-};
+use tokio::runtime::{self, Handle};
+use tokio::time::Instant;
 
+use crate::limiter::hold::age::{Age, AgedHold, Owner};
+use crate::observe::{Event, Warning};
 use crate::{
-    check::open_hold::OpenHold,
-    limiter::hold::{
-        age::{Age, AgedHold, Owner},
-        ends::SharedHolds,
-        renewals::RenewedHold,
-        request::HeldUnits,
-    },
-    observe::{Event, Warning},
-    policy::Policy,
-    runtime::workers::Job,
+    check::open_hold::OpenHold, limiter::hold::ends::SharedHolds, limiter::hold::renewals::RenewedHold,
+    limiter::hold::request::HeldUnits, policy::Policy, runtime::workers::Job,
 };
 
 /// Largest number of renewals in flight: those of a worker share calls, and leave room for checks.

@@ -5,20 +5,12 @@ use std::{mem, sync::Arc};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use crate::{
-    check::{Check, open_hold::OpenHold},
-    decision::{Decision, PolicyDecision},
-    limiter::hold::{
-        OpenHolds,
-        age::{Charged, Claim, Ending, OnLongest, Origin, Owner},
-        ends::SharedHolds,
-        is_released,
-        renewals::RenewedHold,
-    },
-    observe::{Event, HoldEnd, Warning},
-    policy::Policy,
-    verdict::Source,
-};
+use crate::check::{Check, open_hold::OpenHold};
+use crate::decision::{Decision, PolicyDecision};
+use crate::limiter::hold::age::{Charged, Claim, Ending, OnLongest, Origin, Owner};
+use crate::limiter::hold::{OpenHolds, is_released};
+use crate::observe::{Event, HoldEnd, Warning};
+use crate::{limiter::hold::ends::SharedHolds, limiter::hold::renewals::RenewedHold, policy::Policy, verdict::Source};
 
 /// The holds of a check: asked for, and then held if the check was allowed.
 #[derive(Debug)]

@@ -1,30 +1,18 @@
 //! Sends the ends of holds: each in a task of its own, so that as many as needed are in flight and share calls.
 
-use std::{
-    future::poll_fn,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, atomic::Ordering};
+use std::task::{Context, Poll, Waker};
+use std::{future::poll_fn, time::Duration};
 
 use tokio::{runtime::Handle, time::Instant};
 
+use crate::clock::{Clock, SystemClock};
+use crate::limiter::hold::domain::{Kept, Sent};
+use crate::observe::{Event, HoldEnd, Warning};
 use crate::{
-    check::Check,
-    clock::{Clock, SystemClock},
-    error::Error,
-    hold::SettleAnswer,
-    limiter::hold::{
-        age::Ending,
-        change::Change,
-        domain::{Kept, Sent},
-        ends::SharedHolds,
-        renewing::HoldJob,
-    },
-    observe::{Event, HoldEnd, Warning},
-    runtime::deadline::within,
-    store::Answer,
+    check::Check, error::Error, hold::SettleAnswer, limiter::hold::age::Ending, limiter::hold::change::Change,
+    limiter::hold::ends::SharedHolds, limiter::hold::renewing::HoldJob, runtime::deadline::within, store::Answer,
 };
 
 /// Time beyond two deadlines after which an end without an answer is sent from another runtime: the one that has sent

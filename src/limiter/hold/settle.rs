@@ -1,23 +1,13 @@
 //! The future that ends a handle.
 
-use std::{
-    fmt,
-    future::Future,
-    iter, mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
+use std::{fmt, future::Future, iter, mem, pin::Pin, sync::Arc};
 
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use crate::{
-    check::open_hold::OpenHold,
-    error::Error,
-    hold::SettleAnswer,
-    limiter::hold::{age::Ending, change::Change, ends::SharedHolds},
-};
+use crate::limiter::hold::{age::Ending, change::Change, ends::SharedHolds};
+use crate::{check::open_hold::OpenHold, error::Error, hold::SettleAnswer};
 
 /// The future of a [`SettleAnswer`], returned by [`Hold::settle`](crate::limiter::Hold::settle).
 ///

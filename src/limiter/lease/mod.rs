@@ -14,29 +14,18 @@ mod store;
 pub(super) mod table;
 mod waiter;
 
-use std::{
-    future::Future,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, sync::oneshot, task::JoinHandle, time::Instant};
 
 use self::{blocks::FinishedBlock, state::Spent, waiter::Reply};
-use crate::{
-    calls::{Calls, Purpose},
-    check::{Check, open_hold::OpenHold},
-    error::Error,
-    fallback::Reservation,
-    hold::SettleAnswer,
-    key::Key,
-    limiter::{core::Core, hold::SettleFuture},
-    policy::Policy,
-    runtime::{deadline::within, stalls::Budget},
-    store::{Answer, Pending},
-    verdict::Verdict,
-};
+use crate::calls::{Calls, Purpose};
+use crate::check::{Check, open_hold::OpenHold};
+use crate::limiter::{core::Core, hold::SettleFuture};
+use crate::runtime::{deadline::within, stalls::Budget};
+use crate::store::{Answer, Pending};
+use crate::{error::Error, fallback::Reservation, hold::SettleAnswer, key::Key, policy::Policy, verdict::Verdict};
 
 pub(super) use self::store::{add_left, judge, on_cold_verdict};
 

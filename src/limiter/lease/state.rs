@@ -2,17 +2,13 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
-use super::{
-    blocks::{Block, Blocks, FinishedBlock, is_made},
-    meter::Demanded,
-    size::{SHORTEST_HORIZON, Sizes},
-    waiter::{Delivery, LastOutcome, Reply, Waiters},
-};
+use super::blocks::{Block, Blocks, FinishedBlock, is_made};
+use super::meter::Demanded;
+use super::size::{SHORTEST_HORIZON, Sizes};
+use super::waiter::{Delivery, LastOutcome, Reply, Waiters};
 use crate::{
     check::open_hold::OpenHold, error::Error, key::Key, observe::LeaseSpan, policy::Policy, runtime::stalls::Budget,
     verdict::Verdict,

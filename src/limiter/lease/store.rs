@@ -4,29 +4,19 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
-use super::{
-    Given,
-    blocks::{FinishedBlock, SHORTEST_TTL, is_made},
-    settle, settle_later, settled,
-    state::{Actions, Asked, Step},
-    sweep,
-    table::LeaseId,
-    waiter::{Delivery, LastOutcome},
-};
-use crate::{
-    calls::Purpose,
-    check::{Charge, Check},
-    error::Error,
-    limiter::core::{Core, OneCall},
-    runtime::{drivers::Driver, stalls::Budget},
-    store::{Answer, Pending},
-    verdict::{Outcome, Source, Verdict},
-};
+use super::blocks::{FinishedBlock, SHORTEST_TTL, is_made};
+use super::state::{Actions, Asked, Step};
+use super::waiter::{Delivery, LastOutcome};
+use super::{Given, settle, settle_later, settled, sweep, table::LeaseId};
+use crate::check::{Charge, Check};
+use crate::limiter::core::{Core, OneCall};
+use crate::runtime::{drivers::Driver, stalls::Budget};
+use crate::store::{Answer, Pending};
+use crate::verdict::{Outcome, Source, Verdict};
+use crate::{calls::Purpose, error::Error};
 
 /// Asks the store, and a second time if this process can give back units that the check needs.
 pub(in crate::limiter) fn judge(core: &Arc<Core>, check: &Check, purpose: Purpose) -> Answer<Verdict> {

@@ -1,35 +1,20 @@
 //! All leases of a limiter.
 
-use std::{
-    collections::HashMap,
-    hash::BuildHasher,
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{collections::HashMap, hash::BuildHasher, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    blocks::{FinishedBlock, policy_of_blocks},
-    demand::{Demand, HOT},
-    meter::Demanded,
-    size::usual_horizon,
-    state::{Asked, Lease, Remains, Spent, Step},
-    waiter::{Delivery, LastOutcome},
-};
-use crate::{
-    check::{Charge, open_hold::OpenHold},
-    error::Error,
-    key::Key,
-    observe::{LeaseSpan, Observer, with_reports_after},
-    policy::Policy,
-    runtime::random::FastState,
-    verdict::Verdict,
-};
+use super::blocks::{FinishedBlock, policy_of_blocks};
+use super::demand::{Demand, HOT};
+use super::state::{Asked, Lease, Remains, Spent, Step};
+use super::waiter::{Delivery, LastOutcome};
+use super::{meter::Demanded, size::usual_horizon};
+use crate::check::{Charge, open_hold::OpenHold};
+use crate::observe::{LeaseSpan, Observer, with_reports_after};
+use crate::{error::Error, key::Key, policy::Policy, runtime::random::FastState, verdict::Verdict};
 
 /// The leases of a limiter. Clones of the limiter share them.
 pub(in crate::limiter) struct Leases {

@@ -6,12 +6,8 @@ use std::collections::VecDeque;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{blocks::Spending, meter::Demanded};
-use crate::{
-    clock::micros,
-    error::Error,
-    policy::Policy,
-    verdict::{Outcome, Source, Verdict},
-};
+use crate::verdict::{Outcome, Source, Verdict};
+use crate::{clock::micros, error::Error, policy::Policy};
 
 /// The answer to a check that waits for a block.
 #[derive(Debug)]

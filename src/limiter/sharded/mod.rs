@@ -9,27 +9,17 @@
 
 mod turns;
 
-use std::{
-    future::{Future, poll_fn},
-    hash::BuildHasher,
-    pin::Pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::{hash::BuildHasher, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use smallvec::SmallVec;
 
-use crate::{
-    calls::{Calls, CheckCall, Purpose},
-    check::{Charge, Check},
-    error::Error,
-    key::Key,
-    policy::Policy,
-    runtime::{random::RandomState, stalls::Budget},
-    store::{Answer, Pending},
-    verdict::{Outcome, Outcomes, Verdict},
-};
+use crate::calls::{Calls, CheckCall, Purpose};
+use crate::check::{Charge, Check};
+use crate::runtime::{random::RandomState, stalls::Budget};
+use crate::store::{Answer, Pending};
+use crate::verdict::{Outcome, Outcomes, Verdict};
+use crate::{error::Error, key::Key, policy::Policy};
 
 pub(super) use self::turns::ShardTurns;
 

@@ -5,10 +5,8 @@
 //! Redis more than twice the time. Turns also load the shards more evenly than chance does. Each round begins at a
 //! random shard, so instances and periodic traffic do not keep in step.
 
-use std::{
-    hash::BuildHasher,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{policy::Policy, runtime::random::RandomState};
 

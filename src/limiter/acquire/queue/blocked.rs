@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    limiter::acquire::forecast::{after, is_caused_by_charges},
-    policy::Policy,
-};
+use crate::limiter::acquire::forecast::{after, is_caused_by_charges};
+use crate::policy::Policy;
 
 /// A head that further limits have denied. It keeps those behind it back for as long as it waits.
 #[derive(Clone, Copy, Debug)]

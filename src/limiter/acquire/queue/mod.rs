@@ -5,35 +5,20 @@ mod peeks;
 mod results;
 mod turns;
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::{
-    runtime::{self, Handle},
-    sync::Notify,
-    time::Instant,
-};
+use tokio::runtime::{self, Handle};
+use tokio::{sync::Notify, time::Instant};
 
 pub(super) use self::peeks::Recalled;
 use self::{blocked::Blocked, peeks::Peeks};
-use crate::{
-    decision::{Decision, Source},
-    error::Error,
-    limiter::acquire::{
-        forecast::{Forecast, after},
-        paused_keys::KeyPause,
-        rivals::{Aim, Rivals},
-        seat::{Dispatching, Seat},
-        waiter::{Further, Reply, Room, Waiter},
-    },
-    policy::Policy,
-};
+use crate::decision::{Decision, Source};
+use crate::limiter::acquire::forecast::{Forecast, after};
+use crate::limiter::acquire::rivals::{Aim, Rivals};
+use crate::limiter::acquire::seat::{Dispatching, Seat};
+use crate::limiter::acquire::waiter::{Further, Reply, Room, Waiter};
+use crate::{error::Error, limiter::acquire::paused_keys::KeyPause, policy::Policy};
 
 /// The waiters of one key under one policy, in their order.
 #[derive(Debug, Default)]

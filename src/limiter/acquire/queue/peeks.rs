@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    clock::micros,
-    decision::{Decision, PolicyDecision, Source},
-    limiter::acquire::forecast::after,
-    policy::Policy,
-};
+use crate::decision::{Decision, PolicyDecision, Source};
+use crate::{clock::micros, limiter::acquire::forecast::after, policy::Policy};
 
 /// The costs of which the store was asked last.
 #[derive(Debug, Default)]

@@ -5,15 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Denial, Group, Queue, blocked::Blocked, pace};
-use crate::{
-    decision::{Decision, PolicyDecision},
-    error::{Error, ErrorKind},
-    limiter::acquire::{
-        forecast::{self, Forecast, after},
-        waiter::{Reply, Room, Waiter},
-    },
-    verdict::Source,
-};
+use crate::decision::{Decision, PolicyDecision};
+use crate::error::{Error, ErrorKind};
+use crate::limiter::acquire::forecast::{self, Forecast, after};
+use crate::limiter::acquire::waiter::{Reply, Room, Waiter};
+use crate::verdict::Source;
 
 /// The first time between two checks while the store fails, and the longest. Short, because the limiter's breaker
 /// already protects the store.

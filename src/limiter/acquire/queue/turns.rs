@@ -6,14 +6,9 @@ use std::{ops::RangeInclusive, time::Duration};
 use tokio::time::Instant;
 
 use super::{Group, Queue, Step, interval, pace};
-use crate::{
-    limiter::acquire::{
-        forecast::{self, after},
-        waiter::{Further, Reply, Waiter},
-    },
-    policy::Policy,
-    verdict::Source,
-};
+use crate::limiter::acquire::forecast::{self, after};
+use crate::limiter::acquire::waiter::{Further, Reply, Waiter};
+use crate::{policy::Policy, verdict::Source};
 
 /// The intervals between admissions for which a millisecond counts. A longer interval hardly notices a millisecond, and
 /// a shorter one needs a burst anyway.
