@@ -2,18 +2,13 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{CACHE_CONTROL, RETRY_AFTER},
-};
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{
-    RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS,
-    duration::{millis_up, number, read_duration, read_number, whole_seconds},
-    names::OwnNames,
-    style::{HeaderStyle, Merge},
-};
+use super::duration::{millis_up, number, read_duration, read_number, whole_seconds};
+use super::style::{HeaderStyle, Merge};
+use super::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER_MS, names::OwnNames};
 
 /// Fields to be merged into a response, in one [`HeaderStyle`].
 #[derive(Clone, Debug)]

@@ -2,12 +2,9 @@
 
 use http::HeaderValue;
 
-use super::{
-    RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET,
-    fields::HeaderFields,
-    quota::{QuotaReport, Snapshot},
-    structured::{List, Text, bytes, integer, parameter, string, window},
-};
+use super::quota::{QuotaReport, Snapshot};
+use super::structured::{List, Text, bytes, integer, parameter, string, window};
+use super::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET, fields::HeaderFields};
 
 /// `RateLimit-Policy` of revision 11, section 3: a List with one member per policy.
 pub(super) fn draft_11_policies(quotas: &[QuotaReport<'_>]) -> Option<HeaderValue> {

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{
-    duration::{duration, number},
-    fields::HeaderFields,
-    quota::{QuotaReport, Snapshot},
-};
+use super::duration::{duration, number};
+use super::fields::HeaderFields;
+use super::quota::{QuotaReport, Snapshot};
 use crate::headers;
 
 /// The units of the fields; `None` is a request.

@@ -6,10 +6,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{
-    duration::{number, seconds_up},
-    fields::HeaderFields,
-};
+use super::duration::{number, seconds_up};
+use super::fields::HeaderFields;
 
 /// The text of a field under construction.
 pub(super) type Text = SmallVec<[u8; 96]>;

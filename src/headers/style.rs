@@ -1,9 +1,7 @@
 //! Header styles: the names of their fields, and how each field is merged.
 
-use http::{
-    HeaderName,
-    header::{CACHE_CONTROL, RETRY_AFTER},
-};
+use http::HeaderName;
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
 
 use crate::error::in_words;
 use crate::headers;

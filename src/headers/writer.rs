@@ -1,30 +1,18 @@
 //! The writer: turns a decision into response fields. Waits get a random jitter, so that clients do not all return in
 //! the same second.
 
-use std::{
-    slice,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::slice;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{
-    RATELIMIT, RATELIMIT_POLICY,
-    fields::{self, AllowedFields, HeaderFields},
-    ietf,
-    jitter::{draw, longest_wait},
-    names::OwnNames,
-    openai,
-    quota::{QuotaReport, Snapshot},
-    style::HeaderStyle,
-    x_rate_limit,
-};
-use crate::{
-    clock::micros,
-    decision::{Decision, PolicyDecision},
-    error::FirstMistake,
-};
+use super::fields::{self, AllowedFields, HeaderFields};
+use super::jitter::{draw, longest_wait};
+use super::quota::{QuotaReport, Snapshot};
+use super::{RATELIMIT, RATELIMIT_POLICY, ietf, names::OwnNames, openai, style::HeaderStyle, x_rate_limit};
+use crate::decision::{Decision, PolicyDecision};
+use crate::{clock::micros, error::FirstMistake};
 
 /// Writes the fields of a response.
 ///

@@ -2,13 +2,9 @@
 
 use http::HeaderValue;
 
-use super::{
-    X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET,
-    duration::number,
-    fields::HeaderFields,
-    quota::{QuotaReport, Snapshot},
-    structured::{List, parameter, string, window},
-};
+use super::quota::{QuotaReport, Snapshot};
+use super::structured::{List, parameter, string, window};
+use super::{X_AFTER, X_ENVOY_RATELIMITED, X_LIMIT, X_REMAINING, X_RESET, duration::number, fields::HeaderFields};
 
 /// Adds the fields with the reset in seconds from now.
 pub(super) fn delta(snapshot: &Snapshot<'_>, fields: &mut HeaderFields) {

@@ -3,11 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION, request::Parts};
 
-use super::{
-    error::{KeyError, KeyFault},
-    extractor::KeyExtractor,
-    subject::Key,
-};
+use super::error::{KeyError, KeyFault};
+use super::{extractor::KeyExtractor, subject::Key};
 use crate::error::{ConfigError, FirstMistake};
 
 /// Charges the value of a header.

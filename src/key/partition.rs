@@ -1,11 +1,8 @@
 //! Partition keys: the `pk` parameter, which names the partition of a policy that a quota belongs to; and the secret
 //! with which keys are hashed.
 
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 

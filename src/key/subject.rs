@@ -1,9 +1,7 @@
 //! The key, and the encoding of its subject. Short keys need no allocation.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;

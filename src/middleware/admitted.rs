@@ -5,18 +5,11 @@ use std::task::Context;
 
 use http::{Extensions, Response, request::Parts};
 
-use super::{
-    config::Config,
-    holding::{Bill, CarryHolds, HeldTooLong, Tab},
-    rules::Rules,
-};
+use super::holding::{Bill, CarryHolds, HeldTooLong, Tab};
+use super::{config::Config, rules::Rules};
+use crate::observe::{Event, Warning};
 use crate::{
-    check::Check,
-    decision::Decision,
-    headers::AllowedFields,
-    observe::{Event, Warning},
-    rejection::insert_if_strictest,
-    verdict::Source,
+    check::Check, decision::Decision, headers::AllowedFields, rejection::insert_if_strictest, verdict::Source,
 };
 
 /// What the response to an allowed request gets. Small, because the response future contains it; the decision itself

@@ -4,18 +4,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 
-use super::{
-    holding::Settling,
-    rules::{Rules, RulesSource},
-    setup_checks::{KeySetupCheck, StackSetupCheck},
-};
-use crate::{
-    error::ConfigError,
-    headers::OUTAGE_RETRY_AFTER,
-    key::{KeyExtractor, MissingKey},
-    limiter::Limiter,
-    rejection::{Denial, ProblemJson, Reason, Rejection},
-};
+use super::holding::Settling;
+use super::rules::{Rules, RulesSource};
+use super::setup_checks::{KeySetupCheck, StackSetupCheck};
+use crate::key::{KeyExtractor, MissingKey};
+use crate::rejection::{Denial, ProblemJson, Reason, Rejection};
+use crate::{error::ConfigError, headers::OUTAGE_RETRY_AFTER, limiter::Limiter};
 
 /// The settings that a layer shares with its services and their futures.
 pub(crate) struct Config<K, R> {

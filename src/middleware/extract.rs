@@ -2,18 +2,13 @@
 
 use std::convert::Infallible;
 
-use axum::{
-    extract::{FromRequestParts, OptionalFromRequestParts},
-    response::{IntoResponse, Response},
-};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, request::Parts};
 
 use super::holding::Bill;
-use crate::{
-    decision::Decision,
-    headers::HeaderWriter,
-    rejection::{Denial, ProblemJson},
-};
+use crate::rejection::{Denial, ProblemJson};
+use crate::{decision::Decision, headers::HeaderWriter};
 
 /// The response to a request of a handler that takes a [`Decision`] where no layer has inserted one. The mistake is in
 /// the service.

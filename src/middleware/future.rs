@@ -1,29 +1,17 @@
 //! The response future: wait for the decision, call the inner service, add the fields.
 
-use std::{
-    fmt,
-    future::Future,
-    marker::PhantomData,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{fmt, future::Future, marker::PhantomData, pin::Pin, sync::Arc};
 
 use http::{Request, Response, request::Parts};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{
-    admitted::{Admitted, discard},
-    config::Config,
-    holding::{Bill, CarryHolds, HeldTooLong, Tab},
-    rules::KeptRules,
-};
-use crate::{
-    decision::Decision,
-    limiter::DecisionFuture,
-    rejection::{Denial, Rejection},
-};
+use super::admitted::{Admitted, discard};
+use super::holding::{Bill, CarryHolds, HeldTooLong, Tab};
+use super::{config::Config, rules::KeptRules};
+use crate::rejection::{Denial, Rejection};
+use crate::{decision::Decision, limiter::DecisionFuture};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::middleware::RateLimit).

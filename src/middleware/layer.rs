@@ -6,21 +6,13 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 use http::response::Parts;
 use tower_layer::Layer;
 
+use super::holding::{Settlement, Settling, WrappedBody};
 #[cfg(feature = "serde")]
 use super::rules::Follower;
-use super::{
-    config::Config,
-    holding::{Settlement, Settling, WrappedBody},
-    rules::{Rules, RulesSource},
-    service::RateLimit,
-};
-use crate::{
-    error::ConfigError,
-    key::KeyExtractor,
-    limiter::Limiter,
-    policy::{Policy, PolicySource},
-    rejection::ProblemJson,
-};
+use super::rules::{Rules, RulesSource};
+use super::{config::Config, service::RateLimit};
+use crate::policy::{Policy, PolicySource};
+use crate::{error::ConfigError, key::KeyExtractor, limiter::Limiter, rejection::ProblemJson};
 
 /// Layer that applies [`RateLimit`]: requests are charged before they reach the service, and refused above the limit.
 ///

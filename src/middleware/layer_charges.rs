@@ -3,11 +3,8 @@
 use http::request::Parts;
 
 use super::{config::KeyExtraction, layer::RateLimitLayer, route::Route};
-use crate::{
-    cost::Cost,
-    key::KeyExtractor,
-    policy::{PolicySource, SharedSource},
-};
+use crate::policy::{PolicySource, SharedSource};
+use crate::{cost::Cost, key::KeyExtractor};
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Sets the cost of each request, in units. Defaults to 1. A cost of 0 charges nothing, and passes unless the key

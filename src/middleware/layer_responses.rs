@@ -3,12 +3,8 @@
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use super::layer::RateLimitLayer;
-use crate::{
-    error::ConfigError,
-    failure::FailurePolicy,
-    headers::{HeaderWriter, whole_seconds},
-    key::MissingKey,
-};
+use crate::headers::{HeaderWriter, whole_seconds};
+use crate::{error::ConfigError, failure::FailurePolicy, key::MissingKey};
 
 impl<K, R, B> RateLimitLayer<K, R, B> {
     /// Lets a request that would be denied wait for its turn, for at most `max_wait`, in place of a refusal. Requests

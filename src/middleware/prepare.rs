@@ -3,20 +3,13 @@
 
 use http::request::Parts;
 
-use super::{
-    config::{Config, KeyExtraction},
-    rules::Rules,
-};
-use crate::{
-    check::Check,
-    cost::{RequestCost, Units},
-    error::ConfigError,
-    failure::FailurePolicy,
-    key::{Key, KeyError, KeyExtractor, KeyFault, MissingKey},
-    limiter::Limiter,
-    observe::{Event, ExemptCause, Other, RefusalEvent, RefusalReason, Warning},
-    policy::{Policy, PolicySource, known_policies},
-};
+use super::config::{Config, KeyExtraction};
+use super::rules::Rules;
+use crate::cost::{RequestCost, Units};
+use crate::key::{Key, KeyError, KeyExtractor, KeyFault, MissingKey};
+use crate::observe::{Event, ExemptCause, Other, RefusalEvent, RefusalReason, Warning};
+use crate::policy::{Policy, PolicySource, known_policies};
+use crate::{check::Check, error::ConfigError, failure::FailurePolicy, limiter::Limiter};
 
 /// The next step of a request.
 pub(super) enum Prepared {

@@ -1,30 +1,16 @@
 //! The service: charges a request, then calls the instance of the inner service that was polled ready.
 
-use std::{
-    fmt,
-    marker::PhantomData,
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll};
+use std::{fmt, marker::PhantomData, mem, sync::Arc};
 
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::{
-    admitted::discard,
-    config::Config,
-    future::{CutOff, LaterService, ResponseFuture},
-    holding::CarryHolds,
-    prepare::Prepared,
-};
-use crate::{
-    check::Check,
-    key::KeyExtractor,
-    limiter::Sent,
-    rejection::{Denial, Rejection},
-};
+use super::future::{CutOff, LaterService, ResponseFuture};
+use super::{admitted::discard, config::Config, holding::CarryHolds, prepare::Prepared};
+use crate::rejection::{Denial, Rejection};
+use crate::{check::Check, key::KeyExtractor, limiter::Sent};
 
 /// Middleware that forwards a request only if its charges fit; made by [`RateLimitLayer`](crate::RateLimitLayer).
 ///

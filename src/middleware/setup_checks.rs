@@ -3,23 +3,16 @@
 //! The checks run only if an observer receives their warnings. A check ends after the first requests, or as soon as it
 //! has warned or has nothing to find. A check that has ended costs one or two relaxed loads per request.
 
-use std::{
-    hash::BuildHasher,
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use http::{HeaderMap, request::Parts};
 
-use crate::{
-    check::{Charge, Check},
-    key::{Key, KeyError, KeyFault, KeyOrigin, MissingKey},
-    limiter::Limiter,
-    observe::{Event, Observer, Once, Warning},
-    runtime::random::RandomState,
-};
+use crate::check::{Charge, Check};
+use crate::key::{Key, KeyError, KeyFault, KeyOrigin, MissingKey};
+use crate::observe::{Event, Observer, Once, Warning};
+use crate::{limiter::Limiter, runtime::random::RandomState};
 
 /// Number of inspected requests: enough that a real service has seen two client addresses, few enough that warnings
 /// come early.

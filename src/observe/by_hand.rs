@@ -2,13 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    error::{Error, OneLine},
-    key::Key,
-    observe::ObservedKey,
-    policy::Policy,
-    store::CountChange,
-};
+use crate::error::{Error, OneLine};
+use crate::{key::Key, observe::ObservedKey, policy::Policy, store::CountChange};
 
 /// The end of a [`Limiter::reset`](crate::Limiter::reset): the key was reset, or the store failed.
 #[derive(Clone, Copy, Debug)]

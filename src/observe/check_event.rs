@@ -2,14 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    check::{Charge, Check},
-    decision::{Decision, PolicyDecision},
-    error::{Error, ErrorKind, OneLine},
-    observe::{FailureEffect, ObservedKey, ObservedRequest},
-    policy::Policy,
-    verdict::Source,
-};
+use crate::check::{Charge, Check};
+use crate::decision::{Decision, PolicyDecision};
+use crate::error::{Error, ErrorKind, OneLine};
+use crate::observe::{FailureEffect, ObservedKey, ObservedRequest};
+use crate::{policy::Policy, verdict::Source};
 
 /// A decision on a check.
 #[derive(Clone, Copy, Debug)]

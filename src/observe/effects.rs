@@ -1,9 +1,7 @@
 //! What checks get instead of a verdict, and how often each of it has happened in an outage.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::FailurePolicy;
 

@@ -2,17 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    decision::{Decision, PolicyDecision},
-    error::Error,
-    observe::{
-        BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning,
-        check_event::ObservedCheck,
-        other::{LeaseChange, Other},
-        request::ObservedRequest,
-    },
-    policy::Policy,
-};
+use crate::decision::{Decision, PolicyDecision};
+use crate::observe::other::{LeaseChange, Other};
+use crate::observe::{BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning};
+use crate::{error::Error, observe::check_event::ObservedCheck, observe::request::ObservedRequest, policy::Policy};
 
 /// What an event is, with its data.
 #[derive(Clone, Debug)]

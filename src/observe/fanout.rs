@@ -1,20 +1,14 @@
 //! Several observers as one, and a place for an observer that is set later. Only the code below calls an observer, and
 //! it contains a panic of one.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use crate::observe::{
-    Event, Observer,
-    log_line::{Topic, write_line},
-};
+use crate::observe::log_line::{Topic, write_line};
+use crate::observe::{Event, Observer};
 
 /// Adds an observer to those that were set before, and returns all of them as one.
 pub(crate) fn fan_out(first: Option<Arc<dyn Observer>>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {

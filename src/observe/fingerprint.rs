@@ -4,10 +4,8 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::{
-    error::ConfigError,
-    key::{Key, partition::Secret},
-};
+use crate::error::ConfigError;
+use crate::key::{Key, partition::Secret};
 
 /// A short hash that distinguishes keys without disclosing them: 22 characters of base64.
 ///

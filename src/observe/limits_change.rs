@@ -1,9 +1,7 @@
 //! Changes of limits that are replaced while the service runs.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::error::OneLine;
 

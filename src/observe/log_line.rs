@@ -1,22 +1,13 @@
 //! Lines for operators: `tracing` events, or lines on stderr if no subscriber takes them. The line about a check
 //! without a verdict says what happened, what the request got, and what to do.
 
-use std::{
-    fmt,
-    io::{self, Write},
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Duration,
-};
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fmt, sync::mpsc, thread, time::Duration};
 
-use crate::{
-    error::{Error, ErrorKind},
-    observe::effects::{EffectCounts, FailureEffect},
-};
+use crate::error::{Error, ErrorKind};
+use crate::observe::effects::{EffectCounts, FailureEffect};
 
 /// The subject of a line. Each topic has a `tracing` target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

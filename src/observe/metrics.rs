@@ -6,15 +6,11 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use crate::{
-    observe::{
-        BreakerState, CountChangeEvent, DecisionEvent, Event, EventKind, Observer, Other, PlanFallback, PlanLookup,
-        ResetEvent, other::LeaseChange, seen_policies::SeenPolicies,
-    },
-    policy::Policy,
-    store::CountChange,
-    verdict::Source,
+use crate::observe::{
+    BreakerState, CountChangeEvent, DecisionEvent, Event, EventKind, Observer, Other, PlanFallback, PlanLookup,
+    ResetEvent, other::LeaseChange, seen_policies::SeenPolicies,
 };
+use crate::{policy::Policy, store::CountChange, verdict::Source};
 
 /// Records metrics through the [`metrics`](https://docs.rs/metrics) facade, for the recorder of the service.
 ///

@@ -1,21 +1,12 @@
 //! The keys that are refused most.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    hash::BuildHasher,
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, fmt, hash::BuildHasher, mem, time::Duration};
 
+use crate::clock::{Clock, SystemClock, micros};
+use crate::observe::{Event, EventKind, Fingerprint, ObservedRequest, Observer};
 use crate::{
-    clock::{Clock, SystemClock, micros},
-    key::Key,
-    observe::{
-        Event, EventKind, Fingerprint, ObservedRequest, Observer, check_event::ObservedCharge, request::StoredRequest,
-    },
-    policy::Policy,
+    key::Key, observe::check_event::ObservedCharge, observe::request::StoredRequest, policy::Policy,
     runtime::random::RandomState,
 };
 

@@ -1,19 +1,11 @@
 //! Reports each key that comes near a limit once a window.
 
-use std::{
-    hash::BuildHasher,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::hash::BuildHasher;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::{
-    clock::micros,
-    decision::{Decision, PolicyDecision},
-    key::Key,
-    observe::{Event, EventKind, NearLimit, ObservedKey, Observer},
-    policy::Policy,
-    runtime::random::RandomState,
-    verdict::Source,
-};
+use crate::decision::{Decision, PolicyDecision};
+use crate::observe::{Event, EventKind, NearLimit, ObservedKey, Observer};
+use crate::{clock::micros, key::Key, policy::Policy, runtime::random::RandomState, verdict::Source};
 
 /// The keys that were reported in their current windows. Clones of a limiter share the table.
 ///

@@ -2,15 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    clock::{Clock, SystemClock},
-    error::{Error, ErrorKind},
-    observe::{
-        Event, EventKind, FailureEffect, LimitsChange, Observer, Other, Throttle,
-        log_line::{FailureMessage, Topic, write_line},
-        outage::{Causes, Length, Outage},
-    },
-};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::observe::log_line::{FailureMessage, Topic, write_line};
+use crate::observe::outage::{Causes, Length, Outage};
+use crate::observe::{Event, EventKind, FailureEffect, LimitsChange, Observer, Other, Throttle};
 
 /// Writes the reports of one limiter and its clones.
 #[derive(Debug, Default)]

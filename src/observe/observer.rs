@@ -1,24 +1,11 @@
 //! The [`Observer`] trait, the events that it receives, as one enum, and how holds end.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{
-    decision::Decision,
-    error::Error,
-    observe::{
-        BreakerState, EndedHold, ObservedKey, RefusalEvent, Warning,
-        event_kind::{BreakerChange, EventKind},
-        other::Other,
-    },
-    policy::Policy,
-};
+use crate::observe::event_kind::{BreakerChange, EventKind};
+use crate::observe::{BreakerState, EndedHold, ObservedKey, RefusalEvent, Warning};
+use crate::{decision::Decision, error::Error, observe::other::Other, policy::Policy};
 
 /// Receives the events of a limiter.
 ///

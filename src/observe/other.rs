@@ -2,13 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    observe::{
-        AbandonmentEvent, CountChangeEvent, ExemptCause, LimitsChange, ObservedKey, PlanFallback, PlanLookup,
-        ResetEvent,
-    },
-    policy::Policy,
+use crate::observe::{
+    AbandonmentEvent, CountChangeEvent, ExemptCause, LimitsChange, ObservedKey, PlanFallback, PlanLookup, ResetEvent,
 };
+use crate::policy::Policy;
 
 /// An event that most observers only count or print.
 #[derive(Clone, Copy, Debug)]

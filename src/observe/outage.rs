@@ -1,14 +1,10 @@
 //! The start and the end of an outage, its causes, and when the next line about it is due.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{
-    error::{Error, ErrorKind, StoreEvidence},
-    observe::effects::{EffectCounts, Effects, FailureEffect},
-};
+use crate::error::{Error, ErrorKind, StoreEvidence};
+use crate::observe::effects::{EffectCounts, Effects, FailureEffect};
 
 /// Time between two lines during an outage, in microseconds.
 const PAUSE_US: u64 = 60_000_000;

@@ -4,10 +4,8 @@ use std::fmt;
 
 use http::Method;
 
-use crate::{
-    error::ConfigError,
-    key::{KeyError, KeyFault},
-};
+use crate::error::ConfigError;
+use crate::key::{KeyError, KeyFault};
 
 /// The request that a layer has checked or refused, without anything that identifies its client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,9 +1,7 @@
 //! The policies that a process has decided by, so that their limits are written to gauges once and not with each check.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
 
 use crate::policy::Policy;
 

@@ -6,17 +6,11 @@ use tokio::time::Instant;
 
 #[cfg(feature = "redis")]
 use crate::observe::other::Batch;
-use crate::{
-    check::Check,
-    decision::Decision,
-    error::Error,
-    key::Key,
-    observe::{
-        AbandonmentEvent, DecisionEvent, Event, EventKind, FailureEffect, NearLimits, ObservedKey, ObservedRequest,
-        Observer, Other, StoreFailure, other::LeaseChange, request::StoredRequest,
-    },
-    policy::Policy,
+use crate::observe::{
+    AbandonmentEvent, DecisionEvent, Event, EventKind, FailureEffect, NearLimits, ObservedKey, ObservedRequest,
+    Observer, Other, StoreFailure, other::LeaseChange, request::StoredRequest,
 };
+use crate::{check::Check, decision::Decision, error::Error, key::Key, policy::Policy};
 
 /// A check under observation, from sending it to its decision. Made only if there is an observer, because it reads the
 /// clock and copies the check (a decision takes the charges out of it).

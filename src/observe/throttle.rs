@@ -1,10 +1,8 @@
 //! What delays a report: throttles, which limit how often a warning is written, and locks, because an observer may
 //! check a limit that takes the same lock.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Spaces the warnings of one kind.
 #[derive(Debug, Default)]

@@ -4,19 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
+use crate::clock::{Clock, SystemClock, micros};
+use crate::observe::other::{Batch, LeaseChange};
+use crate::observe::outage::{Causes, Length, Outage};
+use crate::observe::{
+    AbandonmentEvent, CountChangeEvent, DecisionEvent, EndedHold, Event, EventKind, ExemptCause, HoldEnd, LimitsChange,
+    NearLimit, ObservedKey, ObservedRequest, Observer, Other, PlanFallback, PlanLookup, RefusalEvent, ResetEvent,
+    StoreFailure, Throttle,
+};
 use crate::{
-    clock::{Clock, SystemClock, micros},
-    error::ErrorKind,
-    observe::{
-        AbandonmentEvent, CountChangeEvent, DecisionEvent, EndedHold, Event, EventKind, ExemptCause, HoldEnd,
-        LimitsChange, NearLimit, ObservedKey, ObservedRequest, Observer, Other, PlanFallback, PlanLookup, RefusalEvent,
-        ResetEvent, StoreFailure, Throttle,
-        effects::EffectCounts,
-        log_line::FailureMessage,
-        other::{Batch, LeaseChange},
-        outage::{Causes, Length, Outage},
-    },
-    policy::Policy,
+    error::ErrorKind, observe::effects::EffectCounts, observe::log_line::FailureMessage, policy::Policy,
     verdict::Source,
 };
 

@@ -4,14 +4,9 @@ use std::{error::Error, fmt, time::Duration};
 
 use http::{HeaderValue, StatusCode};
 
-use crate::{
-    decision::{Decision, PolicyDecision},
-    error::ConfigError,
-    headers::OUTAGE_RETRY_AFTER,
-    key::{KeyError, KeyFault},
-    observe::RefusalReason,
-    verdict::Source,
-};
+use crate::decision::{Decision, PolicyDecision};
+use crate::key::{KeyError, KeyFault};
+use crate::{error::ConfigError, headers::OUTAGE_RETRY_AFTER, observe::RefusalReason, verdict::Source};
 
 /// Why a request was refused, and when it may be repeated. The layer puts a denial into the extensions of the response.
 ///

@@ -1,12 +1,9 @@
 //! Conversions of decisions and errors into denials, for handlers that call a limiter.
 
 use super::denial::{Cause, Denial};
-use crate::{
-    decision::Decision,
-    error::{ConfigError, Error},
-    failure::FailurePolicy,
-    limiter::{Hold, HoldAnswer},
-};
+use crate::error::{ConfigError, Error};
+use crate::limiter::{Hold, HoldAnswer};
+use crate::{decision::Decision, failure::FailurePolicy};
 
 impl Decision {
     /// Returns `Ok` if the decision allows the request, otherwise the [`Denial`] for a handler to return.

@@ -66,16 +66,11 @@ mod problem;
 use std::{mem, time::Duration};
 
 use bytes::Bytes;
-use http::{
-    Extensions, HeaderValue, Method, Response, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE},
-    request::Parts,
-};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{Extensions, HeaderValue, Method, Response, StatusCode, request::Parts};
 
-use crate::{
-    decision::Decision,
-    headers::{HeaderWriter, whole_seconds},
-};
+use crate::decision::Decision;
+use crate::headers::{HeaderWriter, whole_seconds};
 
 #[cfg(feature = "grpc")]
 pub use self::grpc::GrpcStatus;

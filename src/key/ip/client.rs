@@ -4,19 +4,13 @@ use std::{fmt::Display, net::IpAddr};
 
 use http::request::Parts;
 
-use super::{
-    grouping::Address,
-    prefixes::{PrefixList, list},
-    resolver::{AddressSource, Resolver},
-};
-use crate::{
-    error::{ConfigError, FirstMistake},
-    key::{
-        error::{KeyError, KeyFault},
-        extractor::{KeyExtractor, KeyOrigin},
-        subject::Key,
-    },
-};
+use super::grouping::Address;
+use super::prefixes::{PrefixList, list};
+use super::resolver::{AddressSource, Resolver};
+use crate::error::{ConfigError, FirstMistake};
+use crate::key::error::{KeyError, KeyFault};
+use crate::key::extractor::{KeyExtractor, KeyOrigin};
+use crate::key::subject::Key;
 
 /// Charges the address of the client, read from a header of trusted proxies.
 ///

@@ -1,9 +1,7 @@
 //! Groups addresses into keys, also IPv4 addresses inside IPv6 addresses: NAT64 (RFC 6052) and 6to4 (RFC 3056).
 
-use std::{
-    io::Write,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 use smallvec::SmallVec;

@@ -5,11 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use http::{Extensions, request::Parts};
 
 use super::grouping::Grouping;
-use crate::key::{
-    error::{KeyError, KeyFault},
-    extractor::{KeyExtractor, KeyOrigin},
-    subject::Key,
-};
+use crate::key::error::{KeyError, KeyFault};
+use crate::key::extractor::{KeyExtractor, KeyOrigin};
+use crate::key::subject::Key;
 
 /// Charges the address of the connection's peer.
 ///

@@ -5,11 +5,8 @@ use std::fmt::Display;
 
 use http::HeaderName;
 
-use super::{
-    client::{ClientIp, proxies},
-    prefixes::PrefixList,
-    resolver::AddressSource,
-};
+use super::client::{ClientIp, proxies};
+use super::{prefixes::PrefixList, resolver::AddressSource};
 use crate::{error::ConfigError, key::header::header_name};
 
 impl ClientIp {

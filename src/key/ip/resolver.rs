@@ -3,22 +3,14 @@
 
 use std::net::IpAddr;
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{FORWARDED, ValueIter},
-    request::Parts,
-};
+use http::header::{FORWARDED, ValueIter};
+use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 
-use super::{
-    forwarded::{self, NodeError},
-    grouping::{Address, Grouping},
-    peer::peer,
-    prefixes::PrefixList,
-};
-use crate::key::{
-    error::{KeyError, KeyFault},
-    header::single_line,
-};
+use super::forwarded::{self, NodeError};
+use super::grouping::{Address, Grouping};
+use super::{peer::peer, prefixes::PrefixList};
+use crate::key::error::{KeyError, KeyFault};
+use crate::key::header::single_line;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -1,17 +1,11 @@
 //! The bill: where a handler says what its request has cost.
 
-use std::{
-    fmt, mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::{fmt, mem};
 
-use crate::{
-    limiter::{Charged, NameReport, RequestHolds},
-    policy::Policy,
-};
+use crate::limiter::{Charged, NameReport, RequestHolds};
+use crate::policy::Policy;
 
 /// The cost of a request, set by its handler while it runs: an argument of handlers of axum, and in the extensions of
 /// the request.

@@ -1,14 +1,7 @@
 //! Which bodies the responses of a layer have, and how they carry the holds of their requests.
 
-use std::{
-    any::Any,
-    cmp::min,
-    error::Error,
-    fmt,
-    marker::PhantomData,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{any::Any, cmp::min, error::Error, fmt, marker::PhantomData, pin::Pin};
 
 use bytes::Bytes;
 use http::Response;

@@ -6,10 +6,8 @@ use std::{fmt, sync::Arc};
 use http::response::Parts;
 
 use super::bill::Bill;
-use crate::{
-    limiter::{Charged, RequestHolds},
-    policy::Policy,
-};
+use crate::limiter::{Charged, RequestHolds};
+use crate::policy::Policy;
 
 /// Keeps what a request holds, for as long as the guard or a clone of it lives: the slots of
 /// [concurrency limits](crate::Policy::concurrent), and the units that are settled at the end.

@@ -7,24 +7,16 @@ mod bill;
 mod body;
 mod guard;
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Waker},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::{fmt, time::Duration};
 
 use http::{Method, StatusCode, response::Parts};
 
 use self::bill::WeakBill;
-use crate::{
-    decision::Decision,
-    limiter::{Charged, OnLongest, RequestHolds},
-    policy::Policy,
-};
+use crate::limiter::{Charged, OnLongest, RequestHolds};
+use crate::{decision::Decision, policy::Policy};
 
 pub use self::{
     bill::Bill,

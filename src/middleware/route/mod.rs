@@ -7,11 +7,9 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use http::request::Parts;
 
-use crate::{
-    cost::{Cost, NamedCosts},
-    failure::FailurePolicy,
-    policy::{PolicySource, SharedSource},
-};
+use crate::cost::{Cost, NamedCosts};
+use crate::failure::FailurePolicy;
+use crate::policy::{PolicySource, SharedSource};
 
 pub(crate) use self::table::RouteTable;
 

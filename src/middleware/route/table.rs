@@ -1,23 +1,16 @@
 //! The table of routes: finds the settings that apply to a request. Its entries are a tree of path segments, which
 //! finds the most specific entry first.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, atomic::Ordering};
 
 use http::{Method, request::Parts};
 
-use super::{
-    Settings,
-    pattern::{Pattern, Segment, segments},
-};
-use crate::{
-    error::ConfigError,
-    key::{matched_path, sent_path, without_trailing_slash},
-    middleware::setup_checks::Countdown,
-    observe::{Event, Observer, Warning},
-};
+use super::Settings;
+use super::pattern::{Pattern, Segment, segments};
+use crate::key::{matched_path, sent_path, without_trailing_slash};
+use crate::observe::{Event, Observer, Warning};
+use crate::{error::ConfigError, middleware::setup_checks::Countdown};
 
 /// Settings by path, and by method and path.
 #[derive(Clone, Debug, Default)]

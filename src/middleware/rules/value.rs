@@ -1,28 +1,18 @@
 //! The rules as a value, their checks, and the judgement on a layer that its author has not validated.
 
-use std::{
-    any::Any,
-    fmt, iter,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
+use std::{any::Any, fmt, iter, time::Duration};
 
 use http::request::Parts;
 
+use crate::error::{ConfigError, FirstMistake};
+use crate::headers::{DEFAULT_WRITER, HeaderWriter};
+use crate::middleware::route::{Route, RouteTable, Settings};
 #[cfg(feature = "plans")]
 use crate::observe::Reporter;
-use crate::{
-    check::Check,
-    cost::Cost,
-    error::{ConfigError, FirstMistake},
-    failure::FailurePolicy,
-    headers::{DEFAULT_WRITER, HeaderWriter},
-    key::matched_path,
-    limiter::Limiter,
-    middleware::route::{Route, RouteTable, Settings},
-    observe::{ObservedRequest, Once},
-    policy::{KnownPolicies, Policy, PolicySource, SharedSource, known_policies, validate_beside_alternatives},
-};
+use crate::observe::{ObservedRequest, Once};
+use crate::policy::{KnownPolicies, Policy, PolicySource, SharedSource, known_policies, validate_beside_alternatives};
+use crate::{check::Check, cost::Cost, failure::FailurePolicy, key::matched_path, limiter::Limiter};
 
 /// The rules by which a layer judges a request. A request uses one value from its start to its end.
 #[derive(Clone, Default)]

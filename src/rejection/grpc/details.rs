@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    policy::Policy,
-    rejection::denial::{Cause, Denial},
-};
+use crate::policy::Policy;
+use crate::rejection::denial::{Cause, Denial};
 
 /// The most violations in the details. Even with the longest names, these violations take less than half of the 8 KiB
 /// of header fields that clients accept.

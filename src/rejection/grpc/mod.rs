@@ -5,22 +5,15 @@ mod details;
 use std::{borrow::Cow, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
-use http::{
-    HeaderName, HeaderValue, Method, Response, Version,
-    header::{CONTENT_TYPE, TE},
-    request::Parts,
-};
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderName, HeaderValue, Method, Response, Version, request::Parts};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::details::{details, whole_millis};
-use crate::{
-    headers::whole_seconds,
-    key::{KeyError, KeyFault},
-    rejection::{
-        EmptyBody, Rejection,
-        denial::{Cause, Denial},
-    },
-};
+use crate::headers::whole_seconds;
+use crate::key::{KeyError, KeyFault};
+use crate::rejection::denial::{Cause, Denial};
+use crate::rejection::{EmptyBody, Rejection};
 
 /// Responds to refused gRPC calls with a gRPC status, and to all other requests with `R`.
 ///
