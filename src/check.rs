@@ -10,14 +10,11 @@ use std::num::NonZeroU64;
 use smallvec::SmallVec;
 
 use self::place::Place;
+use crate::error::{ConfigError, FirstMistake};
 #[cfg(feature = "plans")]
 use crate::policy::Policies;
-use crate::{
-    error::{ConfigError, FirstMistake},
-    hold::random_id,
-    key::Key,
-    policy::{Policy, validate_beside_alternatives},
-};
+use crate::policy::{Policy, validate_beside_alternatives};
+use crate::{hold::random_id, key::Key};
 
 /// All charges of one request: charged together or not at all.
 ///

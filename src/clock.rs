@@ -41,11 +41,8 @@
 //! With feature `test-util`, `ManualClock` stands still until a test moves it, and `TokioClock` follows tokio's paused
 //! time.
 
-use std::{
-    fmt,
-    sync::LazyLock,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::time::{Duration, UNIX_EPOCH};
+use std::{fmt, sync::LazyLock};
 
 use crate::runtime::real_time::{RealInstant, wall_time, world_us};
 

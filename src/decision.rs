@@ -141,12 +141,8 @@ mod purpose;
 #[cfg(feature = "serde")]
 mod serialize;
 
-use std::{
-    cmp::Reverse,
-    fmt, slice,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{cmp::Reverse, fmt, slice, sync::Arc};
 
 use self::entries::of_several;
 pub use self::policy_decision::PolicyDecision;

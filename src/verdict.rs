@@ -1,16 +1,12 @@
 //! Verdicts: what a store returns for a check.
 
-use std::{
-    ops::{Deref, DerefMut},
-    slice,
-};
+use std::ops::{Deref, DerefMut};
+use std::slice;
 
 use smallvec::SmallVec;
 
-use crate::{
-    check::{Charge, Check, first_of},
-    policy::Policy,
-};
+use crate::check::{Charge, Check, first_of};
+use crate::policy::Policy;
 
 /// A store's judgement of a check, returned by [`Store::check`](crate::store::Store::check). The page of
 /// [`store`](crate::store) shows a whole store that returns verdicts.

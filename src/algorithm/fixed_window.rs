@@ -1,10 +1,7 @@
 //! The fixed window: one count per window, aligned to the epoch or bounded by a calendar.
 
-use crate::{
-    algorithm::{Counter, outcome, take, with},
-    policy::Policy,
-    verdict::Outcome,
-};
+use crate::algorithm::{Counter, outcome, take, with};
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The units spent in one window.
 #[derive(Clone, Copy, Debug, Default)]

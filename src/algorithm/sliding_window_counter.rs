@@ -1,11 +1,8 @@
 //! The sliding window counter: two windows aligned to the epoch. The cost of the older window is assumed to be spread
 //! evenly over it.
 
-use crate::{
-    algorithm::{Counter, muldiv, outcome, take, with},
-    policy::Policy,
-    verdict::Outcome,
-};
+use crate::algorithm::{Counter, muldiv, outcome, take, with};
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The units spent in the current window and in the previous one.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,15 +5,9 @@
 //! `C + cost - limit <= F(now - window)`, and the first record that reaches that target is the one that has to leave:
 //! one ordered search gives the decision and the exact wait.
 
-use crate::{
-    algorithm::{
-        Counter,
-        record_queue::{Record, RecordQueue},
-        take,
-    },
-    policy::Policy,
-    verdict::Outcome,
-};
+use crate::algorithm::record_queue::{Record, RecordQueue};
+use crate::algorithm::{Counter, take};
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The admitted requests of one window.
 #[derive(Clone, Debug, Default)]

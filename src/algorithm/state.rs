@@ -1,12 +1,10 @@
 //! The count of one key under one policy, whatever its algorithm.
 
+use crate::policy::{Algorithm, Policy};
 use crate::{
-    algorithm::{
-        Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
-        sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
-    },
-    policy::{Algorithm, Policy},
-    verdict::Outcome,
+    algorithm::Counter, algorithm::fixed_window::FixedWindow, algorithm::held::Held,
+    algorithm::sliding_window_counter::SlidingWindowCounter, algorithm::sliding_window_log::SlidingWindowLog,
+    algorithm::token_bucket::TokenBucket, verdict::Outcome,
 };
 
 /// What one key has spent under one policy.

@@ -3,11 +3,8 @@
 //! A unit costs `window / limit` microseconds, which need not be whole, so the arrival time keeps a fraction in
 //! `1 / limit` microseconds and no rate is ever rounded.
 
-use crate::{
-    algorithm::{Counter, muldiv},
-    policy::Policy,
-    verdict::Outcome,
-};
+use crate::algorithm::{Counter, muldiv};
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The theoretical arrival time of one bucket.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,25 +1,16 @@
 //! The states of a breaker: closed, open, probing; and the reports of its changes to an observer.
 //! `tests/limiter/breaker/` has one test for each transition.
 
-use std::{
-    fmt, mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
-    breaker::{
-        settings::{BreakerSettings, HOUR},
-        window::{CallOutcome, FailureWindow},
-    },
-    error::{Error, ErrorKind, StoreEvidence},
-    observe::{BreakerState, Event, Observer, ObserverCell},
-};
+use crate::breaker::settings::{BreakerSettings, HOUR};
+use crate::breaker::window::{CallOutcome, FailureWindow};
+use crate::error::{Error, ErrorKind, StoreEvidence};
+use crate::observe::{BreakerState, Event, Observer, ObserverCell};
 
 /// Decides whether a check is sent, and records the outcomes of checks.
 ///

@@ -9,10 +9,8 @@ mod window;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::{
-    machine::{Grant, Machine, Notifier},
-    settings::BreakerSettings,
-};
+use self::machine::{Grant, Machine, Notifier};
+use self::settings::BreakerSettings;
 use crate::{error::Error, observe::Observer};
 
 pub(crate) use self::window::CallOutcome;

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    breaker::settings::BreakerSettings,
-    error::{Error, ErrorKind, StoreEvidence},
-    verdict::{Source, Verdict},
-};
+use crate::breaker::settings::BreakerSettings;
+use crate::error::{Error, ErrorKind, StoreEvidence};
+use crate::verdict::{Source, Verdict};
 
 /// Counts failures while the breaker is closed.
 #[derive(Debug)]

@@ -1,28 +1,17 @@
 //! A call of the store behind the breaker and the deadline: requests a permit, holds it during the call and settles it.
 
-use std::{
-    future::{Future, poll_fn},
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll, ready};
+use std::{mem, pin::Pin, sync::Arc, time::Duration};
 
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use super::{Calls, Purpose};
-use crate::{
-    breaker::{CallOutcome, Permit},
-    check::Check,
-    error::{Error, ErrorKind},
-    fallback::Reservation,
-    key::Key,
-    runtime::{deadline::Deadline, real_time::is_paused},
-    store::Pending,
-    verdict::Verdict,
-};
+use crate::breaker::{CallOutcome, Permit};
+use crate::error::{Error, ErrorKind};
+use crate::runtime::{deadline::Deadline, real_time::is_paused};
+use crate::{check::Check, fallback::Reservation, key::Key, store::Pending, verdict::Verdict};
 
 /// A pending call of the store: a check, a debit or a reset.
 ///

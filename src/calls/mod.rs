@@ -15,34 +15,22 @@ mod call;
 mod outcome;
 mod share;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    hash::BuildHasher,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, fmt, hash::BuildHasher, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use crate::breaker::{Breakers, CallOutcome, Permit};
+use crate::check::{Charge, Check, open_hold::OpenHold};
+use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::observe::{CheckSpan, NearLimits, Notices, Observer};
+use crate::policy::{HoldSettings, Policy};
+use crate::store::{Answer, CountChange, Pending, Store, failure_domain_of};
+use crate::verdict::{Source, Verdict};
 use crate::{
-    breaker::{Breakers, CallOutcome, Permit},
-    check::{Charge, Check, open_hold::OpenHold},
-    decision::Decision,
-    error::Error,
-    failure::FailurePolicy,
-    fallback::Fallback,
-    hold::{HoldChange, HoldId, SettleAnswer},
-    key::Key,
-    observe::{CheckSpan, NearLimits, Notices, Observer},
-    policy::{HoldSettings, Policy},
-    runtime::random::FastState,
-    store::{Answer, CountChange, Pending, Store, failure_domain_of},
-    verdict::{Source, Verdict},
+    decision::Decision, error::Error, failure::FailurePolicy, fallback::Fallback, key::Key, runtime::random::FastState,
 };
 
 pub(crate) use self::call::{Call, CheckCall, NO_TIMERS};

@@ -3,15 +3,11 @@
 use std::{iter, sync::Arc};
 
 use super::{Calls, Purpose};
-use crate::{
-    check::{Charge, Check},
-    decision::Decision,
-    error::{Error, StoreEvidence},
-    failure::FailurePolicy,
-    fallback::Fallback,
-    observe::{CheckSpan, FailureEffect},
-    verdict::{Source, Verdict},
-};
+use crate::check::{Charge, Check};
+use crate::error::{Error, StoreEvidence};
+use crate::observe::{CheckSpan, FailureEffect};
+use crate::verdict::{Source, Verdict};
+use crate::{decision::Decision, failure::FailurePolicy, fallback::Fallback};
 
 impl Calls {
     /// Turns the store's verdict on a check, or on the check of a peek, into a decision, and reports it. Takes the

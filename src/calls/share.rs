@@ -10,14 +10,11 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::{Calls, CheckCall, Purpose};
-use crate::{
-    breaker::{Breakers, Permit},
-    check::{Charge, Check},
-    decision::Decision,
-    error::{Error, ErrorKind, StoreEvidence},
-    fallback::{Debt, Fallback, Reservation, Settlement},
-    store::Answer,
-};
+use crate::breaker::{Breakers, Permit};
+use crate::check::{Charge, Check};
+use crate::error::{Error, ErrorKind, StoreEvidence};
+use crate::fallback::{Debt, Fallback, Reservation, Settlement};
+use crate::{decision::Decision, store::Answer};
 
 impl Calls {
     /// Holds back a check that exceeds the instance's share while the store may be behind; if it was to be a probe, the

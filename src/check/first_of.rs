@@ -1,11 +1,8 @@
 //! Alternatives: charges of which the first that fits is charged.
 
-use crate::{
-    check::{Charge, Check, place::Place},
-    error::ConfigError,
-    key::Key,
-    policy::{Policy, validate_alternatives, validate_beside_alternatives},
-};
+use crate::check::{Charge, Check, place::Place};
+use crate::policy::{Policy, validate_alternatives, validate_beside_alternatives};
+use crate::{error::ConfigError, key::Key};
 
 impl Check {
     /// Creates a check of which the first policy that has room is charged, the whole `cost`, and the others nothing: an

@@ -2,12 +2,8 @@
 
 use std::ops::Deref;
 
-use crate::{
-    check::{Charge, Check},
-    hold::HoldId,
-    key::Key,
-    policy::Policy,
-};
+use crate::check::{Charge, Check};
+use crate::{hold::HoldId, key::Key, policy::Policy};
 
 /// A hold that a store has made: a charge with the name of a hold.
 #[derive(Clone, Debug)]

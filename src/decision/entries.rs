@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::policy_decision::PolicyDecision;
-use crate::{
-    check::{Charge, Check},
-    verdict::Outcome,
-};
+use crate::check::{Charge, Check};
+use crate::verdict::Outcome;
 
 /// The policies of a decision on several charges. Takes the charges out of `check`.
 #[inline(never)]

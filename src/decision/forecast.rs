@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::{Decision, PolicyDecision};
-use crate::{
-    policy::{Algorithm, Policy},
-    verdict::Source,
-};
+use crate::policy::{Algorithm, Policy};
+use crate::verdict::Source;
 
 /// What a count has shown of a key's pace, in microseconds.
 struct Observed {

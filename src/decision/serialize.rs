@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::{
-    decision::{Decision, PolicyDecision},
-    verdict::Source,
-};
+use crate::decision::{Decision, PolicyDecision};
+use crate::verdict::Source;
 
 /// Serializes a struct with these fields, in this order.
 macro_rules! serialize_fields {

@@ -62,11 +62,8 @@
 //!
 //! With feature `test-util`, `FailingStore` simulates an outage in tests.
 
-use crate::{
-    decision::Decision,
-    error::{Error, ErrorKind, in_words},
-    verdict::Source,
-};
+use crate::error::{Error, ErrorKind, in_words};
+use crate::{decision::Decision, verdict::Source};
 
 pub use crate::breaker::settings::BreakerSettings;
 

@@ -4,24 +4,17 @@
 //! They are not sent again. This instance has counted them, so until they have left its window, its checks need room
 //! in its own count of the whole limit as well as in the store.
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::BuildHasher,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{hash::BuildHasher, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
-    fallback::domain_debts::{Debt, DomainDebts},
-    key::Key,
-    policy::{Algorithm, Policy},
-    runtime::random::{FastState, RandomMap},
-};
+use crate::fallback::domain_debts::{Debt, DomainDebts};
+use crate::key::Key;
+use crate::policy::{Algorithm, Policy};
+use crate::runtime::random::{FastState, RandomMap};
 
 /// The debts of one limiter, merged by key and policy.
 pub(crate) struct Debts {

@@ -1,9 +1,7 @@
 //! The debts to one failure domain: which are due, and which are being charged.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;

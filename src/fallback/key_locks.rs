@@ -1,9 +1,7 @@
 //! Locks by key: one thread at a time looks for room in a count and takes it.
 
-use std::{
-    hash::BuildHasher,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 

@@ -14,22 +14,15 @@ use std::{fmt, iter, sync::Arc};
 
 use smallvec::SmallVec;
 
-use self::{
-    debts::Debts,
-    key_locks::KeyLocks,
-    shares::{Reserved, Share, Shares},
-};
-use crate::{
-    check::{Charge, Check, open_hold::OpenHold},
-    decision::Decision,
-    error::{Error, ErrorKind},
-    hold::{HoldChange, SettleAnswer},
-    key::Key,
-    observe::{Observer, with_reports_after},
-    policy::Policy,
-    store::{Answer, CountChange, MemoryStore, Store, failure_domain_of},
-    verdict::{Source, Verdict},
-};
+use self::shares::{Reserved, Share, Shares};
+use self::{debts::Debts, key_locks::KeyLocks};
+use crate::check::{Charge, Check, open_hold::OpenHold};
+use crate::error::{Error, ErrorKind};
+use crate::hold::{HoldChange, SettleAnswer};
+use crate::observe::{Observer, with_reports_after};
+use crate::store::{Answer, CountChange, MemoryStore, Store, failure_domain_of};
+use crate::verdict::{Source, Verdict};
+use crate::{decision::Decision, key::Key, policy::Policy};
 
 pub(crate) use self::{
     domain_debts::Debt,

@@ -7,10 +7,8 @@ use std::{collections::HashSet, future::Future, sync::Arc};
 
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
-use crate::fallback::{
-    debts::Debts,
-    domain_debts::{Debt, pause_of_kept},
-};
+use crate::fallback::debts::Debts;
+use crate::fallback::domain_debts::{Debt, pause_of_kept};
 
 /// The result of charging the store for one debt.
 pub(crate) enum Settlement {

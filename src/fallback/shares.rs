@@ -2,24 +2,14 @@
 //! behind take room of the share until the store has answered, so that checks at the same time do not fill the same
 //! room.
 
-use std::{
-    collections::HashMap,
-    hash::BuildHasher,
-    iter,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::{collections::HashMap, hash::BuildHasher, iter};
 
 use smallvec::SmallVec;
 
-use crate::{
-    check::Charge,
-    policy::{Algorithm, Policy},
-    runtime::random::FastState,
-    store::Store,
-};
+use crate::policy::{Algorithm, Policy};
+use crate::{check::Charge, runtime::random::FastState, store::Store};
 
 /// The policies that one instance counts with, for one policy. `judging` and `mirror` share a count; the others have
 /// their own.

@@ -1,11 +1,9 @@
 //! Reads a calendar: `calendar`, `starts` and `zone`, and the limit of its windows.
 
-use super::{
-    fields::{self, Field},
-    mistake::{Mistakes, Place},
-    section::{self, Read, Section, shown},
-    tree::Tree,
-};
+use super::fields::{self, Field};
+use super::mistake::{Mistakes, Place};
+use super::section::{self, Read, Section, shown};
+use super::tree::Tree;
 use crate::policy::{Calendar, Weekday};
 
 /// The period of a calendar.

@@ -2,12 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{
-    fields::{self, Field, Table},
-    mistake::{Mistakes, Place, cut, nearest},
-    section::{self, Read, Section, entries},
-    tree::Tree,
-};
+use super::fields::{self, Field, Table};
+use super::mistake::{Mistakes, Place, cut, nearest};
+use super::section::{self, Read, Section, entries};
+use super::tree::Tree;
 use crate::{check::Check, failure::FailurePolicy, policy::Policy};
 
 /// The most characters of an unknown name that a message shows: the names to write instead come after it.

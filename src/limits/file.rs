@@ -4,20 +4,14 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, de::Error};
 
-use super::{
-    Charges, LimitsConfig,
-    entry::{Entry, Known},
-    fields::{self, Field},
-    mistake::{Mistakes, Place},
-    policy,
-    section::{self, Read, Section, entries},
-    tree::Tree,
-    uncharged::{self, Warnings, exempts_everything},
-};
-use crate::{
-    headers::HeaderStyle,
-    middleware::{RouteTable, Settings},
-};
+use super::entry::{Entry, Known};
+use super::fields::{self, Field};
+use super::mistake::{Mistakes, Place};
+use super::section::{self, Read, Section, entries};
+use super::uncharged::{self, Warnings, exempts_everything};
+use super::{Charges, LimitsConfig, policy, tree::Tree};
+use crate::headers::HeaderStyle;
+use crate::middleware::{RouteTable, Settings};
 
 impl<'de> Deserialize<'de> for LimitsConfig {
     /// Reads the whole file first, so that the error has all of its mistakes.

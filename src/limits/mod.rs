@@ -109,14 +109,10 @@ mod tree;
 mod uncharged;
 
 use self::uncharged::Warnings;
+use crate::middleware::{RateLimitLayer, Route};
+use crate::observe::{Event, Warning};
 use crate::{
-    error::ConfigError,
-    failure::FailurePolicy,
-    headers::HeaderStyle,
-    key::KeyExtractor,
-    limiter::Limiter,
-    middleware::{RateLimitLayer, Route},
-    observe::{Event, Warning},
+    error::ConfigError, failure::FailurePolicy, headers::HeaderStyle, key::KeyExtractor, limiter::Limiter,
     policy::Policy,
 };
 

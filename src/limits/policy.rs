@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    calendar,
-    fields::{self, Field},
-    mistake::Mistakes,
-    section::{self, Read, Section, shown},
-    tree::Tree,
-};
-use crate::{
-    error::ConfigError,
-    policy::{Algorithm, HoldSettings, Policy},
-};
+use super::fields::{self, Field};
+use super::section::{self, Read, Section, shown};
+use super::{calendar, mistake::Mistakes, tree::Tree};
+use crate::error::ConfigError;
+use crate::policy::{Algorithm, HoldSettings, Policy};
 
 /// Reads the policy `name`. `None` if its limit, burst or shards have a mistake, so that no cost can be compared with
 /// them. Other mistakes leave a policy that costs are compared with.

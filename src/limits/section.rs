@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use super::{
-    fields::{Field, Table},
-    mistake::{Mistakes, Place, advice, quoted},
-    tree::Tree,
-};
+use super::fields::{Field, Table};
+use super::mistake::{Mistakes, Place, advice, quoted};
+use super::tree::Tree;
 use crate::policy::units;
 
 /// A table with fixed fields. Its unknown and repeated fields are mistakes already.

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor},
-};
+use serde::de::{DeserializeSeed, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A value as the file holds it. Maps keep their order and their duplicate keys.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,27 +1,16 @@
 //! What the costs and policies of a file do not fit: policies that no request is charged under, which code may charge,
 //! so they are warnings and not mistakes; exemptions of every path; and costs above the capacity of their policies.
 
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{collections::HashSet, sync::Arc};
 
 use http::{Method, Request, Uri};
 
-use super::{
-    entry::{Entry, Named},
-    fields,
-    mistake::{Mistakes, Place, advice},
-    section::Read,
-};
-use crate::{
-    middleware::{Route, RouteTable},
-    observe::Warning,
-    policy::Policy,
-};
+use super::entry::{Entry, Named};
+use super::mistake::{Mistakes, Place, advice};
+use super::{fields, section::Read};
+use crate::middleware::{Route, RouteTable};
+use crate::{observe::Warning, policy::Policy};
 
 /// The warnings about a file, and whether they have been reported. Clones of the limits report them once.
 #[derive(Clone, Debug, Default)]

@@ -4,26 +4,19 @@
 use std::{sync::Arc, time::Duration};
 
 use foldhash::quality::RandomState;
-use quick_cache::{
-    UnitWeighter,
-    sync::{Cache, DefaultLifecycle},
-};
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use super::entry::{Answer, Entry, Lifetimes, Standing};
+use super::in_flight::{self, Admission, InFlight, Mark, Ticket};
 #[cfg(feature = "serde")]
 use super::names::Names;
-use super::{
-    entry::{Answer, Entry, Lifetimes, Standing},
-    in_flight::{self, Admission, InFlight, Mark, Ticket},
-    source::{AnySource, Form},
-};
-use crate::{
-    clock::{Clock, SystemClock, micros},
-    error::FirstMistake,
-    key::Key,
-    observe::{Event, Other, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome, Reporter},
-};
+use super::source::{AnySource, Form};
+use crate::clock::{Clock, SystemClock, micros};
+use crate::observe::{Event, Other, PlanFallback, PlanFallbackCause, PlanLookup, PlanOutcome, Reporter};
+use crate::{error::FirstMistake, key::Key};
 
 /// What clones of [`Plans`](super::Plans) share.
 #[derive(Clone)]

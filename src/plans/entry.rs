@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use super::source::{Form, Found};
-use crate::{
-    check::Check,
-    clock::micros,
-    error::ConfigError,
-    observe::{PlanFallbackCause, PlanOutcome},
-    policy::{Policies, validate_alternatives},
-};
+use crate::observe::{PlanFallbackCause, PlanOutcome};
+use crate::policy::{Policies, validate_alternatives};
+use crate::{check::Check, clock::micros, error::ConfigError};
 
 /// How long answers are used.
 #[derive(Clone, Copy, Debug)]

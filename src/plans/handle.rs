@@ -4,19 +4,14 @@ use std::{any::Any, fmt, sync::Arc};
 
 use http::request::Parts;
 
-use super::{
-    core::{Core, Known, Settings},
-    entry::usable,
-    source::{Form, Plan, PlanSource},
-};
+use super::core::{Core, Known, Settings};
+use super::entry::usable;
+use super::source::{Form, Plan, PlanSource};
 #[cfg(feature = "serde")]
 use super::{entry::without_limits, names::Names};
-use crate::{
-    check::Check,
-    error::{ConfigError, FirstMistake},
-    key::Key,
-    policy::{IntoPolicies, Policies, PolicySource},
-};
+use crate::error::{ConfigError, FirstMistake};
+use crate::policy::{IntoPolicies, Policies, PolicySource};
+use crate::{check::Check, key::Key};
 
 /// The plans that a [`PlanSource`] looks up, in a cache. A [`PolicySource`] for a
 /// [`RateLimitLayer`](crate::RateLimitLayer) or a [`Route`](crate::Route).

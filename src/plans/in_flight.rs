@@ -1,23 +1,17 @@
 //! The look-ups that are on their way, at most one for each key and a bounded number in all; and the task of one.
 
-use std::{
-    collections::HashMap,
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
-    sync::{Mutex, MutexGuard, PoisonError},
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, task::Poll, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{entry::Answer, source::LookUp};
-use crate::{
-    key::Key,
-    runtime::{deadline::within, drivers::Driver},
-};
+use crate::key::Key;
+use crate::runtime::{deadline::within, drivers::Driver};
 
 /// One look-up that is on its way.
 pub(super) struct Mark {

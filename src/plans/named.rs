@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{
-    handle::Plans,
-    names::Names,
-    source::{Form, PlanSource},
-};
+use super::source::{Form, PlanSource};
+use super::{handle::Plans, names::Names};
 use crate::{error::ConfigError, limits::LiveLimits, policy::Policy};
 
 impl Plans {

@@ -1,20 +1,14 @@
 //! Finds the policies of plans in live limits, by name.
 
-use std::{
-    any::Any,
-    collections::HashSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{any::Any, collections::HashSet, fmt};
 
 use arc_swap::ArcSwapOption;
 
-use crate::{
-    error::ConfigError,
-    limits::{LimitsConfig, LiveLimits},
-    observe::{Event, Reporter, Warning},
-    policy::{IntoPolicies, Policies, Policy},
-};
+use crate::error::ConfigError;
+use crate::limits::{LimitsConfig, LiveLimits};
+use crate::observe::{Event, Reporter, Warning};
+use crate::policy::{IntoPolicies, Policies, Policy};
 
 /// Finds the policies of plans in live limits.
 pub(super) struct Names {

@@ -3,10 +3,8 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use crate::{
-    key::Key,
-    policy::{IntoPolicies, Policies},
-};
+use crate::key::Key;
+use crate::policy::{IntoPolicies, Policies};
 
 /// Looks the plan of a key up: in a database, a billing service or a file. [`Plans`](super::Plans) caches the answers.
 ///

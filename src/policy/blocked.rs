@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    error::ConfigError,
-    policy::{
-        definition::{Definition, Special},
-        limit::Policy,
-    },
-};
+use crate::policy::definition::{Definition, Special};
+use crate::{error::ConfigError, policy::limit::Policy};
 
 impl Policy {
     /// Creates a policy that refuses everything: the plan of a suspended account, or of a feature that is switched off.

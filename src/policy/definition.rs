@@ -2,11 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    error::FirstMistake,
-    key::partition::PartitionKeys,
-    policy::{Algorithm, ban_growth::BanGrowth, calendar::CalendarWindows, holds::HoldSettings},
-};
+use crate::policy::{Algorithm, ban_growth::BanGrowth, calendar::CalendarWindows, holds::HoldSettings};
+use crate::{error::FirstMistake, key::partition::PartitionKeys};
 
 /// All settings of a policy.
 #[derive(Clone, PartialEq)]

@@ -2,14 +2,8 @@
 
 use http::request::Parts;
 
-use crate::{
-    error::ConfigError,
-    key::Key,
-    policy::{
-        limit::Policy,
-        source::{IntoPolicies, Policies, PolicySource},
-    },
-};
+use crate::policy::source::{IntoPolicies, Policies, PolicySource};
+use crate::{error::ConfigError, key::Key, policy::limit::Policy};
 
 /// Alternatives for each request: the first of these policies that has room is charged, and the others are not. An
 /// included quota, then credits.

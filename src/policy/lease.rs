@@ -19,8 +19,8 @@ impl Policy {
     ///   and has not spent: at most `units` for each block, and each process has at most two blocks of a key. Blocks
     ///   follow the demand and are at most a quarter of what is available, so they shrink as the limit nears, and the
     ///   last units are charged one by one. A block without demand is given back after half of the time of a block, but
-    ///   not before 100 ms. Before a process is denied, it gives back what it has not spent itself. On a cluster, a check
-    ///   that also [holds](crate::Limiter::hold_all) units is denied first, and the next one finds the units.
+    ///   not before 100 ms. Before a process is denied, it gives back what it has not spent itself. On a cluster, a
+    ///   check that also [holds](crate::Limiter::hold_all) units is denied first, and the next one finds the units.
     /// * **Decisions** from a block have the source [`Lease`](crate::decision::Source::Lease).
     ///   [`available`](crate::Decision::available) is what the store had left when it gave the block, and the rest of
     ///   the block: what other processes have spent since is not in it.

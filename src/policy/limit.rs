@@ -1,24 +1,14 @@
 //! The policy: its value and its getters.
 
-use std::{
-    any::Any,
-    fmt,
-    hash::BuildHasher,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
+use std::{any::Any, fmt, hash::BuildHasher, time::Duration};
 
 use foldhash::fast::FixedState;
 
-use crate::{
-    error::{ConfigError, FirstMistake},
-    key::{Key, partition::PartitionKey},
-    policy::{
-        Algorithm,
-        calendar::CalendarWindows,
-        definition::{Definition, Special, near_units},
-    },
-};
+use crate::error::{ConfigError, FirstMistake};
+use crate::key::{Key, partition::PartitionKey};
+use crate::policy::definition::{Definition, Special, near_units};
+use crate::{policy::Algorithm, policy::calendar::CalendarWindows};
 
 /// A limit of units per window, counted by an [`Algorithm`]: at most [2^40 units](Self::MAX_LIMIT) in at most
 /// [366 days](Self::MAX_WINDOW).

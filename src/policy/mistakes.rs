@@ -2,10 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{
-    error::{ConfigError, FirstMistake},
-    policy::{Algorithm, definition::Definition, limit::Policy},
-};
+use crate::error::{ConfigError, FirstMistake};
+use crate::policy::{Algorithm, definition::Definition, limit::Policy};
 
 /// The most shards of a policy: a peek asks all of them in one check.
 pub(super) const MAX_SHARDS: u32 = 64;

@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    key::partition::PartitionKeys,
-    policy::{
-        Algorithm,
-        definition::{Special, is_token},
-        limit::Policy,
-        micros_up,
-    },
-};
+use crate::policy::definition::{Special, is_token};
+use crate::policy::{Algorithm, micros_up};
+use crate::{key::partition::PartitionKeys, policy::limit::Policy};
 
 impl Policy {
     /// Sets the algorithm.

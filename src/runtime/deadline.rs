@@ -5,12 +5,8 @@
 //! take a stall for a silent store. The deadline therefore moves by the length of the stall (see `stalls`), and by
 //! `CATCH_UP`, the time to read what has arrived.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::task::{Context, Poll, ready};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};

@@ -4,13 +4,8 @@
 //! a missing driver is used. Each driver is therefore tried out before it is needed, and a missing one is remembered:
 //! one panic is caught for each runtime and driver, outside the path of a request.
 
-use std::{
-    cell::Cell,
-    collections::HashSet,
-    panic::catch_unwind,
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::{cell::Cell, collections::HashSet, panic::catch_unwind, time::Duration};
 
 use tokio::runtime::{self, Handle};
 

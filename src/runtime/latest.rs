@@ -1,9 +1,7 @@
 //! The latest value of something that changes, and waiting for a change.
 
-use std::{
-    pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 

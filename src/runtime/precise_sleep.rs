@@ -3,19 +3,13 @@
 //! tokio's timers tick in milliseconds. A token bucket with a burst of 1 loses the time by which each check is late, so
 //! a millisecond for each admission would add up: at 100 admissions a second, a tenth of the rate.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
-    sync::atomic::{AtomicUsize, Ordering},
-    task::Poll,
-    thread,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{task::Poll, thread, time::Duration};
 
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::{self, Instant},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{self, Instant};
 
 use super::real_time::world_us;
 

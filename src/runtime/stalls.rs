@@ -6,25 +6,15 @@
 //!
 //! Checks mostly read the shared values and rarely write them, to avoid contention between all checks of a process.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    sync::{
-        Arc, LazyLock, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use tokio::{
-    runtime::{self, Handle},
-    time::{Instant, sleep_until},
-};
+use tokio::runtime::{self, Handle};
+use tokio::time::{Instant, sleep_until};
 
-use crate::{
-    clock::micros,
-    runtime::{drivers::Driver, real_time::RealInstant},
-};
+use crate::clock::micros;
+use crate::runtime::{drivers::Driver, real_time::RealInstant};
 
 /// The stalls of one runtime.
 #[derive(Debug)]

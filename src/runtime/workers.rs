@@ -4,17 +4,12 @@
 //! outside. So no runtime relies on the worker of another one: each has its own, and all of them do the same job. A job
 //! that is overdue is done by the first worker that sees it.
 
-use std::{
-    collections::HashMap,
-    future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, future};
 
-use tokio::{
-    runtime::{self, Handle},
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::runtime::{self, Handle};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 use super::drivers::Driver;
 

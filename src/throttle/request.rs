@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{
-    layer::ThrottleLayer,
-    settings::{FurtherLimit, Settings},
-};
+use super::layer::ThrottleLayer;
+use super::settings::{FurtherLimit, Settings};
 use crate::{error::ConfigError, key::Key, policy::Policy};
 
 /// Finds the key of an outbound request: a [`Key`] for all requests, or a closure `Fn(&Req) -> Key`. Not exported,

@@ -1,10 +1,7 @@
 //! Where a response has its status and its fields, and the body that carries what its call holds to its end.
 
-use std::{
-    fmt,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{fmt, pin::Pin};
 
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};

@@ -1,26 +1,17 @@
 //! The service, and the future of a call: wait for its turn and for a place of the inner service, call it, obey its
 //! response.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{
-    layer::ThrottleLayer,
-    request::{ThrottleCost, ThrottleKey},
-    response::{HeldCall, ResponseHead},
-    throttled::BoxError,
-    turn::{Turns, Waited},
-    upstream::Upstream,
-};
+use super::request::{ThrottleCost, ThrottleKey};
+use super::response::{HeldCall, ResponseHead};
+use super::turn::{Turns, Waited};
+use super::{layer::ThrottleLayer, throttled::BoxError, upstream::Upstream};
 use crate::key::Key;
 
 /// Client whose calls wait for their turn; made by [`ThrottleLayer`].

@@ -5,14 +5,9 @@ use std::{iter, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::response::HeldCall;
-use crate::{
-    decision::Decision,
-    error::{ConfigError, Error, FirstMistake},
-    failure::FailurePolicy,
-    key::Key,
-    limiter::{HoldAnswer, Limiter},
-    policy::Policy,
-};
+use crate::error::{ConfigError, Error, FirstMistake};
+use crate::limiter::{HoldAnswer, Limiter};
+use crate::{decision::Decision, failure::FailurePolicy, key::Key, policy::Policy};
 
 /// The most pauses of a layer that are on their way to the store at once. A pause beyond this number is obeyed in this
 /// process alone, and the next response that asks for one is shared again.

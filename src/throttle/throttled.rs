@@ -2,10 +2,8 @@
 
 use std::{error, fmt, time::Duration};
 
-use crate::{
-    decision::{Decision, Source},
-    error::{ConfigError, Error, ErrorKind},
-};
+use crate::decision::{Decision, Source};
+use crate::error::{ConfigError, Error, ErrorKind};
 
 /// The error of a throttled client: [`Throttled`], or the error of the inner service, boxed. `tower::BoxError` is the
 /// same type.

@@ -1,26 +1,14 @@
 //! The turns of one call: it waits until it is charged, and the upstream asks for no pause.
 
-use std::{
-    future::Future,
-    mem,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::task::{Context, Poll, ready};
+use std::{future::Future, mem, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{
-    response::HeldCall,
-    settings::{Costs, Settings},
-    throttled::Throttled,
-};
-use crate::{
-    decision::Decision,
-    key::Key,
-    runtime::{deadline::Deadline, drivers::Driver},
-};
+use super::settings::{Costs, Settings};
+use super::{response::HeldCall, throttled::Throttled};
+use crate::runtime::{deadline::Deadline, drivers::Driver};
+use crate::{decision::Decision, key::Key};
 
 /// The turns of a call: one, unless its charge is too old when the inner service has a place for the call.
 pub(super) struct Turns {

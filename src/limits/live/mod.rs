@@ -3,26 +3,15 @@
 #[cfg(feature = "watch")]
 mod watch;
 
-use std::{
-    fmt,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, path::Path, sync::Arc};
 
 use arc_swap::ArcSwap;
 
-use crate::{
-    error::ConfigError,
-    key::{GlobalKey, KeyExtractor},
-    limiter::Limiter,
-    limits::LimitsConfig,
-    middleware::{Followers, RateLimitLayer, Rules, RulesOwner},
-    observe::{Event, LimitsChange, Other, Reporter},
-    policy::Policy,
-};
+use crate::key::{GlobalKey, KeyExtractor};
+use crate::middleware::{Followers, RateLimitLayer, Rules, RulesOwner};
+use crate::observe::{Event, LimitsChange, Other, Reporter};
+use crate::{error::ConfigError, limiter::Limiter, limits::LimitsConfig, policy::Policy};
 #[cfg(feature = "plans")]
 use std::{
     any::Any,

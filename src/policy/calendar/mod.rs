@@ -5,18 +5,14 @@ mod policies;
 mod windows;
 mod zone;
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::windows::CalendarWindow;
 pub(crate) use self::windows::CalendarWindows;
-use self::{
-    windows::{Every, Rule},
-    zone::Zone,
-};
+use self::windows::{Every, Rule};
+use self::zone::Zone;
 
 /// When the windows of a [calendar policy](crate::Policy::calendar) begin: each day, week, month or year at a local
 /// time, or on the anniversaries of a start.

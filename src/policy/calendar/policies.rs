@@ -1,16 +1,11 @@
 //! Policies whose windows a calendar bounds.
 
-use std::{
-    ops::Range,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::ops::Range;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Calendar, CalendarWindows};
-use crate::{
-    clock::micros,
-    error::ConfigError,
-    policy::{Algorithm, limit::Policy},
-};
+use crate::policy::{Algorithm, limit::Policy};
+use crate::{clock::micros, error::ConfigError};
 
 impl Policy {
     /// Creates a policy of `limit` units in each window of a [`Calendar`]: for quotas that people are billed for.

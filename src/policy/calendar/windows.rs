@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{
-    civil::Date,
-    zone::{DAY_US, Zone},
-};
+use super::civil::Date;
+use super::zone::{DAY_US, Zone};
 
 /// A window, in microseconds since the Unix epoch: from `start_us` on, before `end_us`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -3,12 +3,8 @@
 //! In a world, time outside of tokio's clock, random numbers and connections come from the test, so that the same seed
 //! gives the same run. Everything that the world drives runs on the thread that has entered it.
 
-use std::{
-    cell::Cell,
-    fmt,
-    hash::{self, BuildHasher, DefaultHasher, Hasher},
-    marker::PhantomData,
-};
+use std::hash::{self, BuildHasher, DefaultHasher, Hasher};
+use std::{cell::Cell, fmt, marker::PhantomData};
 
 use foldhash::{SharedSeed, fast};
 

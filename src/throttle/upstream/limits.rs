@@ -1,14 +1,10 @@
 //! RateLimit fields: how long a limit with nothing left lasts; numbers of seconds and dates in fields, as waits.
 
-use std::{
-    str,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::str;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{
-    HeaderMap, HeaderName,
-    header::{AGE, DATE},
-};
+use http::header::{AGE, DATE};
+use http::{HeaderMap, HeaderName};
 
 use crate::headers::{RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_AFTER, X_REMAINING, X_RESET, X_RESET_AFTER};
 

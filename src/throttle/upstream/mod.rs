@@ -3,24 +3,16 @@
 
 mod limits;
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, StatusCode, header::RETRY_AFTER};
 
 use self::limits::{Times, number, seconds};
-use super::{
-    response::{HeldCall, ResponseHead},
-    settings::Settings,
-};
-use crate::{
-    headers::{RETRY_AFTER_MS, X_AFTER},
-    key::Key,
-    limiter::LONGEST_PAUSE,
-    runtime::real_time::wall_time,
-};
+use super::response::{HeldCall, ResponseHead};
+use super::settings::Settings;
+use crate::headers::{RETRY_AFTER_MS, X_AFTER};
+use crate::{key::Key, limiter::LONGEST_PAUSE, runtime::real_time::wall_time};
 
 /// What a call needs once it has a response.
 pub(super) struct Upstream<H> {

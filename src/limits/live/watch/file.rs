@@ -1,21 +1,14 @@
 //! The watched file: its content, the limits in it, the errors of the first read, and events of the file system as
 //! hints that it may have changed. Only a regular file is opened, without waiting.
 
-use std::{
-    error::Error,
-    fmt,
-    fs::{self, File, FileType, OpenOptions},
-    io::{self, Read},
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    thread::sleep,
-    time::Duration,
-};
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::{error::Error, fmt, thread::sleep, time::Duration};
 
-use notify::{
-    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
-    event::{AccessKind, AccessMode},
-};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::limits::{LimitsConfig, mistake::cut};
 

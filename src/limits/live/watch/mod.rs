@@ -2,23 +2,14 @@
 
 mod file;
 
-use std::{
-    error::Error,
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
-    sync::{Arc, Weak},
-    thread,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::{error::Error, path::PathBuf, thread};
 
 use self::file::{Content, Events, Fault, WatchedFile, reason};
 use super::LiveLimits;
-use crate::{
-    limits::{
-        LimitsConfig,
-        live::{Shared, change},
-    },
-    observe::LimitsChange,
-};
+use crate::limits::live::{Shared, change};
+use crate::{limits::LimitsConfig, observe::LimitsChange};
 
 pub use self::file::LimitsFileError;
 
