@@ -3,26 +3,16 @@
 //! Time is paused and each seed has one thread, so failures are reproducible: `TOLLGATE_SEED=17` begins with that seed.
 //! A schedule that locks a mutex twice blocks its thread for ever, so each seed has its own thread and a timeout.
 
-use std::{
-    future::{pending, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    task::{Context, Poll, Waker},
-    thread,
-    time::Duration,
-};
+use std::future::{pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::{pin::Pin, thread, time::Duration};
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    failure::BreakerSettings,
-    observe::{Event, Observer},
-    store::{Answer, Store, Verdict},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, failure::BreakerSettings};
 
 use crate::support::{observed::BreakerChange, seed::seeds};
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use tollgate::store::{Answer, FailingStore, Store, Verdict};
 use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
-    limiter::HoldAnswer,
-    policy::HoldSettings,
-    store::{Answer, FailingStore, Store, Verdict},
+    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, limiter::HoldAnswer, policy::HoldSettings,
 };
 
 use crate::support::{recorder::Recorder, says};

@@ -2,11 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, Version},
-};
+use axum::http::{Request, Version};
+use axum::{Router, body::Body};
 use tollgate::{
     Algorithm, Calendar, Check, GlobalKey, GrpcStatus, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     policy::{HoldSettings, Weekday},
@@ -14,12 +11,9 @@ use tollgate::{
 use tonic::Status;
 use tonic_types::StatusExt;
 
-use crate::support::{
-    DownStore,
-    app::{app, limiter_and_clock},
-    http::{get, send},
-    says,
-};
+use crate::support::app::{app, limiter_and_clock};
+use crate::support::http::{get, send};
+use crate::support::{DownStore, says};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MICROSECOND: Duration = Duration::from_micros(1);

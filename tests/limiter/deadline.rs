@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tollgate::{
-    Check, ErrorKind, Key, Limiter, Policy,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, ErrorKind, Key, Limiter, Policy};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-use crate::support::{
-    SilentStore,
-    counting::{CountingService, CountingStore, EmptyRequest, LostReplyStore, layer, status, within_10_seconds},
-    stopwatch::Stopwatch,
+use crate::support::counting::{
+    CountingService, CountingStore, EmptyRequest, LostReplyStore, layer, status, within_10_seconds,
 };
+use crate::{support::SilentStore, support::stopwatch::Stopwatch};
 
 const DEFAULT: Duration = Duration::from_millis(50);
 

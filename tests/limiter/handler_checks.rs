@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use axum::{Router, http::Method, http::request::Parts, response::Response, routing::get as route};
+use tollgate::rejection::{Denial, PlainText, Reason};
 use tollgate::{
     Check, Decision, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer,
-    decision::Source,
-    headers::HeaderWriter,
-    rejection::{Denial, PlainText, Reason},
+    RateLimitLayer, decision::Source, headers::HeaderWriter,
 };
 
-use crate::support::{
-    app::{app as limited, down_limiter, limiter, per_minute},
-    http::{Reply, get, request, send},
-};
+use crate::support::app::{app as limited, down_limiter, limiter, per_minute};
+use crate::support::http::{Reply, get, request, send};
 
 /// A handler that charges `cost` units of the policy "p".
 fn app_with_handler_check(limiter: Limiter, policy: Policy, cost: u64) -> Router {

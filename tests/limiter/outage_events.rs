@@ -2,18 +2,12 @@
 
 use std::{thread, time::Duration};
 
-use tollgate::{
-    Key, Limiter, ManualClock, MemoryStore, Policy,
-    failure::BreakerSettings,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Key, Limiter, ManualClock, MemoryStore, Policy, failure::BreakerSettings};
 
 use super::two_domain_store::TwoDomainStore;
-use crate::support::{
-    observed::BreakerChange,
-    recorder::Recorder,
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+use crate::{support::observed::BreakerChange, support::recorder::Recorder};
 
 fn policy() -> Policy {
     Policy::per_minute("p", 80).unwrap()

@@ -1,17 +1,11 @@
 //! Panics in the task of a check, and panics of an observer.
 
-use std::{
-    future::pending,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{future::pending, sync::mpsc, thread};
 
 use tokio::runtime;
-use tollgate::{
-    Limiter, Policy,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Limiter, Policy};
 
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 

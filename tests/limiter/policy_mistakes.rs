@@ -11,14 +11,9 @@ use tollgate::{
 };
 
 use super::mistakes::is_refused;
-use crate::support::{
-    DownStore,
-    app::{assert_mistaken, never_run},
-    http::get as fetch,
-    per_minute,
-    recorder::Recorder,
-    says,
-};
+use crate::support::app::{assert_mistaken, never_run};
+use crate::support::{DownStore, per_minute, says};
+use crate::{support::http::get as fetch, support::recorder::Recorder};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,7 @@
 //! What the error of a reset says about the count.
 
-use tollgate::{
-    Check, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    store::{Answer, FailingStore, Store, Verdict},
-};
+use tollgate::store::{Answer, FailingStore, Store, Verdict};
+use tollgate::{Check, ErrorKind, Key, Limiter, MemoryStore, Policy};
 
 /// A store that fails after its first reset.
 #[derive(Debug)]

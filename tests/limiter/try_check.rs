@@ -2,21 +2,14 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ErrorKind, FailurePolicy, Limiter, ManualClock, MemoryStore,
-    decision::Source,
-    store::{Answer, Store},
-};
+use tollgate::store::{Answer, Store};
+use tollgate::{Check, ErrorKind, FailurePolicy, Limiter, ManualClock, MemoryStore, decision::Source};
 use tracing::Level;
 
-use crate::support::{
-    DownStore, FlakyStore, PendingStore,
-    counting::{AnswerKind, CountingStore},
-    log::Log,
-    per_minute,
-    recorder::Recorder,
-    unhealthy_store::{UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::counting::{AnswerKind, CountingStore};
+use crate::support::unhealthy_store::{UNAVAILABLE, UnhealthyStore};
+use crate::support::{DownStore, FlakyStore, PendingStore, per_minute};
+use crate::{support::log::Log, support::recorder::Recorder};
 
 #[tokio::test]
 async fn law_11_checks_with_and_without_a_future_spend_from_one_budget() {

@@ -1,10 +1,7 @@
 //! A store with two failure domains, which fail independently of each other.
 
-use tollgate::{
-    Check, Key, Policy,
-    failure::BreakerSettings,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Key, Policy, failure::BreakerSettings};
 
 use crate::support::unhealthy_store::UnhealthyStore;
 

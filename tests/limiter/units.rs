@@ -1,15 +1,10 @@
 //! Units that are charged and given back by hand, around the store.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
-    decision::Source,
-    store::{Answer, CountChange, FailingStore, Store, Verdict},
-};
+use tollgate::store::{Answer, CountChange, FailingStore, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, decision::Source};
 
 use crate::support::{recorder::Recorder, says};
 

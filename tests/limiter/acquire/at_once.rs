@@ -1,17 +1,13 @@
 //! Callers that need not wait.
 
-use std::{
-    pin::{Pin, pin},
-    task::{Context, Poll, Waker},
-};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use tollgate::decision::Source;
 
 use super::*;
-use crate::support::{
-    PendingStore,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::PendingStore;
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
 
 /// What the first poll returns: `Some` if nothing else is needed, such as a task that asks the store.
 fn first_poll(acquired: impl Future<Output = Result<Decision, Error>>) -> Option<Decision> {

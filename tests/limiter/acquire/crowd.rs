@@ -1,9 +1,7 @@
 //! Very many callers.
 
-use std::{
-    fs,
-    task::{Context, Waker},
-};
+use std::fs;
+use std::task::{Context, Waker};
 
 use super::*;
 

@@ -2,17 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tollgate::{
-    Check, Key,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Key};
 
 use super::*;
-use crate::support::{
-    random::Random,
-    seed::seeds,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::{support::random::Random, support::seed::seeds};
 
 #[tokio::test(start_paused = true)]
 async fn the_rest_drain_as_if_dropped_waiters_had_never_come() {

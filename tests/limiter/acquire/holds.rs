@@ -1,11 +1,7 @@
 //! Waiting beside holds, whose ends nothing foretells.
 
-use tollgate::{
-    Check, ErrorKind, Key,
-    limiter::HoldAnswer,
-    policy::HoldSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, ErrorKind, Key, limiter::HoldAnswer, policy::HoldSettings};
 
 use super::*;
 

@@ -10,11 +10,8 @@ mod order;
 mod shutdown;
 mod too_long;
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::{future::Future, time::Duration};
 
 use tokio::{task::JoinHandle, time::Instant};
 use tollgate::{Algorithm, Decision, Error, Limiter, MemoryStore, Policy, clock::TokioClock};

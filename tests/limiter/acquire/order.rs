@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tollgate::{
-    Check, Key,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Key};
 
 use super::*;
 

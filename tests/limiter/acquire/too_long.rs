@@ -4,10 +4,8 @@ use axum::response::IntoResponse;
 use tollgate::{decision::Source, rejection::Reason};
 
 use super::*;
-use crate::support::{
-    PendingStore, says,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::support::{PendingStore, says};
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_certain_to_be_too_long_is_denied_at_once() {

@@ -5,10 +5,8 @@ use std::time::Duration;
 use tollgate::{ErrorKind, Limiter, failure::BreakerSettings};
 
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened};
-use crate::support::{
-    stopwatch::Stopwatch,
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::stopwatch::Stopwatch;
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 #[tokio::test(start_paused = true)]
 async fn closed_opens_after_five_failures_in_a_row() {

@@ -9,10 +9,8 @@ use std::time::Duration;
 use tokio::{task::JoinSet, time::Instant};
 use tollgate::{ErrorKind, Limiter, Policy};
 
-use crate::support::{
-    counting::within_10_seconds,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::counting::within_10_seconds;
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 const MS: Duration = Duration::from_millis(1);

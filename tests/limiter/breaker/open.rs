@@ -9,10 +9,8 @@ use tollgate::{ErrorKind, Limiter, RateLimitLayer};
 use tower::ServiceBuilder;
 
 use super::{check, checks, opened, policy};
-use crate::support::{
-    counting::{CountingService, layer, status},
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::counting::{CountingService, layer, status};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 #[tokio::test(start_paused = true)]
 async fn open_answers_at_once_and_sends_nothing_to_the_store() {

@@ -10,10 +10,8 @@ use tollgate::{
     policy::HoldSettings,
 };
 
-use crate::support::{
-    app::{limiter, limiter_and_clock},
-    says,
-};
+use crate::support::app::{limiter, limiter_and_clock};
+use crate::support::says;
 
 fn policy(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()

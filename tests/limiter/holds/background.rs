@@ -2,26 +2,15 @@
 
 use std::time::Duration;
 
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::timeout,
-};
-use tollgate::{
-    ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
-    limiter::Hold,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer},
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{ErrorKind, Limiter, ManualClock, MemoryStore, Policy, limiter::Hold, policy::HoldSettings};
 
-use super::{
-    available,
-    remote_store::{Network, RemoteStore},
-    tokens, with_holds,
-};
-use crate::support::{
-    recorder::{RecordedEvents, Recorder, assert_warnings},
-    stopwatch::Stopwatch,
-};
+use super::remote_store::{Network, RemoteStore};
+use super::{available, tokens, with_holds};
+use crate::support::recorder::{RecordedEvents, Recorder, assert_warnings};
+use crate::support::stopwatch::Stopwatch;
 
 /// The clock of the store stands still, so no hold ends by itself.
 fn remote() -> (Limiter, RemoteStore) {

@@ -1,19 +1,11 @@
 //! A memory store behind a network with a latency, whose failure domains can be silent.
 
-use std::{
-    future,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{future, sync::Arc, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{
-    Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, MemoryStore, Policy};
 
 /// A store that each call needs `LATENCY` to reach, and as long to come back. Clones are one store.
 #[derive(Clone, Debug, Default)]

@@ -1,12 +1,7 @@
 //! The ends of many holds, over a network with a round trip of 20 ms.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{FailurePolicy, Limiter, MemoryStore, Policy, limiter::Hold};

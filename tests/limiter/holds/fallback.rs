@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
+use tollgate::store::{FailingStore, SettleAnswer, WhenFull};
 use tollgate::{
-    Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy,
-    decision::Source,
-    limiter::Hold,
-    policy::HoldSettings,
-    store::{FailingStore, SettleAnswer, WhenFull},
+    Error, ErrorKind, Limiter, ManualClock, MemoryStore, Policy, decision::Source, limiter::Hold, policy::HoldSettings,
 };
 
 use super::{TTL, with_holds};

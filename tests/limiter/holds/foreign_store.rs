@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, Key, Limiter, MemoryStore, Policy,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Key, Limiter, MemoryStore, Policy};
 
 /// Has one failure domain, and numbers it by a hash of the key.
 #[derive(Debug)]

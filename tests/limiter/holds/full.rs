@@ -2,11 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate::{
-    Algorithm, Limiter, ManualClock, MemoryStore, Policy,
-    policy::HoldSettings,
-    store::{SettleAnswer, WhenFull},
-};
+use tollgate::store::{SettleAnswer, WhenFull};
+use tollgate::{Algorithm, Limiter, ManualClock, MemoryStore, Policy, policy::HoldSettings};
 
 use super::{TTL, available, of, tokens, with_holds};
 use crate::support::{ALGORITHMS, recorder::Recorder};

@@ -1,16 +1,11 @@
 //! What a caller does with a handle.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
+use tollgate::store::{FailingStore, SettleAnswer};
 use tollgate::{
-    Check, ErrorKind, FailurePolicy, Limiter, Policy,
-    decision::Source,
-    limiter::HoldAnswer,
-    policy::HoldSettings,
-    store::{FailingStore, SettleAnswer},
+    Check, ErrorKind, FailurePolicy, Limiter, Policy, decision::Source, limiter::HoldAnswer, policy::HoldSettings,
 };
 
 use super::{TTL, available, limiter, tokens, with_holds};

@@ -3,21 +3,13 @@
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tollgate::{
-    Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    policy::HoldSettings,
-    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Error, ErrorKind, Key, Limiter, MemoryStore, Policy, policy::HoldSettings};
 
-use super::{
-    TTL, available, limiter,
-    remote_store::{Network, RemoteStore},
-    with_holds,
-};
-use crate::support::{
-    ALGORITHMS,
-    recorder::{Recorder, assert_warnings},
-};
+use super::remote_store::{Network, RemoteStore};
+use super::{TTL, available, limiter, with_holds};
+use crate::support::ALGORITHMS;
+use crate::support::recorder::{Recorder, assert_warnings};
 
 /// What a hold of 4 units charges in all, if `actual` units are settled after its end.
 const CASES: [(bool, u64, u64); 6] =

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    policy::HoldSettings,
-    store::{Answer, HoldChange, SettleAnswer, Store},
-};
+use tollgate::store::{Answer, HoldChange, SettleAnswer, Store};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, policy::HoldSettings};
 
 use super::{TTL, available, limiter, of, tokens, with_holds};
 use crate::support::{ALGORITHMS, random::Random};

@@ -1,16 +1,11 @@
 //! A store that answers changes of holds late, never, or not at all.
 
-use std::{
-    future,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::{future, time::Duration};
 
 use tokio::time::timeout;
-use tollgate::{
-    Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, MemoryStore, Policy};
 
 /// A memory store that has to be awaited, like one behind a network.
 #[derive(Clone, Debug)]

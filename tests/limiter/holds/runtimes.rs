@@ -1,15 +1,10 @@
 //! Holds in several runtimes, of which one ends, is not driven, or computes.
 
-use std::{
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{sync::mpsc, thread};
 
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::sleep,
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
 use tollgate::{Limiter, MemoryStore, Policy, limiter::Hold, policy::HoldSettings};
 
 use super::distant_store::DistantStore;

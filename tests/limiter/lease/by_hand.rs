@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tollgate::{
-    Check, Key, Limiter, MemoryStore, Policy,
-    clock::TokioClock,
-    store::{Answer, CountChange, Store, Verdict},
-};
+use tollgate::store::{Answer, CountChange, Store, Verdict};
+use tollgate::{Check, Key, Limiter, MemoryStore, Policy, clock::TokioClock};
 
 use super::{KEY, MS, load, per_minute};
 

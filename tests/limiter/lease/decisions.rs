@@ -1,25 +1,17 @@
 //! What decisions say: denials are the store's, nothing of a process's own is wasted, and other kinds of checks.
 
-use std::{
-    future::{Future, poll_fn},
-    sync::{Arc, Mutex},
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use metrics::set_default_local_recorder;
-use tollgate::{
-    Algorithm, Check, MemoryStore,
-    observe::{Event, Metrics, Observer, Tracing},
-    store::SettleAnswer,
-};
+use tollgate::observe::{Event, Metrics, Observer, Tracing};
+use tollgate::{Algorithm, Check, MemoryStore, store::SettleAnswer};
 use tracing::Level;
 
 use super::*;
-use crate::support::{
-    log::Log,
-    random::Random,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::{support::log::Log, support::random::Random};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];

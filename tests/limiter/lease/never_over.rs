@@ -1,22 +1,14 @@
 //! Law 1, judged by an oracle that keeps a list of everything that was admitted.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Check, MemoryStore,
-    clock::{Clock, TokioClock},
-    policy::HoldSettings,
-};
+use tollgate::clock::{Clock, TokioClock};
+use tollgate::{Check, MemoryStore, policy::HoldSettings};
 
 use super::*;
-use crate::support::{
-    random::Random,
-    seed::{self, seeds},
-    time_us,
-};
+use crate::support::seed::{self, seeds};
+use crate::{support::random::Random, support::time_us};
 
 /// Everything that was admitted: when by the store's clock, and when by the decisions.
 #[derive(Debug)]

@@ -1,19 +1,12 @@
 //! A store in memory behind a network: its answers take a while, its calls are counted, and it may be away.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
 use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy,
-    clock::TokioClock,
-    failure::BreakerSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
+    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, clock::TokioClock, failure::BreakerSettings,
 };
 
 #[derive(Clone, Debug)]

@@ -3,12 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::time::{Instant, sleep_until};
-use tollgate::{
-    Check, ErrorKind, Key, MemoryStore,
-    clock::TokioClock,
-    policy::HoldSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, ErrorKind, Key, MemoryStore, clock::TokioClock, policy::HoldSettings};
 
 use super::*;
 use crate::support::stopwatch::Stopwatch;

@@ -8,10 +8,8 @@ use tollgate::{
 };
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, settle, spent, with_little_room};
-use crate::support::{
-    stopwatch::Stopwatch,
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::stopwatch::Stopwatch;
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 #[tokio::test(start_paused = true)]
 async fn debts_are_charged_once_when_the_store_is_back() {

@@ -1,9 +1,7 @@
 //! Debts to a store with two failure domains, of which one may be unavailable.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    time::Duration,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use tollgate::{Key, Limiter, ManualClock, MemoryStore, Policy, failure::BreakerSettings, store::Store};
 

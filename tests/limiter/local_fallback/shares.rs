@@ -4,23 +4,18 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use tollgate::store::{Answer, FailingStore, SettleAnswer, Store, Verdict, WhenFull};
 use tollgate::{
     Algorithm, Check, Decision, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, Route,
-    decision::Source,
-    policy::HoldSettings,
-    store::{Answer, FailingStore, SettleAnswer, Store, Verdict, WhenFull},
+    RateLimitLayer, Route, decision::Source, policy::HoldSettings,
 };
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use super::{WINDOW, admitted, check, one_of_eight, per_minute, with_little_room};
-use crate::support::{
-    DownStore, SilentStore,
-    counting::{CountingService, EmptyRequest, layer, status},
-    says,
-    stopwatch::Stopwatch,
-    unhealthy_store::{Health, UNAVAILABLE},
-};
+use crate::support::counting::{CountingService, EmptyRequest, layer, status};
+use crate::support::stopwatch::Stopwatch;
+use crate::support::unhealthy_store::{Health, UNAVAILABLE};
+use crate::support::{DownStore, SilentStore, says};
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_may_spend_its_share_rounded_up() {

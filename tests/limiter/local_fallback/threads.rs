@@ -1,20 +1,13 @@
 //! Two threads of one instance that ask for the same key at the same time.
 
-use std::{
-    hint, mem,
-    sync::{
-        Arc, Barrier, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::{hint, mem, thread};
 
 use tokio::runtime::{Builder, Runtime};
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
-    limiter::Hold,
-    policy::HoldSettings,
-    store::{Answer, Store, Verdict},
+    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, limiter::Hold, policy::HoldSettings,
 };
 
 use super::per_minute;

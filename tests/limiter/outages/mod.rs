@@ -6,33 +6,18 @@ mod judge;
 mod network;
 mod plan;
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::{
-    runtime::Builder,
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
-use tollgate::{
-    Limiter, MemoryStore, Policy,
-    clock::TokioClock,
-    decision::Source,
-    limiter::{Hold, HoldAnswer},
-    policy::HoldSettings,
-    world::World,
-};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{runtime::Builder, task::JoinSet};
+use tollgate::limiter::{Hold, HoldAnswer};
+use tollgate::{Limiter, MemoryStore, Policy, clock::TokioClock, decision::Source, policy::HoldSettings, world::World};
 
-use self::{
-    judge::{Admitted, Judged, judge},
-    network::{Link, Way},
-    plan::{Kind, Mode, PHASES, Plan, ms},
-};
+use self::judge::{Admitted, Judged, judge};
+use self::network::{Link, Way};
+use self::plan::{Kind, Mode, PHASES, Plan, ms};
 use crate::support::{random::Random, seed::seeds};
 
 const START_US: u64 = 1_767_225_600_000_000;

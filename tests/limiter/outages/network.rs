@@ -1,16 +1,11 @@
 //! A store in memory behind a way for each instance. A way may refuse, be silent, lose one direction, or be slow.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::{sync::Notify, sync::oneshot, time::sleep};
-use tollgate::{
-    Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    failure::BreakerSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, MemoryStore, Policy, failure::BreakerSettings};
 
 use crate::support::random::Random;
 

@@ -1,28 +1,16 @@
 //! The attempts of a check: one shard, and one other if that is full, within one deadline.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{sync::Arc, time::Duration};
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy,
-    decision::Source,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, decision::Source};
 
 use super::{admitted, policy};
-use crate::support::{
-    PendingStore,
-    counting::{AnswerKind, CountingStore},
-    per_minute,
-    recorder::Recorder,
-    stopwatch::Stopwatch,
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::counting::{AnswerKind, CountingStore};
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
+use crate::support::{PendingStore, per_minute};
+use crate::{support::recorder::Recorder, support::stopwatch::Stopwatch};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 

@@ -1,18 +1,10 @@
 //! What all shards together admit, and what peeks and resets say about them.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use tollgate::{
-    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Algorithm, Check, Key, Limiter, MemoryStore, Policy};
 
 use super::{MANY, WINDOW, admitted, limiter, policy};
 use crate::support::{per_minute, random::Random, seed::seeds, time_us};

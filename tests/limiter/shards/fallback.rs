@@ -6,10 +6,8 @@ use tokio::time::Instant;
 use tollgate::{Limiter, ManualClock, MemoryStore, Policy, decision::Source, failure::BreakerSettings};
 
 use super::{WINDOW, policy};
-use crate::{
-    limiter::two_domain_store::TwoDomainStore,
-    support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use crate::limiter::two_domain_store::TwoDomainStore;
+use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 /// One of eight instances, the store that the instances share, and the clock of all counts.
 fn one_of_eight() -> (Limiter, UnhealthyStore, ManualClock) {
