@@ -1,11 +1,9 @@
 //! Bans under a layer.
 
-use crate::support::{
-    app::limiter_and_clock,
-    bans::{
-        bans_refuse_requests_that_cost_nothing, five_failed_logins_then_an_hour, many_logins_at_once,
-        settlements_that_do_not_fit_are_denials,
-    },
+use crate::support::app::limiter_and_clock;
+use crate::support::bans::{
+    bans_refuse_requests_that_cost_nothing, five_failed_logins_then_an_hour, many_logins_at_once,
+    settlements_that_do_not_fit_are_denials,
 };
 
 #[tokio::test]

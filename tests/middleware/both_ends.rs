@@ -1,16 +1,12 @@
 //! Both ends of a table of plans behind a layer: blocked, and without a limit.
 
-use tollgate::{
-    GlobalKey, HeaderKey, Key, Policy, RateLimitLayer,
-    policy::{self, Policies},
-    rejection::{Denial, PlainText},
-};
+use tollgate::policy::{self, Policies};
+use tollgate::rejection::{Denial, PlainText};
+use tollgate::{GlobalKey, HeaderKey, Key, Policy, RateLimitLayer};
 
-use crate::support::{
-    app::{app, down_limiter, limiter, per_minute},
-    http::{get, get_with},
-    recorder::Recorder,
-};
+use crate::support::app::{app, down_limiter, limiter, per_minute};
+use crate::support::http::{get, get_with};
+use crate::support::recorder::Recorder;
 
 fn plans() -> impl policy::PolicySource {
     let (free, suspended) = (per_minute(1), Policy::blocked("suspended").unwrap());

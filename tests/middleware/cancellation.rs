@@ -5,10 +5,8 @@ use tokio_test::{assert_pending, assert_ready_ok, task};
 use tollgate::Limiter;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-use crate::support::{
-    SilentStore,
-    counting::{AnswerKind, CountingService, CountingStore, EmptyRequest, layer, status},
-};
+use crate::support::SilentStore;
+use crate::support::counting::{AnswerKind, CountingService, CountingStore, EmptyRequest, layer, status};
 
 /// With a pending store. A ready store has already decided when `call` returns.
 #[tokio::test]

@@ -3,10 +3,8 @@
 use axum::{Router, http::request::Parts};
 use tollgate::{GlobalKey, Key, Policy, RateLimitLayer, Route};
 
-use crate::support::{
-    app::{app, layer, limiter},
-    http::{Reply, get, get_with},
-};
+use crate::support::app::{app, layer, limiter};
+use crate::support::http::{Reply, get, get_with};
 
 /// The cost in the header `x-cost`; 1 without it.
 fn cost_header(parts: &Parts) -> u64 {

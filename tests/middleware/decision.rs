@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use axum::{Extension, Router, extract::Request, middleware, middleware::Next, response::Response, routing::get};
-use tollgate::{
-    Decision, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route,
-    decision::Source,
-    rejection::{Denial, Reason},
-};
+use tollgate::rejection::{Denial, Reason};
+use tollgate::{Decision, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer, Route, decision::Source};
 
-use crate::support::{
-    PendingStore,
-    app::{app, down_limiter, layer, limiter_and_clock, per_minute},
-    http::{Reply, get as fetch},
-};
+use crate::support::PendingStore;
+use crate::support::app::{app, down_limiter, layer, limiter_and_clock, per_minute};
+use crate::support::http::{Reply, get as fetch};
 
 /// A limiter with a ready store and one with a pending store: the layer has a code path for each.
 fn limiters() -> [Limiter; 2] {

@@ -1,10 +1,8 @@
 //! The layer returns errors of the inner service unchanged and adds none.
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    task::{Context, Poll},
-};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use http::{Request, Response, request::Parts};

@@ -2,11 +2,8 @@
 
 use std::net::SocketAddr;
 
-use axum::{
-    Router,
-    extract::connect_info::{ConnectInfo, MockConnectInfo},
-    routing::get,
-};
+use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+use axum::{Router, routing::get};
 use http::Request;
 use tollgate::{Key, KeyExtractor, MatchedPathKey, PeerIp, Policy, RateLimitLayer};
 

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use axum::{Router, body::Body, http::request::Parts, response::Response};
+use tollgate::rejection::{Denial, Reason};
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
     Check, Decision, Error, ErrorKind, FailurePolicy, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    decision::Source,
-    limiter::HoldAnswer,
-    rejection::{Denial, Reason},
-    store::{Answer, Store, Verdict},
+    decision::Source, limiter::HoldAnswer,
 };
 
-use crate::support::{
-    app::{app, down_limiter, per_minute},
-    http::get,
-};
+use crate::support::app::{app, down_limiter, per_minute};
+use crate::support::http::get;
 
 const SECRET: &str = "redis://admin:hunter2@10.0.0.7 refused";
 

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use axum::{Extension, Router, routing::get};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::policy::{FirstOf, HoldSettings};
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
-    Check, Decision, GlobalKey, HeaderKey, Key, MemoryStore, Policy, RateLimitLayer, Route,
-    http::request::Parts,
-    middleware::{Bill, Settlement},
-    policy::{FirstOf, HoldSettings},
-    store::{Answer, Store, Verdict},
+    Check, Decision, GlobalKey, HeaderKey, Key, MemoryStore, Policy, RateLimitLayer, Route, http::request::Parts,
 };
 
-use crate::support::{
-    app::{app, get_passes, limiter, limiter_and_clock},
-    http::get as fetch,
-    says,
-};
+use crate::support::app::{app, get_passes, limiter, limiter_and_clock};
+use crate::{support::http::get as fetch, support::says};
 
 fn policy(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()

@@ -9,13 +9,9 @@ use tollgate::{
     policy::HoldSettings,
 };
 
-use crate::support::{
-    DownStore,
-    app::{layer, limiter},
-    http,
-    recorder::Recorder,
-    says,
-};
+use crate::support::app::{layer, limiter};
+use crate::support::recorder::Recorder;
+use crate::support::{DownStore, http, says};
 
 type Layer = RateLimitLayer<GlobalKey>;
 type Setter = fn(Layer) -> Layer;

@@ -1,18 +1,12 @@
 //! Routes in nested routers: a route is matched against the whole template, wherever the layer is.
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, StatusCode},
-    routing::get,
-};
+use axum::http::{Request, StatusCode};
+use axum::{Router, body::Body, routing::get};
 use tollgate::{GlobalKey, RateLimitLayer, Route};
 use tower::Layer;
 
-use crate::support::{
-    app::{get_passes, layer, routes},
-    http::{get as fetch, send},
-};
+use crate::support::app::{get_passes, layer, routes};
+use crate::support::http::{get as fetch, send};
 
 fn exempts(route: &str) -> RateLimitLayer<GlobalKey> {
     layer(1, GlobalKey).route(route, Route::exempt())

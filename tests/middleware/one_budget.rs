@@ -1,17 +1,13 @@
 //! All services, routes and connections of a layer share one budget (tokio-rs/axum#2634).
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
+use axum::Router;
+use axum::routing::{get, post};
 use http::Method;
 use tollgate::{HeaderStyle, MemoryStore, PeerIp, Policy, RateLimitLayer};
 use tower::{Layer, ServiceBuilder};
 
-use crate::support::{
-    counting::{AnswerKind, CountingService, status},
-    http::{Connection, request, serve},
-};
+use crate::support::counting::{AnswerKind, CountingService, status};
+use crate::support::http::{Connection, request, serve};
 
 fn per_client(kind: AnswerKind, limit: u64) -> RateLimitLayer<PeerIp> {
     let policy = Policy::per_minute("per-client", limit).unwrap();

@@ -2,13 +2,8 @@
 
 use std::convert::Infallible;
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    extract::Request,
-    response::Response,
-    routing::get,
-};
+use axum::body::{Body, Bytes};
+use axum::{Router, extract::Request, response::Response, routing::get};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
@@ -16,10 +11,8 @@ use tokio::net::TcpListener;
 use tollgate::{GlobalKey, RateLimitLayer};
 use tower::{Layer, ServiceBuilder, service_fn, util::option_layer};
 
-use crate::support::{
-    counting::AnswerKind,
-    http::{Connection, get as fetch, request, send},
-};
+use crate::support::counting::AnswerKind;
+use crate::support::http::{Connection, get as fetch, request, send};
 
 fn limit() -> RateLimitLayer<GlobalKey> {
     AnswerKind::Pending.layer(1)

@@ -5,10 +5,8 @@ use std::time::Duration;
 use axum::{Extension, http::request::Parts};
 use tollgate::{GlobalKey, Key, Policy, RateLimitLayer, Route};
 
-use crate::support::{
-    app::{app, get_passes, limiter, limiter_and_clock},
-    http::{get, get_with},
-};
+use crate::support::app::{app, get_passes, limiter, limiter_and_clock};
+use crate::support::http::{get, get_with};
 
 #[tokio::test]
 async fn a_request_needs_units_under_all_policies() {

@@ -1,15 +1,11 @@
 //! Readiness: `poll_ready` reserves capacity in the inner service, and the instance that was polled is the one called.
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll},
-};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use http::StatusCode;
 use tokio_test::{assert_pending, assert_ready_ok};

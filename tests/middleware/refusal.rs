@@ -6,10 +6,8 @@ use tollgate::{Limiter, Policy, RateLimitLayer, key::KeyError};
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_test::mock;
 
-use crate::support::{
-    DownStore,
-    counting::{AnswerKind, BytesResponse, CountingService, EmptyRequest, status},
-};
+use crate::support::DownStore;
+use crate::support::counting::{AnswerKind, BytesResponse, CountingService, EmptyRequest, status};
 
 #[tokio::test]
 async fn inner_is_not_called_when_refused() {

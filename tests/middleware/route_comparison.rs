@@ -2,12 +2,8 @@
 
 use std::convert::Infallible;
 
-use axum::{
-    Router,
-    body::Body,
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, body::Body, routing::get};
 use http::Request;
 use tollgate::{GlobalKey, Limiter, MemoryStore, Policy, RateLimitLayer, Route};
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -1,18 +1,13 @@
 //! Routes that match several paths, and several spellings of one path.
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Method, Request},
-    routing::{any, get, post},
-};
+use axum::http::{Method, Request};
+use axum::routing::{any, get, post};
+use axum::{Router, body::Body};
 use tollgate::{GlobalKey, Policy, RateLimitLayer, Route};
 use tower::Layer;
 
-use crate::support::{
-    app::{layer, routes},
-    http::{Reply, get as fetch, request, send},
-};
+use crate::support::app::{layer, routes};
+use crate::support::http::{Reply, get as fetch, request, send};
 
 /// A layer with a limit of 1 000 and the given costs of routes; other requests cost 1.
 fn layer_with_costs(entries: &[(&str, u64)]) -> RateLimitLayer<GlobalKey> {

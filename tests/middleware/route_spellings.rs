@@ -3,10 +3,8 @@
 use axum::Router;
 use tollgate::{GlobalKey, Route};
 
-use crate::support::{
-    app::layer,
-    http::{Reply, get as fetch},
-};
+use crate::support::app::layer;
+use crate::support::http::{Reply, get as fetch};
 
 fn remaining(reply: &Reply) -> Option<String> {
     let field = reply.header("ratelimit")?;

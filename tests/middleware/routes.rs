@@ -1,16 +1,11 @@
 //! Settings of routes, as a layer for each route and as routes of one layer.
 
-use axum::{
-    Router,
-    http::Method,
-    routing::{get, post},
-};
+use axum::routing::{get, post};
+use axum::{Router, http::Method};
 use tollgate::{GlobalKey, Policy, RateLimitLayer, Route};
 
-use crate::support::{
-    app::{app, down_limiter, get_passes, layer, limiter, passes, per_minute},
-    http::{get as fetch, request, send},
-};
+use crate::support::app::{app, down_limiter, get_passes, layer, limiter, passes, per_minute};
+use crate::support::http::{get as fetch, request, send};
 
 fn login() -> Policy {
     Policy::per_minute("login", 1).unwrap()

@@ -5,10 +5,8 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use tollgate::{GlobalKey, HeaderKey, Limiter, Policy, RateLimitLayer};
 
-use crate::support::{
-    app::{app, get_passes_with, limiter_and_clock},
-    http::get_with,
-};
+use crate::support::app::{app, get_passes_with, limiter_and_clock};
+use crate::support::http::get_with;
 
 fn per_client() -> Policy {
     Policy::per_minute("per-client", 1).unwrap()

@@ -7,12 +7,10 @@ use tollgate::{
     decision::Source, key::KeyError, rejection::Denial,
 };
 
-use crate::support::{
-    app::{app, layer, limiter, per_minute},
-    http::{Connection, Reply, get, get_with, request, serve},
-    recorder::{Recorder, assert_warnings},
-    says, {DownStore, FlakyStore},
-};
+use crate::support::app::{app, layer, limiter, per_minute};
+use crate::support::http::{Connection, Reply, get, get_with, request, serve};
+use crate::support::recorder::{Recorder, assert_warnings};
+use crate::support::{DownStore, FlakyStore, says};
 
 fn shadow(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap().with_shadow(true)

@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use axum::{
-    Router,
-    http::{HeaderValue, StatusCode},
-    response::IntoResponse,
-    routing::get,
-};
+use axum::http::{HeaderValue, StatusCode};
+use axum::{Router, response::IntoResponse, routing::get};
 use tollgate::{GlobalKey, HeaderStyle, Limiter, Policy, RateLimitLayer};
 
-use crate::support::{
-    app::{layer, limiter},
-    http::get as fetch,
-};
+use crate::support::app::{layer, limiter};
+use crate::support::http::get as fetch;
 
 fn named(limiter: &Limiter, name: &str, limit: u64) -> RateLimitLayer<GlobalKey> {
     RateLimitLayer::new(limiter.clone(), Policy::per_minute(name, limit).unwrap(), GlobalKey)

@@ -7,10 +7,8 @@ use tollgate::{
     store::FailingStore,
 };
 
-use crate::support::{
-    app::{app, get_passes, per_minute},
-    http::get,
-};
+use crate::support::app::{app, get_passes, per_minute};
+use crate::support::http::get;
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_by_tokios_clock_moves_with_paused_time() {

@@ -4,12 +4,9 @@ use std::fmt::Debug;
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, request::Parts};
-use tollgate::{
-    GlobalKey, Key, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer,
-    key::KeyError,
-    middleware::{RateLimit, ResponseFuture},
-    rejection::{Denial, Rejection},
-};
+use tollgate::middleware::{RateLimit, ResponseFuture};
+use tollgate::rejection::{Denial, Rejection};
+use tollgate::{GlobalKey, Key, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, key::KeyError};
 use tower::Layer;
 
 use crate::support::{counting::AnswerKind, http::get as fetch};

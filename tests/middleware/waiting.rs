@@ -1,17 +1,12 @@
 //! Requests that wait for their turn in front of the handler, by a clock that follows tokio's paused time.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, body::Body};
 use http::{Method, Response};
-use tokio::{
-    task::{JoinHandle, yield_now},
-    time::{Instant, sleep, timeout},
-};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep, timeout};
 use tollgate::{
     Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, Route,
     clock::TokioClock, headers::PartitionKeys, middleware::Settlement, policy::FirstOf, policy::HoldSettings,
@@ -20,13 +15,10 @@ use tollgate::{
 
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
 
-use crate::support::{
-    app::{app, routes},
-    http::{Reply, get, get_with, request, send},
-    recorder::Recorder,
-    says,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::app::{app, routes};
+use crate::support::http::{Reply, get, get_with, request, send};
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::{support::recorder::Recorder, support::says};
 
 const SHORT: Duration = Duration::from_millis(500);
 /// By how many milliseconds each turn may be late: its sleep has two timers, which tick in milliseconds. A bucket with

@@ -1,18 +1,11 @@
 //! Floods of requests that would wait for too long.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{
-    Check, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
 
 use super::waiting::{start, store};
 use crate::support::{app::app, http::get};

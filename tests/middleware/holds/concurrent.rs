@@ -6,12 +6,10 @@ use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::sleep;
+use tollgate::store::SettleAnswer::{Expired, Settled};
 use tollgate::{
-    Check, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
-    clock::TokioClock,
-    middleware::Bill,
-    policy::HoldSettings,
-    store::SettleAnswer::{Expired, Settled},
+    Check, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, clock::TokioClock,
+    middleware::Bill, policy::HoldSettings,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 

@@ -1,11 +1,8 @@
 //! Wrong configurations are errors where they are written.
 
 use http::request::Parts;
-use tollgate::{
-    Key, Policy, RateLimitLayer, Route,
-    middleware::Settlement,
-    policy::{Algorithm, HoldSettings},
-};
+use tollgate::policy::{Algorithm, HoldSettings};
+use tollgate::{Key, Policy, RateLimitLayer, Route, middleware::Settlement};
 
 use super::{Ledger, at_end, one_client, tokens, uploads};
 use crate::support::{DownStore, says};

@@ -1,17 +1,13 @@
 //! The end of a response body settles, however the body ends, and exactly once.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use tollgate::{
-    middleware::{Bill, HeldBody},
-    store::SettleAnswer::Settled,
-};
+use tollgate::middleware::{Bill, HeldBody};
+use tollgate::store::SettleAnswer::Settled;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, next, request, settle_in_background, tokens};

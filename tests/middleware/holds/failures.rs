@@ -1,25 +1,16 @@
 //! Requests that fail before they have a response.
 
-use std::{
-    convert::Infallible,
-    panic::AssertUnwindSafe,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{convert::Infallible, panic::AssertUnwindSafe};
 
 use axum::body::Body;
 use http::{Request, Response, response::Parts};
 use tokio_test::{assert_pending, task};
-use tollgate::{
-    Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    middleware::{Bill, Settlement},
-    observe::{Event, Observer},
-    policy::HoldSettings,
-    store::{
-        Answer, Charge, Check, HoldChange,
-        SettleAnswer::{self, Expired, Settled},
-        Store, Verdict,
-    },
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::observe::{Event, Observer};
+use tollgate::store::SettleAnswer::{self, Expired, Settled};
+use tollgate::store::{Answer, Charge, Check, HoldChange, Store, Verdict};
+use tollgate::{Key, Limiter, MemoryStore, Policy, RateLimitLayer, policy::HoldSettings};
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::support::recorder::{Recorder, assert_warnings};

@@ -1,27 +1,16 @@
 //! Work that outlives its request keeps the holds of the request with a guard.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, body::Body, extract::Request, routing::get};
 use http::{Response, StatusCode};
-use tokio::{
-    sync::Notify,
-    task::spawn_blocking,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
+use tokio::{sync::Notify, task::spawn_blocking};
+use tollgate::middleware::{Bill, HoldGuard};
 use tollgate::{
-    Limiter, MemoryStore, Policy, RateLimitLayer, Route,
-    clock::TokioClock,
-    middleware::{Bill, HoldGuard},
-    policy::HoldSettings,
+    Limiter, MemoryStore, Policy, RateLimitLayer, Route, clock::TokioClock, policy::HoldSettings,
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};

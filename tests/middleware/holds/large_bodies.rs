@@ -5,10 +5,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tollgate::{Policy, RateLimitLayer, store::SettleAnswer::Settled};
 use tower::ServiceExt;
 

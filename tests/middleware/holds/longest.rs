@@ -6,14 +6,10 @@ use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, sleep};
-use tollgate::{
-    GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer,
-    clock::TokioClock,
-    middleware::{Bill, HeldTooLong, HoldGuard},
-    observe::{Event, Observer, Warning},
-    policy::HoldSettings,
-    rejection::{Denial, Reason},
-};
+use tollgate::middleware::{Bill, HeldTooLong, HoldGuard};
+use tollgate::observe::{Event, Observer, Warning};
+use tollgate::rejection::{Denial, Reason};
+use tollgate::{GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, clock::TokioClock, policy::HoldSettings};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::*;

@@ -17,26 +17,19 @@ mod several_costs;
 mod stacked;
 mod upgrades;
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, Waker},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::{collections::VecDeque, fmt, pin::Pin};
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, request, response::Parts};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tollgate::middleware::{Settlement, WrappedBody};
+use tollgate::store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict};
 use tollgate::{
-    Error, ErrorKind, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer,
-    middleware::{Settlement, WrappedBody},
-    policy::HoldSettings,
-    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
+    Error, ErrorKind, Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, policy::HoldSettings,
 };
 
 /// A memory store that records the settlements that reach it.

@@ -5,10 +5,8 @@ use std::{convert::Infallible, time::Duration};
 use axum::body::Body;
 use http::{Request, Response};
 use tokio::time::{sleep, timeout};
-use tollgate::{
-    Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, at_end, left, one_client, request, tokens, uploads};

@@ -1,24 +1,14 @@
 //! Runtimes that end right after a response, before what a request has held is given back.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    fmt,
-    sync::{Arc, Mutex, mpsc},
-    thread,
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, mpsc};
+use std::{collections::VecDeque, convert::Infallible, fmt, thread, time::Duration};
 
 use axum::body::Body;
 use http::{Request, Response};
 use tokio::{runtime, sync::oneshot, time::sleep};
-use tollgate::{
-    Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    middleware::Bill,
-    observe::{Event, Observer},
-    policy::HoldSettings,
-    store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::store::{Answer, Charge, Check, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Key, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::Bill, policy::HoldSettings};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{CLIENT, Frames, at_end, one_client, request};

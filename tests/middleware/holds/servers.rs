@@ -9,19 +9,15 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    time::sleep,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 use tollgate::{GrpcStatus, Limiter, RateLimitLayer, rejection::EmptyBody, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, tokens, uploads};
-use crate::support::{
-    counting::within_10_seconds,
-    http::{Connection, Http2, request, serve},
-};
+use crate::support::counting::within_10_seconds;
+use crate::support::http::{Connection, Http2, request, serve};
 
 /// Waits until this many slots of [`uploads`] are free.
 async fn until_free(limiter: &Limiter, slots: u64) {

@@ -5,12 +5,8 @@ use std::convert::Infallible;
 use axum::{Router, body::Body, routing::get};
 use http::{Request, Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
-use tollgate::{
-    Policy, RateLimitLayer, Route,
-    middleware::{Bill, Settlement},
-    policy::HoldSettings,
-    store::SettleAnswer::Settled,
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::{Policy, RateLimitLayer, Route, policy::HoldSettings, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, layer, left, one_client, request, tokens};

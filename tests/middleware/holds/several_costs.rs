@@ -1,19 +1,14 @@
 //! A cost for each policy, on the bill and in the settlement.
 
-use std::{
-    convert::Infallible,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, response::Parts};
 use http_body_util::BodyExt;
-use tollgate::{
-    Policy, RateLimitLayer, Route,
-    middleware::{Bill, Settlement},
-    observe::Warning,
-    policy::{self, HoldSettings},
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::policy::{self, HoldSettings};
+use tollgate::{Policy, RateLimitLayer, Route, observe::Warning};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, OneClient, at_end, left, one_client, request, uploads};

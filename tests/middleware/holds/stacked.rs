@@ -3,12 +3,8 @@
 use axum::{Extension, Router, body::Body, routing::get};
 use http::response::Parts;
 use http_body_util::BodyExt;
-use tollgate::{
-    Policy, RateLimitLayer,
-    middleware::{Bill, Settlement},
-    policy::HoldSettings,
-    store::SettleAnswer::Settled,
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::{Policy, RateLimitLayer, policy::HoldSettings, store::SettleAnswer::Settled};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use super::{Frames, Ledger, at_end, left, one_client, request, tokens, uploads};

@@ -1,26 +1,15 @@
 //! Upgraded connections: their holds last until the handler drops its bill.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Mutex,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{convert::Infallible, sync::Mutex, thread};
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
-use tokio::{
-    runtime::Handle,
-    time::{Duration, sleep},
-};
+use tokio::runtime::Handle;
+use tokio::time::{Duration, sleep};
+use tollgate::observe::{Event, Observer};
 use tollgate::{
-    MemoryStore, Policy, RateLimitLayer,
-    clock::TokioClock,
-    middleware::Bill,
-    observe::{Event, Observer},
-    policy::HoldSettings,
+    MemoryStore, Policy, RateLimitLayer, clock::TokioClock, middleware::Bill, policy::HoldSettings,
     store::SettleAnswer::Settled,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
