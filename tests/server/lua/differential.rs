@@ -1,10 +1,7 @@
 //! Law 12: random traces through the memory store, Redis, and Redis behind the deny cache, compared in every field.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt::Debug,
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::{fmt::Debug, time::Duration};
 
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::TestRunner};
 use tokio::runtime::Runtime;

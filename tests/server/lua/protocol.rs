@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tollgate::redis::{self, Connection};
 
-use super::{
-    call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, checks},
-    report::{Numbers, Report},
-};
+use super::call::{COMMIT, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, checks};
+use super::report::{Numbers, Report};
 use crate::support::redis_server::RedisServer;
 
 /// Sends checks with these costs to a log of 5 units per second. Returns the time, the reports of the charges, and the

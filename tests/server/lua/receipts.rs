@@ -2,12 +2,10 @@
 
 use tollgate::redis::{self, Script};
 
-use super::{
-    call::{
-        COMMIT, Caller, FIXED_WINDOW, Policy, REFUND, SCRIPT, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET,
-    },
-    report::Numbers,
+use super::call::{
+    COMMIT, Caller, FIXED_WINDOW, Policy, REFUND, SCRIPT, SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET,
 };
+use super::report::Numbers;
 use crate::support::redis_server::RedisServer;
 
 const NOW_US: u64 = 1_767_225_600_000_000;

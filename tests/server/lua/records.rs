@@ -3,10 +3,8 @@
 
 use tollgate::redis::{self, Connection, Script};
 
-use super::{
-    call::{self, COMMIT, COUNT_REJECTED, Policy, SCRIPT},
-    report::{Numbers, Report},
-};
+use super::call::{self, COMMIT, COUNT_REJECTED, Policy, SCRIPT};
+use super::report::{Numbers, Report};
 use crate::support::redis_server::RedisServer;
 
 const START_US: u64 = 1_767_225_600_000_000;

@@ -2,13 +2,11 @@
 
 use tollgate::redis::{self, Script};
 
-use super::{
-    call::{
-        BAN_BY_HAND, COMMIT, COUNT_REJECTED, Caller, EVALUATE, FIXED_WINDOW, Policy, REFUND, SCRIPT,
-        SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET, UNBAN,
-    },
-    report::{Numbers, Report},
+use super::call::{
+    BAN_BY_HAND, COMMIT, COUNT_REJECTED, Caller, EVALUATE, FIXED_WINDOW, Policy, REFUND, SCRIPT,
+    SLIDING_WINDOW_COUNTER, SLIDING_WINDOW_LOG, TOKEN_BUCKET, UNBAN,
 };
+use super::report::{Numbers, Report};
 use crate::support::{redis_server::RedisServer, seed};
 
 const START_US: u64 = 1_767_225_600_000_000;

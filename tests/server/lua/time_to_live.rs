@@ -6,10 +6,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Limiter, Policy, RedisStore,
-    redis::{self, Script},
-};
+use tollgate::redis::{self, Script};
+use tollgate::{Limiter, Policy, RedisStore};
 
 use super::call::{self, COMMIT, Caller, SCRIPT};
 use crate::support::{redis_server::RedisServer, seed};

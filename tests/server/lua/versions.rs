@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Limiter, Policy, RedisStore,
-    redis::{self, Connection, Script},
-};
+use tollgate::redis::{self, Connection, Script};
+use tollgate::{Limiter, Policy, RedisStore};
 
 use crate::support::redis_server::RedisServer;
 

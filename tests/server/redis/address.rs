@@ -9,10 +9,8 @@ use tollgate::{
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::policy;
-use crate::support::{
-    connect,
-    redis_server::{Directory, RedisServer},
-};
+use crate::support::connect;
+use crate::support::redis_server::{Directory, RedisServer};
 
 fn at(url: &str) -> Limiter {
     // A long deadline, so that a loaded machine causes no timeouts.

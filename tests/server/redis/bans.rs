@@ -5,17 +5,16 @@ use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Policy, redis, store::RedisStoreBuilder};
 
 use super::stepped_clock::SteppedServer;
-use crate::support::{
-    bans::{
-        bans_refuse_requests_that_cost_nothing, five_failed_logins_then_an_hour, many_logins_at_once,
-        settlements_that_do_not_fit_are_denials,
-    },
-    cluster::Cluster,
-    growing_bans::{bans_grow, both_settings_side_by_side, last_bans_are_forgotten, two_policies_ban_at_once},
-    patient,
-    proxy::{Fault, Proxy},
-    redis_server::{RedisServer, calls},
+use crate::support::bans::{
+    bans_refuse_requests_that_cost_nothing, five_failed_logins_then_an_hour, many_logins_at_once,
+    settlements_that_do_not_fit_are_denials,
 };
+use crate::support::growing_bans::{
+    bans_grow, both_settings_side_by_side, last_bans_are_forgotten, two_policies_ban_at_once,
+};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::{RedisServer, calls};
+use crate::{support::cluster::Cluster, support::patient};
 
 fn builder(clock: &ManualClock) -> RedisStoreBuilder {
     patient().plain_keys().clock(clock.clone())

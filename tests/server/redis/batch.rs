@@ -1,21 +1,15 @@
 //! Batching: concurrent checks share calls.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollgate::{Decision, ErrorKind, FailurePolicy, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, connected, limiter, policy, with_default_deadline};
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
 async fn a_single_check_is_one_call_and_concurrent_checks_share_calls() {

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Calendar, Limiter, Policy, RedisStore, policy::HoldSettings, redis};
 
-use crate::support::{
-    cluster::Cluster,
-    connect,
-    redis_server::{RedisServer, calls},
-};
+use crate::support::redis_server::{RedisServer, calls};
+use crate::{support::cluster::Cluster, support::connect};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,28 +1,18 @@
 //! Clusters: slots, migrations, and the loss of a master.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Check, Limiter, Policy, RedisStore,
-    observe::{Event, Observer, Warning},
-};
+use tollgate::observe::{Event, Observer, Warning};
+use tollgate::{Check, Limiter, Policy, RedisStore};
 
 use super::{address::MINIMAL_ACL, policy};
-use crate::support::{
-    asserts_times,
-    cluster::{Cluster, plain_key},
-    recorder::assert_warnings,
-    redis_server::{RedisServer, calls},
-    says, until,
-};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::recorder::assert_warnings;
+use crate::support::redis_server::{RedisServer, calls};
+use crate::support::{asserts_times, says, until};
 
 pub(crate) fn limiter(cluster: &Cluster) -> Limiter {
     // With plain keys, the tests know the slot of a key. Tests of silent masters wait for the deadline.

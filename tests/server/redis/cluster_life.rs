@@ -1,32 +1,20 @@
 //! Every kind of policy on a cluster of three masters and three replicas that lives through failovers, stops, moves of
 //! slots, flushed scripts and full nodes, while callers go away: what is admitted, charged and free afterwards.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, thread};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Algorithm, Check, Decision, Error, Key, Limiter, Policy, RedisStore,
-    policy::HoldSettings,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Algorithm, Check, Decision, Error, Key, Limiter, Policy, RedisStore, policy::HoldSettings};
 
 use super::{cluster::connected, holds::answer, refunds::polled};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    print_line,
-    random::Random,
-    redis_server::RedisServer,
-    until,
-    windows::{Admitted, most_within},
-};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::windows::{Admitted, most_within};
+use crate::support::{print_line, until};
+use crate::{support::random::Random, support::redis_server::RedisServer};
 
 /// A window in which nothing is freed during the test.
 const YEAR: Duration = Duration::from_secs(86_400 * 365);

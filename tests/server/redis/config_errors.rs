@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use http::request::Parts;
+use tollgate::policy::{HoldSettings, Weekday};
 use tollgate::{
     Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Error, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter,
-    MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer,
-    headers::PartitionKeys,
+    MemoryStore, PeerIp, Policy, RateLimitLayer, RedisStore, Route, ThrottleLayer, headers::PartitionKeys,
     key::PrefixList,
-    policy::{HoldSettings, Weekday},
 };
 
 fn policy() -> Policy {

@@ -1,10 +1,7 @@
 //! The deny cache.
 
-use std::{
-    future::poll_fn,
-    task::Poll,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{future::poll_fn, task::Poll};
 
 use tollgate::{Check, ErrorKind, Limiter, ManualClock, Policy, RedisStore, decision::Source, redis};
 

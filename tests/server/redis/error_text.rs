@@ -1,10 +1,8 @@
 //! Error texts contain the text of the server, without keys and passwords.
 
-use std::{
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    time::Duration,
-};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use tollgate::{Error, Limiter, RedisStore};
 

@@ -1,10 +1,8 @@
 //! Error replies of real servers and their kinds: the table of `store/redis/net/error.rs`.
 
-use std::{
-    io::{Read, Write},
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use tollgate::{ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock::Clock, policy::HoldSettings, redis};
 
-use crate::{
-    lua::call::{self, SCRIPT},
-    support::redis_server::RedisServer,
-};
+use crate::lua::call::{self, SCRIPT};
+use crate::support::redis_server::RedisServer;
 
 fn with_clock(server: &RedisServer, clock: &ManualClock) -> Limiter {
     let store = RedisStore::builder().clock(clock.clone()).deadline(Duration::from_secs(10)).plain_keys();

@@ -1,12 +1,10 @@
 //! A server with scripted replies and delays.
 
-use std::{
-    io::{BufReader, Write},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tollgate::redis::{self, Value};
 

@@ -6,13 +6,10 @@ use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
 use super::calls;
-use crate::support::{
-    ALGORITHMS,
-    alternatives::twin_trace,
-    cluster::{Cluster, plain_key},
-    holds::random_trace_with_alternatives,
-    redis_server::RedisServer,
-    seed::seeds,
+use crate::support::cluster::{Cluster, plain_key};
+use crate::{
+    support::ALGORITHMS, support::alternatives::twin_trace, support::holds::random_trace_with_alternatives,
+    support::redis_server::RedisServer, support::seed::seeds,
 };
 
 /// A long deadline, so that a loaded machine causes no timeouts.

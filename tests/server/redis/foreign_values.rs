@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tollgate::redis::{self, Connection};
 use tollgate::{
-    Algorithm, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, RedisStore,
-    observe::Fingerprint,
-    redis::{self, Connection},
+    Algorithm, ErrorKind, Key, Limiter, ManualClock, MemoryStore, Policy, RedisStore, observe::Fingerprint,
 };
 
 use crate::support::redis_server::RedisServer;

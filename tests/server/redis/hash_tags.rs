@@ -1,26 +1,16 @@
 //! Hash tags on a cluster: the keys of many subjects share a few slots.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 use tollgate::{Check, Limiter, Policy, RedisStore, store::RedisStoreBuilder};
 
-use super::{
-    calls,
-    cluster::{connected, limiter},
-    policy,
-};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    says,
-};
+use super::cluster::{connected, limiter};
+use super::{calls, policy};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::says;
 
 fn store(cluster: &Cluster, set: impl Fn(RedisStoreBuilder) -> RedisStoreBuilder) -> RedisStore {
     let builder = set(RedisStore::builder().plain_keys().deadline(Duration::from_secs(1)));

@@ -1,20 +1,16 @@
 //! Checks that their callers poll late, elsewhere or never again, and calls that wait for a connection.
 
-use std::{
-    future::Future,
-    task::{Context, Poll, Waker},
-    time::{Duration, Instant},
-};
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Limiter, RedisStore, decision::Source};
 
 use super::policy;
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()

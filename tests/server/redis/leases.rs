@@ -1,24 +1,15 @@
 //! Policies with leases on Redis: several processes that spend one key, over a network, over restarts and stops.
 
-use std::{
-    collections::BinaryHeap,
-    env, fs,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{collections::BinaryHeap, env, fs, path::PathBuf, thread};
 
 use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
-use crate::support::{
-    asserts_times, connect,
-    link::Link,
-    measured, print_line,
-    redis_server::{RedisServer, calls},
-    time_us,
-};
+use crate::support::link::Link;
+use crate::support::redis_server::{RedisServer, calls};
+use crate::support::{asserts_times, connect, measured, print_line, time_us};
 
 const WINDOW: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 20_000;

@@ -59,10 +59,8 @@ mod warm_up;
 
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    patient,
-    redis_server::{RedisServer, calls},
-};
+use crate::support::patient;
+use crate::support::redis_server::{RedisServer, calls};
 use tollgate::{Limiter, Policy, RedisStore};
 
 /// A limiter with plain keys, which tests can write as literals.

@@ -4,15 +4,10 @@ use std::time::{Duration, Instant};
 
 use tollgate::Limiter;
 
-use super::{
-    cluster::{connected, limiter},
-    policy,
-};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    redis_server::RedisServer,
-    until,
-};
+use super::cluster::{connected, limiter};
+use super::policy;
+use crate::support::cluster::{Cluster, plain_key};
+use crate::{support::redis_server::RedisServer, support::until};
 
 /// The slot of "foo", on the third node. These tests charge no key of the first node.
 fn slot(cluster: &Cluster) -> u16 {

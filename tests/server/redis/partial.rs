@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Check, Limiter, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
-use crate::support::{
-    cluster::Cluster,
-    redis_server::{RedisServer, calls},
-};
+use crate::support::cluster::Cluster;
+use crate::support::redis_server::{RedisServer, calls};
 
 fn limiter(server: &RedisServer) -> Limiter {
     Limiter::new(RedisStore::builder().deadline(Duration::from_secs(10)).open(&server.url()).unwrap())

@@ -3,16 +3,11 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Check, Key, Policy,
-    policy::HoldSettings,
-    store::{CountChange, Store},
-};
+use tollgate::store::{CountChange, Store};
+use tollgate::{Check, Key, Policy, policy::HoldSettings};
 
-use super::{
-    holds::{answer, available, check, hold},
-    slow_moves::{Place, begin_move, connected, placed, slot},
-};
+use super::holds::{answer, available, check, hold};
+use super::slow_moves::{Place, begin_move, connected, placed, slot};
 use crate::support::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,23 +1,16 @@
 //! Random schedules for the batcher: dropped checks, panics in the same task, and network latency, silence and resets.
 //! The seed determines the schedule. `TOLLGATE_SEED=5` begins with seed 5.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::{task::JoinHandle, time::timeout};
 use tollgate::{Limiter, RedisStore};
 
 use super::policy;
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-    seed::seeds,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::{support::redis_server::RedisServer, support::seed::seeds};
 
 /// The outcomes of all checks of one key.
 #[derive(Default)]

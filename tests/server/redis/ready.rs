@@ -5,12 +5,9 @@ use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Error, ErrorKind, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use super::{address::MINIMAL_ACL, policy};
-use crate::support::{
-    asserts_times, connect,
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-    until,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
+use crate::support::{asserts_times, connect, until};
 
 /// Upper bound of an immediate result, far below the timeout of five seconds.
 const IMMEDIATE: Duration = Duration::from_secs(2);

@@ -6,11 +6,8 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, RedisStore};
 
 use super::policy;
-use crate::support::{
-    connect,
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::{support::connect, support::redis_server::RedisServer};
 
 fn through(proxy: &Proxy) -> Limiter {
     Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).open(&proxy.url()).unwrap())

@@ -1,25 +1,16 @@
 //! Checks of several slots that are not admitted, however they end: what they have charged is refunded.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    task::Poll,
-    thread,
-    time::{Duration, Instant},
-};
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{pin::pin, sync::Arc, task::Poll, thread};
 
 use tokio::{runtime, task::JoinSet};
 use tollgate::{Algorithm, Calendar, Check, Limiter, Policy, RedisStore};
 
 use super::cluster::{connected, limiter};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    random::Random,
-};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::random::Random;
 
 /// "bar" is in a slot of the first node and is committed before "foo", in a slot of the third.
 const FIRST: &str = "bar";

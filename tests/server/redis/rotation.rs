@@ -1,26 +1,16 @@
 //! Logins and certificates that are replaced while the process runs.
 
-use std::{
-    env, io,
-    process::Command,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{env, io, process::Command};
 
 use tollgate::{Error, ErrorKind, Limiter, RedisStore};
 
-use super::{
-    address::MINIMAL_ACL,
-    policy,
-    tls_server::{Authority, Identity, TlsServer},
-};
-use crate::support::{
-    redis_server::{Directory, RedisServer},
-    sentinel::Trio,
-};
+use super::tls_server::{Authority, Identity, TlsServer};
+use super::{address::MINIMAL_ACL, policy};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::sentinel::Trio;
 
 /// A value that the operator replaces.
 #[derive(Clone)]

@@ -1,15 +1,9 @@
 //! Tokio runtimes without timers or without I/O.
 
-use std::{
-    cell::{Cell, RefCell},
-    future::Future,
-    panic::{set_hook, take_hook},
-    pin::pin,
-    sync::mpsc,
-    task::{Context, Poll, Waker},
-    thread,
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::panic::{set_hook, take_hook};
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, pin::pin, sync::mpsc, thread, time::Duration};
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Check, Error, ErrorKind, Limiter, RedisStore};

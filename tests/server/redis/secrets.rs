@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use http::{Request, request::Parts};
+use tollgate::headers::{HeaderWriter, PartitionKeys};
 use tollgate::{
-    ApiKey, Check, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore,
-    headers::{HeaderWriter, PartitionKeys},
-    http, redis,
+    ApiKey, Check, HeaderKey, HeaderStyle, Key, KeyExtractor, Limiter, Policy, RedisStore, http, redis,
     store::RedisStoreBuilder,
 };
 

@@ -5,15 +5,9 @@ use std::time::{Duration, Instant};
 use tollgate::{ErrorKind, Limiter, Policy, RedisStore, policy::HoldSettings};
 
 use super::policy;
-use crate::support::{
-    patient,
-    ports::free_port,
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-    says,
-    sentinel::Trio,
-    until,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::{patient, says, until};
+use crate::{support::ports::free_port, support::redis_server::RedisServer, support::sentinel::Trio};
 
 fn limiter(trio: &Trio) -> Limiter {
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();

@@ -5,12 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, Policy, RedisStore, decision::Source};
 
-use crate::support::{
-    print_line,
-    redis_server::RedisServer,
-    sentinel::Trio,
-    windows::{Admitted, most_within},
-};
+use crate::support::windows::{Admitted, most_within};
+use crate::{support::print_line, support::redis_server::RedisServer, support::sentinel::Trio};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 2_000;

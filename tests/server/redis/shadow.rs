@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, decision::Source};
 
-use super::{
-    calls,
-    cluster::{connected, limiter},
-};
+use super::calls;
+use super::cluster::{connected, limiter};
 use crate::support::{cluster::Cluster, redis_server::RedisServer};
 
 /// "bar" is in a slot of the first node and is committed before "foo", in a slot of the third.

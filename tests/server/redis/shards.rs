@@ -1,20 +1,14 @@
 //! Policies with shards on real servers: shards on several nodes, and one budget of all shards.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::{sync::Mutex, task::JoinSet};
 use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, cluster::connected};
-use crate::support::{
-    cluster::Cluster,
-    judge::{Answer, Judge},
-    patient,
-    redis_server::RedisServer,
-};
+use crate::support::judge::{Answer, Judge};
+use crate::{support::cluster::Cluster, support::patient, support::redis_server::RedisServer};
 
 /// A limiter whose checks all get verdicts, also when a busy machine delays them.
 fn limiter(cluster: &Cluster) -> Limiter {

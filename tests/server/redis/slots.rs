@@ -1,26 +1,16 @@
 //! Checks on a cluster: batching within a slot, and atomicity across slots.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{sync::Arc, thread};
 
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, RedisStore, clock::Clock, redis};
 
-use super::{
-    calls,
-    cluster::{connected, limiter},
-    policy,
-};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    redis_server::RedisServer,
-};
+use super::cluster::{connected, limiter};
+use super::{calls, policy};
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::redis_server::RedisServer;
 
 /// "bar" is in a slot of the first node and is committed before "foo", in a slot of the third.
 const FIRST: &str = "bar";

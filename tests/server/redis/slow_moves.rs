@@ -1,20 +1,12 @@
 //! A slot that moves slowly between masters: its keys are with the old master, with the new one, or on both sides.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{sync::Arc, thread};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Check, Policy, RedisStore,
-    policy::HoldSettings,
-    store::{Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Policy, RedisStore, policy::HoldSettings};
 
 use super::holds::{answer, available, change, check, hold};
 use crate::support::cluster::{Cluster, plain_key};

@@ -1,26 +1,17 @@
 //! `rediss://`: servers with certificates of a test authority.
 
-use std::{
-    env, fs,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{env, fs, process::Command};
 
 use tokio::time::sleep;
 use tollgate::{ConfigError, ErrorKind, Limiter, RedisStore, redis, store::RedisStoreBuilder};
 
-use super::{
-    policy,
-    tls_server::{Authority, Identity, TlsServer},
-    warm_up::assert_judged,
-};
-use crate::support::{
-    connect,
-    link::Link,
-    proxy::{Fault, Proxy},
-    redis_server::{Directory, RedisServer},
-    says,
-};
+use super::tls_server::{Authority, Identity, TlsServer};
+use super::{policy, warm_up::assert_judged};
+use crate::support::link::Link;
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::{connect, says};
 
 /// Not a test: a process whose operating system trusts no readable certificate.
 #[tokio::test]

@@ -1,30 +1,19 @@
 //! All connections of a fleet over TLS are cut at once, and the server computes the handshakes one after the other.
 
-use std::{
-    fs,
-    process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fs, process::Command, sync::Arc};
 
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+use tokio::{net::TcpStream, task::JoinSet};
 use tokio_rustls::TlsConnector;
 use tollgate::{Limiter, RedisStore};
 
 use super::policy;
-use crate::support::{
-    ports::free_port,
-    redis_server::{Directory, RedisServer},
-};
+use crate::support::ports::free_port;
+use crate::support::redis_server::{Directory, RedisServer};
 
 /// A server with a self-signed RSA certificate, of which rcgen can make none.
 struct RsaServer {

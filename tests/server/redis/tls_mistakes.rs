@@ -5,10 +5,8 @@ use std::{net::TcpListener, thread, time::Duration};
 use rcgen::{CertificateParams, date_time_ymd};
 use tollgate::{Error, ErrorKind, Limiter, RedisStore, store::RedisStoreBuilder};
 
-use super::{
-    policy,
-    tls_server::{Authority, TlsServer, node_arguments},
-};
+use super::policy;
+use super::tls_server::{Authority, TlsServer, node_arguments};
 use crate::support::{ports::free_port, sentinel::Trio};
 
 /// The error of the first check, which waits for the first dial as long as a loaded machine needs.

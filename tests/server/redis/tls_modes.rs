@@ -5,10 +5,8 @@ use std::time::Duration;
 use rcgen::CertificateParams;
 use tollgate::{Limiter, RedisStore, store::RedisStoreBuilder};
 
-use super::{
-    policy,
-    tls_server::{Authority, Identity, TlsServer, node_arguments},
-};
+use super::policy;
+use super::tls_server::{Authority, Identity, TlsServer, node_arguments};
 use crate::support::ports::free_port;
 
 /// A server that shows a certificate for this machine's addresses, and requires one of its clients.

@@ -5,16 +5,11 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{Limiter, RedisStore, store::RedisStoreBuilder};
 
-use super::{
-    policy,
-    tls_server::{Authority, TlsServer, node_arguments},
-};
-use crate::support::{
-    ports::free_port,
-    proxy::{Fault, Proxy},
-    redis_server::{Directory, RedisServer},
-    until,
-};
+use super::policy;
+use super::tls_server::{Authority, TlsServer, node_arguments};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{support::ports::free_port, support::until};
 
 fn builder(roots: String) -> RedisStoreBuilder {
     let builder = RedisStore::builder().root_certificates(roots).pool_size(1);

@@ -5,11 +5,8 @@ use std::time::Duration;
 use tollgate::{Limiter, store::RedisStoreBuilder};
 
 pub(super) use crate::support::authority::{Authority, Identity};
-use crate::support::{
-    ports::free_port,
-    redis_server::{Directory, RedisServer},
-    until,
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{support::ports::free_port, support::until};
 
 /// A server with an additional TLS port.
 pub(super) struct TlsServer {

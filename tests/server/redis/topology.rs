@@ -1,28 +1,18 @@
 //! Clusters with masters that are down, nodes whose slot maps contradict each other, and a runtime that ends during a
 //! check.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use tokio::{runtime, task::JoinSet};
 use tollgate::{Check, ErrorKind, Key, Limiter, Policy, RedisStore};
 
-use super::{
-    cluster::{Warnings, connected, limiter},
-    policy,
-};
-use crate::support::{
-    cluster::{Cluster, plain_key},
-    recorder::assert_warnings,
-    redis_server::{RedisServer, calls},
-    until,
-};
+use super::cluster::{Warnings, connected, limiter};
+use super::policy;
+use crate::support::cluster::{Cluster, plain_key};
+use crate::support::redis_server::{RedisServer, calls};
+use crate::{support::recorder::assert_warnings, support::until};
 
 /// The slot of a key. "foo" is in a slot of the third node, "bar" in one of the first.
 fn slot_of(cluster: &Cluster, key: impl Into<Key>) -> u16 {

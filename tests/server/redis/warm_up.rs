@@ -1,20 +1,14 @@
 //! The first checks of a process, before the first connection.
 
-use std::{
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollgate::{Check, ErrorKind, Limiter, RedisStore, decision::Source, store::RedisStoreBuilder};
 
 use super::{fake_server, policy};
-use crate::support::{
-    link::Link,
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-    timely,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::{support::link::Link, support::redis_server::RedisServer, support::timely};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -2,18 +2,14 @@
 
 use tollgate::redis::{self, Connection};
 
-use super::{
-    doubles, failure,
-    plan::{Change, Charge, Outcome, Plan, SHADOW},
+use super::plan::{Change, Charge, Outcome, Plan, SHADOW};
+use super::{doubles, failure};
+use crate::lua::call::{
+    BAN_BY_HAND, COMMIT, COUNT_REJECTED, EVALUATE, FIXED_WINDOW, Policy, REFUND, SCRIPT, SLIDING_WINDOW_COUNTER,
+    SLIDING_WINDOW_LOG, TOKEN_BUCKET, UNBAN,
 };
-use crate::{
-    lua::call::{
-        BAN_BY_HAND, COMMIT, COUNT_REJECTED, EVALUATE, FIXED_WINDOW, Policy, REFUND, SCRIPT, SLIDING_WINDOW_COUNTER,
-        SLIDING_WINDOW_LOG, TOKEN_BUCKET, UNBAN,
-    },
-    redis::address::MINIMAL_ACL,
-    support::redis_server::{RedisServer, calls},
-};
+use crate::redis::address::MINIMAL_ACL;
+use crate::support::redis_server::{RedisServer, calls};
 
 const NOW_US: u64 = 1_767_225_600_000_000;
 const HOUR_US: u64 = 3_600_000_000;

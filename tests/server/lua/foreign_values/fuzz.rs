@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use tollgate::redis::{self, Connection, Script};
 
-use super::{
-    plan::{self, Outcome, Plan, all_plans},
-    random::Random,
-    values::{self, Value},
-};
+use super::plan::{self, Outcome, Plan, all_plans};
+use super::random::Random;
+use super::values::{self, Value};
 use crate::{lua::call::SCRIPT, support::redis_server::RedisServer};
 
 const START_US: u64 = 1_767_225_600_000_000;

@@ -11,10 +11,8 @@ use std::time::Duration;
 
 use tollgate::redis::{self, Connection};
 
-use self::{
-    fuzz::{Fuzz, wall_clock_us},
-    plan::{Charge, Outcome, Plan},
-};
+use self::fuzz::{Fuzz, wall_clock_us};
+use self::plan::{Charge, Outcome, Plan};
 use super::call::{COMMIT, COUNT_REJECTED, FIXED_WINDOW, Policy, SCRIPT, SLIDING_WINDOW_COUNTER, TOKEN_BUCKET};
 use crate::support::{redis_server::RedisServer, seed};
 

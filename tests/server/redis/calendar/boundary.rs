@@ -1,23 +1,15 @@
 //! Processes whose clocks differ, across the boundary of a calendar window.
 
-use std::{
-    env,
-    fs::File,
-    io::Read,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs::File, io::Read};
 
 use tollgate::{Check, redis};
 
 use super::{super::holds::check, anchored};
-use crate::{
-    redis::stepped_clock::compile_clock,
-    support::{
-        connect, print_line,
-        redis_server::{Directory, RedisServer},
-    },
-};
+use crate::redis::stepped_clock::compile_clock;
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::{connect, print_line};
 
 /// A busy machine spends it before the boundary, too.
 const LIMIT: u64 = 50;

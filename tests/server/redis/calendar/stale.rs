@@ -4,10 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tollgate::{Calendar, Check, Limiter, Policy, RedisStore, policy::HoldSettings};
 
-use super::{
-    super::{holds::check, stepped_clock::SteppedServer},
-    anchored,
-};
+use super::super::{holds::check, stepped_clock::SteppedServer};
+use super::anchored;
 use crate::support::{patient, redis_server::calls};
 
 const LIMIT: u64 = 10;

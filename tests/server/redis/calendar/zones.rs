@@ -1,9 +1,7 @@
 //! Every boundary of 400 days in 20 zones, compared with Python's zoneinfo.
 
-use std::{
-    process::Command,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tollgate::{Calendar, Policy, policy::Weekday};
 

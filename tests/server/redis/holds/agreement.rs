@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, ManualClock, MemoryStore, Policy,
-    policy::HoldSettings,
-    store::{Charge, HoldChange, Store},
-};
+use tollgate::store::{Charge, HoldChange, Store};
+use tollgate::{Algorithm, Check, ManualClock, MemoryStore, Policy, policy::HoldSettings};
 
 use super::{builder, change, check, clock_at, with_clock};
-use crate::support::{
-    cluster::Cluster,
-    holds::random_trace,
-    random::Random,
-    redis_server::RedisServer,
-    seed::{self, seeds},
+use crate::support::seed::{self, seeds};
+use crate::{
+    support::cluster::Cluster, support::holds::random_trace, support::random::Random,
+    support::redis_server::RedisServer,
 };
 
 const START_US: u64 = 1_767_225_600_000_000;

@@ -1,37 +1,19 @@
 //! Bursts of holds that end at once, and of requests that are given up.
 
-use std::{
-    fs,
-    future::Future,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    task::{Context, Waker},
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+use std::{fs, future::Future, pin::pin, sync::Arc, thread};
 
-use tokio::{
-    task::JoinSet,
-    time::{interval, sleep, timeout},
-};
-use tollgate::{
-    Limiter, Policy,
-    limiter::Hold,
-    observe::{Event, Observer},
-    policy::HoldSettings,
-};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Limiter, Policy, limiter::Hold, policy::HoldSettings};
 
 use super::builder;
-use crate::support::{
-    asserts_times,
-    link::Link,
-    observed::Batch,
-    print_line,
-    redis_server::{RedisServer, calls},
-};
+use crate::support::redis_server::{RedisServer, calls};
+use crate::support::{asserts_times, print_line};
+use crate::{support::link::Link, support::observed::Batch};
 
 fn slots(limit: u64, ttl: Duration) -> Policy {
     Policy::concurrent("slots", limit).unwrap().with_holds(HoldSettings::new().with_ttl(ttl))

@@ -5,17 +5,12 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ManualClock, MemoryStore, Policy,
-    policy::HoldSettings,
-    redis::{self, Connection, Script},
-    store::{HoldChange, SettleAnswer},
-};
+use tollgate::redis::{self, Connection, Script};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Check, ManualClock, MemoryStore, Policy, policy::HoldSettings};
 
-use crate::{
-    lua::{call::SCRIPT, policy::BAN_BY_HAND},
-    support::{ALGORITHMS, random::Random, redis_server::RedisServer, seed::seeds},
-};
+use crate::lua::{call::SCRIPT, policy::BAN_BY_HAND};
+use crate::support::{ALGORITHMS, random::Random, redis_server::RedisServer, seed::seeds};
 
 const START_US: u64 = 1_767_225_600_000_000;
 const SECOND_US: u64 = 1_000_000;

@@ -3,11 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Algorithm, Check, Policy, RedisStore,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer, Store},
-};
+use tollgate::store::{HoldChange, SettleAnswer, Store};
+use tollgate::{Algorithm, Check, Policy, RedisStore, policy::HoldSettings};
 
 use super::{answer, available, builder, change, check, hold};
 use crate::support::cluster::Cluster;

@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, Policy,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer},
-};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, Policy, policy::HoldSettings};
 
 use super::{change, check, hold, with_clock};
 use crate::support::redis_server::RedisServer;

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ManualClock, Policy,
-    decision::Source,
-    policy::HoldSettings,
-    store::{HoldChange, Store},
-};
+use tollgate::store::{HoldChange, Store};
+use tollgate::{Check, ManualClock, Policy, decision::Source, policy::HoldSettings};
 
 use super::{change, check, hold, with_clock};
 use crate::{redis::calls, support::redis_server::RedisServer};

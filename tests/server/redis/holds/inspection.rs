@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ErrorKind, Policy, RedisStore,
-    policy::HoldSettings,
-    redis,
-    store::{HoldChange, OpenHolds, Store},
-};
+use tollgate::store::{HoldChange, OpenHolds, Store};
+use tollgate::{Check, ErrorKind, Policy, RedisStore, policy::HoldSettings, redis};
 
 use super::{answer, available, builder, change, clock_at, hold, with_clock};
-use crate::support::{
-    cluster::Cluster,
-    redis_server::{RedisServer, calls},
-};
+use crate::support::cluster::Cluster;
+use crate::support::redis_server::{RedisServer, calls};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, ErrorKind, ManualClock, Policy,
-    policy::HoldSettings,
-    redis,
-    store::{HoldChange, SettleAnswer, Store},
-};
+use tollgate::store::{HoldChange, SettleAnswer, Store};
+use tollgate::{Algorithm, Check, ErrorKind, ManualClock, Policy, policy::HoldSettings, redis};
 
 use super::{answer, available, change, check, hold, with_clock};
 use crate::support::{ALGORITHMS, redis_server::RedisServer};

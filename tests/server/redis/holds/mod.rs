@@ -18,10 +18,8 @@ mod unanswered;
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, Error, ManualClock, Policy, RedisStore,
-    store::{Answer, Charge, HoldChange, RedisStoreBuilder, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, RedisStoreBuilder, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ManualClock, Policy, RedisStore};
 
 use crate::support::redis_server::RedisServer;
 

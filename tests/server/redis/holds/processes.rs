@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Policy,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer},
-};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Algorithm, Check, Policy, policy::HoldSettings};
 
 use super::{available, builder, change, check, hold};
 use crate::support::redis_server::RedisServer;

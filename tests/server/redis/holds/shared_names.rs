@@ -3,20 +3,12 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Key, ManualClock, MemoryStore, Policy,
-    clock::Clock,
-    policy::HoldSettings,
-    store::{Charge, HoldChange, Store},
-};
+use tollgate::store::{Charge, HoldChange, Store};
+use tollgate::{Algorithm, Check, Key, ManualClock, MemoryStore, Policy, clock::Clock, policy::HoldSettings};
 
 use super::{answer, builder, change, check, clock_at, hold, with_clock};
-use crate::support::{
-    ALGORITHMS,
-    random::Random,
-    redis_server::RedisServer,
-    seed::{self, seeds},
-};
+use crate::support::seed::{self, seeds};
+use crate::{support::ALGORITHMS, support::random::Random, support::redis_server::RedisServer};
 
 const START_US: u64 = 1_767_225_600_000_000;
 

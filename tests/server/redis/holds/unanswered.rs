@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Policy,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer, Store},
-};
+use tollgate::store::{HoldChange, SettleAnswer, Store};
+use tollgate::{Policy, policy::HoldSettings};
 
 use super::{answer, available, builder, change, hold};
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_settlement_whose_answer_is_lost_is_made_once_however_often_it_is_sent() {

@@ -3,23 +3,16 @@
 //! `clock.c` moves the clock. `lua::clock_steps` and `redis::holds::clock_steps` have the exact bounds, with a script
 //! that reads its time from a key.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    os::unix::fs::FileExt,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt, process::Command};
 
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Check, Limiter, Policy, RedisStore, decision::Source, policy::HoldSettings};
 
 use super::holds::check;
-use crate::support::{
-    ALGORITHMS, print_line,
-    redis_server::{Directory, RedisServer},
-    windows::{Admitted, most_within},
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::windows::{Admitted, most_within};
+use crate::support::{ALGORITHMS, print_line};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 10;
