@@ -1,21 +1,13 @@
 //! Clusters: failover, migration of slots, and a switch to a replica.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use tollgate::Policy;
 
-use crate::{
-    load::Load,
-    record::now_us,
-    report::Keys,
-    scenario::Trial,
-    support::cluster::{Cluster, hashed_key},
-    target::Target,
-    worker::{KEYS, limit_of},
-};
+use crate::support::cluster::{Cluster, hashed_key};
+use crate::worker::{KEYS, limit_of};
+use crate::{load::Load, record::now_us, report::Keys, scenario::Trial, target::Target};
 
 /// Time from the new slot map to the first decision of every worker.
 const HEALS_WITHIN_US: u64 = 1_500_000;

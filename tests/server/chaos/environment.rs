@@ -1,25 +1,15 @@
 //! A Redis server behind a proxy, with methods that inject faults.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use tollgate::redis::{self, Client, Connection, TlsCertificates};
 
-use crate::{
-    record::now_us,
-    support::{
-        authority::{Authority, Identity},
-        ports::free_port,
-        proxy::{Fault, Proxy},
-        redis_server::RedisServer,
-    },
-    target::Target,
-};
+use crate::support::authority::{Authority, Identity};
+use crate::support::proxy::{Fault, Proxy};
+use crate::{record::now_us, support::ports::free_port, support::redis_server::RedisServer, target::Target};
 
 /// The duration of most faults: longer than the timeout of a dial.
 pub(crate) const HOLD: Duration = Duration::from_millis(1_000);

@@ -4,15 +4,10 @@
 
 use std::{thread, time::Duration};
 
-use crate::{
-    environment::{Environment, HOLD},
-    load::{Interference, Load, Workers},
-    record::now_us,
-    scenario::{measured, print_line, print_report, undisturbed},
-    support::proxy::Fault,
-    target::Target,
-    worker::policies_for,
-};
+use crate::environment::{Environment, HOLD};
+use crate::load::{Interference, Load, Workers};
+use crate::scenario::{measured, print_line, print_report, undisturbed};
+use crate::{record::now_us, support::proxy::Fault, target::Target, worker::policies_for};
 
 /// Runs a load on a healthy Redis with each failure policy, and checks every verdict.
 fn assert_every_request_gets_a_verdict(name: &str, load: Load, round_trip: Duration) {

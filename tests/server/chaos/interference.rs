@@ -1,10 +1,7 @@
 //! Stalls and stops of a worker process while Redis is healthy.
 
-use std::{
-    process::{self, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::process::{self, Command, Stdio};
+use std::{thread, time::Duration};
 
 use tokio::time::sleep;
 

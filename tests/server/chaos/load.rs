@@ -1,20 +1,15 @@
 //! The worker processes that generate the load. They end when [`Workers`] is dropped or the test process dies.
 
-use std::{
-    env,
-    io::Read,
-    net::{Shutdown, TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, io::Read};
 
-use crate::{
-    WORKERS,
-    record::{Record, now_us},
-    report::{Keys, Results},
-};
+use crate::WORKERS;
+use crate::record::{Record, now_us};
+use crate::report::{Keys, Results};
 
 /// The request rate of each worker.
 #[derive(Clone, Copy)]

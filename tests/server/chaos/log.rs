@@ -1,18 +1,13 @@
 //! The log of a worker: records of requests, memory, tasks and overruns of sleeps.
 
-use std::{
-    cell::{Cell, RefCell},
-    fs,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+use std::{fs, rc::Rc};
 
 use tokio::time::sleep;
 
-use crate::{
-    record::{Kind, Record, now_us},
-    scheduling::TIMER_SLACK_US,
-};
+use crate::record::{Kind, Record, now_us};
+use crate::scheduling::TIMER_SLACK_US;
 
 #[derive(Debug)]
 pub(crate) struct Log {

@@ -2,13 +2,9 @@
 
 use std::{thread, time::Duration};
 
-use crate::{
-    environment::Environment,
-    load::{Load, Workers},
-    report::Activity,
-    scenario::{ONE_SECOND_US, outage, print_line, undisturbed},
-    target::Target,
-};
+use crate::load::{Load, Workers};
+use crate::scenario::{ONE_SECOND_US, outage, print_line, undisturbed};
+use crate::{environment::Environment, report::Activity, target::Target};
 
 /// The memory in bytes that an outage may add.
 const MAX_GROWTH: u64 = 1 << 20;

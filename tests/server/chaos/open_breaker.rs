@@ -2,14 +2,9 @@
 
 use std::{thread, time::Duration};
 
-use crate::{
-    environment::Environment,
-    load::{Load, Workers},
-    scenario::{outage, print_line, undisturbed},
-    support::proxy::Fault,
-    target::Target,
-    worker::POLICIES,
-};
+use crate::load::{Load, Workers};
+use crate::scenario::{outage, print_line, undisturbed};
+use crate::{environment::Environment, support::proxy::Fault, target::Target, worker::POLICIES};
 
 /// Allowed latency above that of a service without the limiter, in microseconds. A timer of tokio takes at least a
 /// millisecond, and so does a call to a server that does not answer. A build without optimizations stays below that,

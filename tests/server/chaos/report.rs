@@ -1,20 +1,12 @@
 //! Results of a run, aggregated as the workers report them, so that memory stays constant.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    ops::Not,
-};
+use std::collections::{HashSet, VecDeque};
+use std::ops::Not;
 
-use crate::{
-    DEADLINE,
-    record::{Kind, Record},
-    scheduling::stopped_us,
-    support::{
-        asserts_times,
-        judge::{Answer, Findings, Judge, Unknown},
-    },
-    worker::{KEYS, limit_of},
-};
+use crate::record::{Kind, Record};
+use crate::support::judge::{Answer, Findings, Judge, Unknown};
+use crate::worker::{KEYS, limit_of};
+use crate::{DEADLINE, scheduling::stopped_us, support::asserts_times};
 
 /// Step of the histogram of all waits, which ends at one second.
 const STEP_US: u32 = 100;

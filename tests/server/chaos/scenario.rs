@@ -5,16 +5,10 @@
 
 use std::{thread, time::Duration};
 
-use crate::{
-    DEADLINE,
-    environment::{Environment, HOLD},
-    load::{Load, Workers},
-    record::now_us,
-    report::{Keys, Recovery, Results},
-    support::judge::Findings,
-    target::Target,
-    worker::policies_for,
-};
+use crate::environment::{Environment, HOLD};
+use crate::load::{Load, Workers};
+use crate::report::{Keys, Recovery, Results};
+use crate::{DEADLINE, record::now_us, support::judge::Findings, target::Target, worker::policies_for};
 
 pub(crate) use crate::support::{measured, print_line, undisturbed};
 

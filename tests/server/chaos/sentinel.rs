@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    load::Load,
-    record::now_us,
-    scenario::{ONE_SECOND_US, Trial},
-    support::{redis_server::RedisServer, sentinel::Trio},
-    target::Target,
-};
+use crate::scenario::{ONE_SECOND_US, Trial};
+use crate::support::{redis_server::RedisServer, sentinel::Trio};
+use crate::{load::Load, record::now_us, target::Target};
 
 /// A master, which is killed, its replica, and three sentinels.
 struct FailoverSentinels {

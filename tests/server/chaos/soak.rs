@@ -2,14 +2,9 @@
 
 use std::{thread, time::Duration};
 
-use crate::{
-    environment::Environment,
-    faults::LOSSLESS,
-    load::{Load, Workers},
-    scenario::{ONE_SECOND_US, outage, print_line, print_report, undisturbed},
-    target::Target,
-    worker::POLICIES,
-};
+use crate::load::{Load, Workers};
+use crate::scenario::{ONE_SECOND_US, outage, print_line, print_report, undisturbed};
+use crate::{environment::Environment, faults::LOSSLESS, target::Target, worker::POLICIES};
 
 /// The union of the server arguments of all faults.
 pub(crate) const SERVER: &[&str] = &[

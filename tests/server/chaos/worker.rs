@@ -1,30 +1,21 @@
 //! A worker process: sends requests through the layer and reports the outcomes.
 
-use std::{
-    convert::Infallible,
-    env,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{convert::Infallible, env, rc::Rc};
 
 use http::{Request, Response, StatusCode, request::Parts};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    task::{JoinSet, LocalSet},
-    time::sleep,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::{net::TcpStream, time::sleep};
 use tollgate::{
     Decision, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer, RedisStore, decision::Source,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::{
-    DEADLINE, WORKERS, interference,
-    log::{Log, measure_oversleep},
-    record::{Kind, Record},
-    support::{is_thorough, sentinel::Trio},
-};
+use crate::log::{Log, measure_oversleep};
+use crate::record::{Kind, Record};
+use crate::support::{is_thorough, sentinel::Trio};
+use crate::{DEADLINE, WORKERS, interference};
 
 pub(crate) const KEYS: u8 = 8;
 /// Limit and window of a key. Half of the windows are short, so they end many times in a run; the others outlast any

@@ -1,19 +1,12 @@
 //! The local fallback: eight instances of a service during an outage of Redis, and before and after it.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    FailurePolicy, Limiter, MemoryStore, Policy, RedisStore,
-    clock::{Clock, SystemClock},
-    decision::Source,
-};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::{FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use crate::support::redis_server::RedisServer;
 

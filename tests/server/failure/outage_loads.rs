@@ -3,13 +3,9 @@
 //! `tests/limiter/outages` has many more kinds of outages, over a simulated network. docs/guarantees.md has the proof
 //! of the bound.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::{task::JoinSet, time::interval};
 use tollgate::{Limiter, MemoryStore, Policy, RedisStore, decision::Source, policy::HoldSettings};

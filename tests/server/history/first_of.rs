@@ -6,15 +6,8 @@ use std::{collections::BTreeMap, env, fs, process::Child, time::Duration};
 use tokio::task::JoinSet;
 use tollgate::{Check, Limiter, Policy, RedisStore};
 
-use crate::{
-    PROCESSES, requests,
-    support::{
-        print_line,
-        random::Random,
-        redis_server::{Directory, RedisServer},
-    },
-    worker::start,
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{PROCESSES, requests, support::print_line, support::random::Random, worker::start};
 
 /// Few keys and short windows, so that both policies are always contended and their windows end many times.
 const KEYS: u64 = 12;

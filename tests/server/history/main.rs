@@ -8,11 +8,8 @@ mod judge;
 mod support;
 mod worker;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{thread, time::Duration};
 
 use support::{is_thorough, redis_server::RedisServer};
 

@@ -1,11 +1,8 @@
 //! A worker process: sends checks of random costs and records the decisions.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, fs, time::Duration};
 
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Policy, RedisStore};

@@ -2,12 +2,8 @@
 
 use todc_utils::WGLChecker;
 
-use crate::{
-    history::Record,
-    is_linearizable,
-    specification::{Answer, Hold, LIMITS, Operation},
-    windows::Windows,
-};
+use crate::specification::{Answer, Hold, LIMITS, Operation};
+use crate::{history::Record, is_linearizable, windows::Windows};
 
 fn check(cost: u64, answer: Option<(bool, u64)>) -> Operation {
     let answer = answer.map(|(is_allowed, left)| told(is_allowed, left));

@@ -1,21 +1,13 @@
 //! The worker processes, each with a network of its own to one Redis.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::Child,
-    sync::mpsc::{Receiver, Sender, channel},
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{process::Child, thread, time::Duration};
 
-use super::{
-    wire::{Reply, Request},
-    worker::{self, Subject},
-};
-use crate::support::{
-    proxy::{Fault, Proxy},
-    redis_server::RedisServer,
-};
+use super::wire::{Reply, Request};
+use super::worker::{self, Subject};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::redis_server::RedisServer;
 
 pub(super) const WORKERS: usize = 4;
 /// Calls of one process that are in flight together share a call of the script.

@@ -21,15 +21,9 @@ use std::time::{Duration, Instant};
 use support::{asserts_times, is_thorough, print_line, seed};
 use todc_utils::WGLChecker;
 
-use self::{
-    crew::Crew,
-    history::Record,
-    plain_script::Leaving,
-    player::{Style, play},
-    specification::{Budgets, Operation},
-    windows::Windows,
-    worker::Subject,
-};
+use self::player::{Style, play};
+use self::specification::{Budgets, Operation};
+use self::{crew::Crew, history::Record, plain_script::Leaving, windows::Windows, worker::Subject};
 
 /// How many histories a run plays.
 fn histories() -> u64 {

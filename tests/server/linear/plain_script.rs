@@ -3,12 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::OnceCell;
-use tollgate::{
-    Algorithm, Error, Key, Policy,
-    decision::Source,
-    redis::{AsyncCommands, AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection},
-    store::{Answer, Check, Outcome, Store, Verdict},
-};
+use tollgate::redis::{AsyncCommands, AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection};
+use tollgate::store::{Answer, Check, Outcome, Store, Verdict};
+use tollgate::{Algorithm, Error, Key, Policy, decision::Source};
 
 use super::two_calls::{name, unavailable};
 

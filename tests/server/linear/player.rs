@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    crew::{CLIENTS, Crew, WORKERS},
-    history::Record,
-    specification::{Hold, Operation},
-    wire::{Call, Reply, Request},
-};
+use super::crew::{CLIENTS, Crew, WORKERS};
+use super::history::Record;
+use super::specification::{Hold, Operation};
+use super::wire::{Call, Reply, Request};
 use crate::support::{proxy::Fault, random::Random};
 
 /// The calls of a history: 30 of each process.

@@ -3,12 +3,9 @@
 use std::fmt;
 
 use tokio::sync::OnceCell;
-use tollgate::{
-    Error, ErrorKind, Key, Policy,
-    decision::Source,
-    redis::{self, AsyncCommands, Client, aio::MultiplexedConnection},
-    store::{Answer, Check, Outcome, Store, Verdict},
-};
+use tollgate::redis::{self, AsyncCommands, Client, aio::MultiplexedConnection};
+use tollgate::store::{Answer, Check, Outcome, Store, Verdict};
+use tollgate::{Error, ErrorKind, Key, Policy, decision::Source};
 
 #[derive(Clone)]
 pub(super) struct TwoCalls {

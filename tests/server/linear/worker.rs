@@ -1,31 +1,16 @@
 //! A worker process: makes the calls that the test writes to it, each as soon as it comes, and answers each.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    env, io,
-    process::{Child, Command, Stdio},
-    rc::Rc,
-    thread,
-    time::Duration,
-};
+use std::process::{Child, Command, Stdio};
+use std::{cell::RefCell, collections::HashMap, env, io, rc::Rc, thread, time::Duration};
 
 use tokio::{sync::mpsc, task::LocalSet};
-use tollgate::{
-    Check, Decision, Error, Limiter, Policy,
-    decision::Source,
-    limiter::{Hold, HoldAnswer},
-    policy::HoldSettings,
-    store::SettleAnswer,
-};
+use tollgate::limiter::{Hold, HoldAnswer};
+use tollgate::{Check, Decision, Error, Limiter, Policy, decision::Source, policy::HoldSettings, store::SettleAnswer};
 
-use super::{
-    plain_script::{Leaving, PlainScript},
-    specification::{Answer, LIMITS},
-    two_calls::TwoCalls,
-    windows,
-    wire::{Call, Reply, Request},
-};
+use super::plain_script::{Leaving, PlainScript};
+use super::specification::{Answer, LIMITS};
+use super::wire::{Call, Reply, Request};
+use super::{two_calls::TwoCalls, windows};
 use crate::support::{patient, print_line, time_us};
 
 /// No faulty network answers within this, and a healthy one on a busy machine does. A call that takes longer has an

@@ -1,11 +1,7 @@
 //! Builds the programs of `examples/`.
 
-use std::{
-    env,
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::LazyLock,
-};
+use std::process::{Command, Stdio};
+use std::{env, path::PathBuf, sync::LazyLock};
 
 use serde_json::Value;
 

@@ -1,21 +1,12 @@
 //! `examples/server`: uploads of which three may run at once in two servers, and tokens that are charged afterwards.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use std::{net::TcpStream, thread};
 
-use crate::{
-    running::Server,
-    support::{
-        print_line,
-        proxy::{Fault, Proxy},
-        redis_server::RedisServer,
-        until,
-    },
-};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::{print_line, until};
+use crate::{running::Server, support::redis_server::RedisServer};
 
 const TTL: Duration = Duration::from_secs(3);
 

@@ -1,33 +1,19 @@
 //! `examples/inspect`: it sees and resets what the layer has charged, whatever made the key, on every kind of Redis.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    process::{Command, Output},
-    sync::LazyLock,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Output};
+use std::{sync::LazyLock, time::Duration};
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, StatusCode},
-    routing::get,
-};
+use axum::http::{Request, StatusCode};
+use axum::{Router, body::Body, routing::get};
 use tollgate::{
     Algorithm, ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MatchedPathKey,
     PeerIp, Policy, RateLimitLayer, RedisStore, store::RedisStoreBuilder,
 };
 use tower::ServiceExt;
 
-use crate::{
-    built::PROGRAMS,
-    support::{
-        cluster::Cluster,
-        ports::free_port,
-        redis_server::{Directory, RedisServer},
-        sentinel::Trio,
-    },
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{built::PROGRAMS, support::cluster::Cluster, support::ports::free_port, support::sentinel::Trio};
 
 pub(crate) const SECRET: &str = "an example of a secret of the keys";
 const TOKEN: &str = "sk-live-4711";

@@ -2,11 +2,9 @@
 
 use tollgate::{Policy, redis};
 
-use crate::{
-    inspect::{Ran, Service, inspect},
-    inspect_holds::notes,
-    support::{cluster::Cluster, redis_server::RedisServer},
-};
+use crate::inspect::{Ran, Service, inspect};
+use crate::inspect_holds::notes;
+use crate::support::{cluster::Cluster, redis_server::RedisServer};
 
 /// The line about a client for which nothing is counted.
 fn nothing(ran: &Ran) -> &str {

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tollgate::Policy;
 
-use crate::{
-    inspect::{Service, inspect},
-    support::{cluster::Cluster, redis_server::RedisServer, sentinel::Trio},
-};
+use crate::inspect::{Service, inspect};
+use crate::support::{cluster::Cluster, redis_server::RedisServer, sentinel::Trio};
 
 /// Charges clients, and resets all of them.
 async fn resets_all(service: &Service) {

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use tollgate::Policy;
 
-use crate::{
-    inspect::{Ran, Service},
-    inspect_holds::{cell, notes},
-    support::{cluster::Cluster, redis_server::RedisServer},
-};
+use crate::inspect::{Ran, Service};
+use crate::inspect_holds::{cell, notes};
+use crate::support::{cluster::Cluster, redis_server::RedisServer};
 
 /// What an operator may write for a policy with `ban-after=5/10m`: nothing of it, wrong numbers, and the right ones.
 const WRITTEN: [&str; 6] = ["", ",ban-after=20/10m", ",ban-after=1/10m", ",ban-after=5/5m", ",ban-after=2/3h", RIGHT];

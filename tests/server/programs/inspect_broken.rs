@@ -2,11 +2,8 @@
 
 use tollgate::{Policy, policy::HoldSettings, redis};
 
-use crate::{
-    inspect::Service,
-    inspect_holds::{cell, notes},
-    support::redis_server::RedisServer,
-};
+use crate::inspect_holds::{cell, notes};
+use crate::{inspect::Service, support::redis_server::RedisServer};
 
 const POLICIES: [&str; 4] = ["--policy", "login=5/min", "--policy", "per-client=60/min"];
 

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Limiter, Policy, RedisStore,
-    observe::Fingerprint,
-    policy::HoldSettings,
-    redis::{self, Commands},
-};
+use tollgate::redis::{self, Commands};
+use tollgate::{Limiter, Policy, RedisStore, observe::Fingerprint, policy::HoldSettings};
 
-use crate::{
-    inspect::{Ran, SECRET, Service, inspect},
-    support::{cluster::Cluster, redis_server::RedisServer},
-};
+use crate::inspect::{Ran, SECRET, Service, inspect};
+use crate::support::{cluster::Cluster, redis_server::RedisServer};
 
 /// How long a process remembers a denial at most.
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,15 +1,10 @@
 //! The files that `examples/inspect` reads: none is endless, and none makes it wait for ever.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::{
-    built::PROGRAMS,
-    inspect::{Ran, inspect},
-    support::redis_server::Directory,
-};
+use crate::inspect::{Ran, inspect};
+use crate::{built::PROGRAMS, support::redis_server::Directory};
 
 const REDIS: [&str; 2] = ["--redis", "redis://127.0.0.1:1"];
 

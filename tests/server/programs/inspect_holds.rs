@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Policy, policy::HoldSettings, redis};
 
-use crate::{
-    inspect::{Ran, Service},
-    support::{cluster::Cluster, redis_server::RedisServer, sentinel::Trio},
-};
+use crate::inspect::{Ran, Service};
+use crate::support::{cluster::Cluster, redis_server::RedisServer, sentinel::Trio};
 
 fn tokens() -> Policy {
     Policy::per_minute("tokens", 100_000).unwrap().with_holds(HoldSettings::new())

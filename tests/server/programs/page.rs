@@ -1,22 +1,14 @@
 //! The page of `examples/server`, without a browser: what it costs and who may watch. `tests/browser/` looks at it.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{net::TcpStream, thread, time::Duration};
 
 use serde_json::Value;
 use tokio::net::TcpSocket;
-use tollgate::{
-    Limiter, MemoryStore, Policy,
-    observe::{Event, Fingerprint, from_fn},
-};
+use tollgate::observe::{Event, Fingerprint, from_fn};
+use tollgate::{Limiter, MemoryStore, Policy};
 
 use crate::{history::History, running::Server, support::until};
 

@@ -1,15 +1,10 @@
 //! "Customer X gets 429": from the customer to the limit and the route, and from a log line back to the counts.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::{
-    inspect::inspect,
-    running::Server,
-    support::redis_server::{Directory, RedisServer},
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{inspect::inspect, running::Server};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/server/limits.toml");
 

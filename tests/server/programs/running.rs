@@ -1,14 +1,9 @@
 //! A running program of `examples/`, and its responses.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
-    thread,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::{collections::BTreeMap, net::TcpStream, path::Path, thread};
 
 use crate::built::PROGRAMS;
 

@@ -2,11 +2,9 @@
 
 use std::{fs, os::unix::fs::symlink, process::Command, time::Instant};
 
-use crate::{
-    built::PROGRAMS,
-    running::{Response, Server},
-    support::{ports::free_port, print_line, redis_server::Directory, until},
-};
+use crate::built::PROGRAMS;
+use crate::running::{Response, Server};
+use crate::support::{ports::free_port, print_line, redis_server::Directory, until};
 
 const LIMITS: &str = include_str!("../../../examples/server/limits.toml");
 

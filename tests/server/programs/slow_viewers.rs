@@ -2,22 +2,15 @@
 //! addresses of loopback, which other systems than Linux do not have.
 #![cfg(target_os = "linux")]
 
-use std::{
-    fs,
-    io::{self, BufRead, Read, Write},
-    net::TcpStream,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::io::{self, BufRead, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, net::TcpStream, thread};
 
 use tokio::{net::TcpSocket, runtime::Builder};
 
-use crate::{
-    page::{MOST_OF_ONE, Viewer, visitor},
-    running::Server,
-    support::until,
-};
+use crate::page::{MOST_OF_ONE, Viewer, visitor};
+use crate::{running::Server, support::until};
 
 /// A connection from 127.0.0.`host`.
 fn connect(server: &Server, host: usize) -> TcpStream {

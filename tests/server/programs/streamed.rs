@@ -1,9 +1,7 @@
 //! A request whose answer is read piece by piece.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 
 /// Sends a request with an API key. Dropping the connection hangs up.
 pub(crate) fn send(address: &str, method: &str, path: &str, key: &str, body: &str) -> TcpStream {

@@ -1,12 +1,8 @@
 //! A process with every kind of load. Its limiter is closed and opened anew every half a minute.
 
-use std::{
-    cell::{Cell, RefCell},
-    env,
-    future::Future,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+use std::{env, future::Future, rc::Rc};
 
 use axum::{Extension, Router, body::Body, routing::get};
 use http::Request;
@@ -16,15 +12,11 @@ use tollgate::{
 };
 use tower::ServiceExt;
 
-use super::{
-    sample::Sample,
-    spent::{SLOTS, Spent, WINDOW},
-};
-use crate::{
-    record::now_us,
-    support::{print_line, time_us},
-    worker::{connect, run_alone},
-};
+use super::sample::Sample;
+use super::spent::{SLOTS, Spent, WINDOW};
+use crate::record::now_us;
+use crate::support::{print_line, time_us};
+use crate::worker::{connect, run_alone};
 
 /// How long a limiter lives.
 const GENERATION: Duration = Duration::from_secs(30);

@@ -8,27 +8,17 @@ mod life;
 mod sample;
 mod spent;
 
-use std::{
-    env, fs,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{env, fs};
 
-use self::{
-    sample::Sample,
-    spent::{Spendings, Spent},
-};
-use crate::{
-    environment::Environment,
-    faults::LOSSLESS,
-    record::now_us,
-    scenario::{ONE_SECOND_US, print_line, undisturbed},
-    soak::SERVER,
-    target::Target,
-};
+use self::sample::Sample;
+use self::spent::{Spendings, Spent};
+use crate::scenario::{ONE_SECOND_US, print_line, undisturbed};
+use crate::{environment::Environment, faults::LOSSLESS, record::now_us, soak::SERVER, target::Target};
 
 const HOUR: u64 = 3_600;
 const LIVES: usize = 2;

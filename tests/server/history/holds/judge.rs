@@ -1,9 +1,7 @@
 //! Judges the lives of holds and charges: how many units were certainly held or charged at each instant.
 
-use super::{
-    record::{Answer, End, Life},
-    worker::{KEYS, LIMIT, TTL, WINDOW},
-};
+use super::record::{Answer, End, Life};
+use super::worker::{KEYS, LIMIT, TTL, WINDOW};
 
 /// What the judge has found.
 #[derive(Debug, Default)]

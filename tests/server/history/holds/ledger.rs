@@ -2,10 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{
-    record::{Answer, End, Life},
-    worker::KEYS,
-};
+use super::record::{Answer, End, Life};
+use super::worker::KEYS;
 
 /// The units that each key has spent: exactly, except for calls without an answer.
 pub(super) fn accounts(lives: &[Life]) -> Vec<RangeInclusive<u64>> {

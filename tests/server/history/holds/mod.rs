@@ -6,20 +6,14 @@ mod ledger;
 mod record;
 mod worker;
 
-use std::{
-    fs,
-    process::Child,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fs, process::Child, thread};
 
 use tollgate::Limiter;
 
 use self::record::Record;
-use crate::support::{
-    connect, is_thorough, print_line,
-    redis_server::{Directory, RedisServer},
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::support::{connect, is_thorough, print_line};
 
 /// Every reply follows a write to the disk, so that a restart loses nothing that a process has seen.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];

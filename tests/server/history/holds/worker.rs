@@ -1,14 +1,9 @@
 //! A worker process: holds, settles, drops and charges at random, and records each call before and after it.
 
-use std::{
-    cell::{Cell, RefCell},
-    env,
-    fs::File,
-    io::Write,
-    process::{Child, Command, Stdio},
-    rc::Rc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::cell::{Cell, RefCell};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fs::File, io::Write, rc::Rc};
 
 use tokio::task::LocalSet;
 use tollgate::{

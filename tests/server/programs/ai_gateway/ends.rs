@@ -1,10 +1,8 @@
 //! The ends of a request: what it costs if the client, the upstream or the process goes away.
 
 use super::{Gateway, chat, estimate, usage};
-use crate::{
-    streamed::Answer,
-    support::{redis_server::RedisServer, until},
-};
+use crate::streamed::Answer;
+use crate::support::{redis_server::RedisServer, until};
 
 /// Of the key, of its team and of its organisation.
 const TOKENS: [&str; 3] = ["key-tokens", "team-tokens", "included"];

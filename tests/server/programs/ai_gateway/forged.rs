@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    Gateway, chat, estimate,
-    upstream::{EVENTS, Upstream},
-};
+use super::upstream::{EVENTS, Upstream};
+use super::{Gateway, chat, estimate};
 use crate::support::until;
 
 const MAX_TOKENS: u64 = 100;

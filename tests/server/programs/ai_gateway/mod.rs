@@ -10,11 +10,8 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::{
-    built::PROGRAMS,
-    running::Server,
-    streamed::{Answer, send},
-};
+use crate::streamed::{Answer, send};
+use crate::{built::PROGRAMS, running::Server};
 
 const CHAT: &str = "/v1/chat/completions";
 const KEY: &str = "sk-ann";

@@ -4,10 +4,8 @@ use std::{io::Write, thread, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{
-    Gateway, chat, estimate,
-    upstream::{EVENTS, Upstream, begin},
-};
+use super::upstream::{EVENTS, Upstream, begin};
+use super::{Gateway, chat, estimate};
 use crate::support::until;
 
 const TOTAL: u64 = 510;

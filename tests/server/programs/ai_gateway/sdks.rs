@@ -3,10 +3,8 @@
 use serde_json::json;
 
 use super::{Gateway, estimate, usage};
-use crate::{
-    program::run,
-    support::{print_line, until},
-};
+use crate::program::run;
+use crate::support::{print_line, until};
 
 const CALLS: u64 = 64;
 const BUDGET: u64 = 10_000;

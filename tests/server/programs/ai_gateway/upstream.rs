@@ -1,11 +1,8 @@
 //! Upstreams that answer in their own way.
 
-use std::{
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    thread,
-};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::{sync::mpsc, thread};
 
 use serde_json::Value;
 
