@@ -2,13 +2,9 @@
 //!
 //! Clients have few places: a channel of tonic has 1 024. A call that waits for its turn must take none of them.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::{Router, http::StatusCode, routing::get};
 use bytes::Bytes;

@@ -1,18 +1,12 @@
 //! A server that rejects a client's first request, and logs the time and status of each request.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use axum::{
-    Router,
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-    routing::get,
-};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::{Router, response::Response, routing::get};
 use http::request::Parts;
 use tollgate::{Error, ErrorKind, Key, Limiter, Policy, RateLimitLayer, http};
 

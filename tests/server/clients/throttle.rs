@@ -1,17 +1,11 @@
 //! Clients behind `ThrottleLayer`, in front of a server behind `RateLimitLayer`: they know the server's limit from its
 //! fields alone, and it never refuses them twice.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use axum::{
-    Router,
-    extract::Request,
-    middleware::{Next, from_fn},
-    routing::get,
-};
+use axum::middleware::{Next, from_fn};
+use axum::{Router, extract::Request, routing::get};
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, Full};

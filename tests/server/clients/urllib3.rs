@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use super::{
-    program::{required, run},
-    server::Server,
-};
+use super::program::{required, run};
+use super::server::Server;
 
 const WAIT: Duration = Duration::from_secs(1);
 

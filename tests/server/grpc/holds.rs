@@ -4,16 +4,11 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tollgate::{GlobalKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, middleware::WrappedBody};
-use tonic::{
-    Code, Request, Response, Status, async_trait,
-    codegen::tokio_stream,
-    transport::{Channel, Endpoint, Server, server::TcpIncoming},
-};
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse,
-    health_client::HealthClient,
-    health_server::{Health, HealthServer},
-};
+use tonic::transport::{Channel, Endpoint, Server, server::TcpIncoming};
+use tonic::{Code, Request, Response, Status, async_trait, codegen::tokio_stream};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::probe::{refused, text};
 

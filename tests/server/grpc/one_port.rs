@@ -5,10 +5,8 @@ use std::net::SocketAddr;
 use axum::{Router, body::Body, routing::get};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use hyper::{
-    body::{Body as _, Incoming},
-    client::conn::http2,
-};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tollgate::{GrpcStatus, Limiter, MemoryStore, PeerIp, ProblemJson, RateLimitLayer};

@@ -1,27 +1,18 @@
 //! A service that counts its calls, behind the layer, and a client.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::net::TcpListener;
 use tollgate::{
     GlobalKey, GrpcStatus, KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     rejection::Rejection,
 };
-use tonic::{
-    Code, Request, Response, Status, async_trait,
-    body::Body,
-    codegen::tokio_stream,
-    metadata::MetadataMap,
-    transport::{Channel, Endpoint, Server, server::TcpIncoming},
-};
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse,
-    health_client::HealthClient,
-    health_server::{Health, HealthServer},
-};
+use tonic::transport::{Channel, Endpoint, Server, server::TcpIncoming};
+use tonic::{Code, Request, Response, Status, async_trait, body::Body, codegen::tokio_stream, metadata::MetadataMap};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 /// `grpc.health.v1.Health`: a unary method and a streaming one, with generated code.
 #[derive(Clone, Debug, Default)]

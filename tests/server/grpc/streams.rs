@@ -1,13 +1,8 @@
 //! Streams are charged once, when they open.
 
 use tollgate::{GlobalKey, GrpcStatus, RateLimitLayer};
-use tonic::{
-    Code, Request, Status,
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    codegen::tokio_stream::{Stream, pending},
-    transport::Channel,
-};
+use tonic::codegen::tokio_stream::{Stream, pending};
+use tonic::{Code, Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_prost::ProstCodec;
 

@@ -2,10 +2,8 @@
 
 use std::{error::Error, time::Duration};
 
-use tollgate::{
-    GlobalKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, ThrottleLayer,
-    throttle::{Throttle, Throttled},
-};
+use tollgate::throttle::{Throttle, Throttled};
+use tollgate::{GlobalKey, GrpcStatus, Limiter, MemoryStore, Policy, RateLimitLayer, ThrottleLayer};
 use tonic::{Code, Status, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::Layer;

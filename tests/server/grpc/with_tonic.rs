@@ -5,15 +5,10 @@ use std::net::SocketAddr;
 use http::Request;
 use tokio::net::TcpListener;
 use tollgate::{GlobalKey, GrpcStatus, PeerIp, RateLimitLayer, Route};
-use tonic::{
-    Code,
-    body::Body,
-    service::{LayerExt, Routes},
-    transport::{
-        Channel, Endpoint, Server,
-        server::{TcpConnectInfo, TcpIncoming},
-    },
-};
+use tonic::service::{LayerExt, Routes};
+use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, body::Body};
 use tower::util::MapRequestLayer;
 
 use super::probe::{Probe, check, layer_with_clock, per_minute, refused, serve};

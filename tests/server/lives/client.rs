@@ -1,26 +1,17 @@
 //! A client that goes away in some phase of its connection.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::task::{Context, Poll};
+use std::{convert::Infallible, net::SocketAddr, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use hyper::{
-    body::{Body, Frame},
-    client::conn::http2,
-};
+use hyper::body::{Body, Frame};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
 
 use super::web_socket::{self, CLOSE, TEXT};
 use crate::support::random::Random;

@@ -12,24 +12,17 @@ mod service;
 mod stores;
 mod web_socket;
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, sync::Arc};
 
 use tokio::{runtime, task::JoinSet, time::timeout};
 use tollgate::Limiter;
 
-use self::{
-    client::{Client, Outcome, PROTOCOLS},
-    runtimes::Runtimes,
-    service::{Ledger, SLOTS, Sums, router, slots, units},
-    stores::{Outages, Panics, Tested},
-};
+use self::client::{Client, Outcome, PROTOCOLS};
+use self::runtimes::Runtimes;
+use self::service::{Ledger, SLOTS, Sums, router, slots, units};
+use self::stores::{Outages, Panics, Tested};
 use crate::support::{print_line, random::Random, seed::seed};
 
 /// Connections that are open at the same time.

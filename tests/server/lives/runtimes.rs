@@ -1,14 +1,9 @@
 //! Servers of one port: one that stays, and others whose runtimes end with their connections.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use tokio::{runtime, time::sleep};

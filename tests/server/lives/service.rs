@@ -1,40 +1,22 @@
 //! The service: a handler for each protocol, which puts units on its bill as it goes.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::{collections::HashMap, convert::Infallible, future::Future, pin::Pin, time::Duration};
 
-use axum::{
-    Extension, Router,
-    body::{Body, HttpBody},
-    extract::Request,
-    http::{Response, StatusCode, request, response},
-    routing::get,
-};
+use axum::body::{Body, HttpBody};
+use axum::http::{Response, StatusCode, request, response};
+use axum::{Extension, Router, extract::Request, routing::get};
 use bytes::Bytes;
 use hyper::{body::Frame, upgrade};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::AsyncWriteExt,
-    time::{Sleep, sleep},
-};
-use tollgate::{
-    Decision, Limiter, Policy, RateLimitLayer,
-    decision::Source,
-    middleware::{Bill, HoldGuard, Settlement},
-    policy::HoldSettings,
-};
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Sleep, sleep};
+use tollgate::middleware::{Bill, HoldGuard, Settlement};
+use tollgate::{Decision, Limiter, Policy, RateLimitLayer, decision::Source, policy::HoldSettings};
 use tonic::{Status, async_trait, codegen::tokio_stream::Stream, service::Routes};
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse,
-    health_server::{Health, HealthServer},
-};
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::web_socket::{self, CLOSE, TEXT};
 

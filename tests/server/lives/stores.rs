@@ -1,20 +1,13 @@
 //! The stores, their outages, and an observer that panics.
 
-use std::{
-    panic,
-    sync::{
-        Arc, Once,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+use std::thread::{self, JoinHandle};
+use std::{panic, time::Duration};
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore,
-    observe::{Event, Observer},
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, Limiter, MemoryStore, Policy, RedisStore};
 
 use crate::support::redis_server::RedisServer;
 

@@ -1,22 +1,14 @@
 //! Bursts of thousands of concurrent checks over a network.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::{runtime, task::JoinSet};
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
-use crate::{
-    ROUND_TRIPS, exclusively, print_line,
-    support::{
-        asserts_times,
-        link::Link,
-        redis_server::{Directory, RedisServer},
-    },
-};
+use crate::support::redis_server::{Directory, RedisServer};
+use crate::{ROUND_TRIPS, exclusively, print_line, support::asserts_times, support::link::Link};
 
 const LIMIT: u64 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -1,11 +1,8 @@
 //! A client that keeps many requests in flight and counts the responses.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader, Write};
+use std::time::{Duration, Instant};
+use std::{net::TcpStream, thread};
 
 /// Responses by kind.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,20 +1,13 @@
 //! A service with one route and one limit in a separate process, which can be paused without pausing the test.
 
-use std::{
-    env,
-    io::{BufRead, BufReader, Read},
-    net::SocketAddr,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::{env, net::SocketAddr, thread, time::Duration};
 
 use axum::{Router, routing::get};
 use tokio::{net::TcpListener, runtime};
-use tollgate::{
-    Limiter, PeerIp, Policy, RateLimitLayer, RedisStore,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Limiter, PeerIp, Policy, RateLimitLayer, RedisStore};
 
 /// Configuration of the service.
 #[derive(Clone, Copy, Debug)]

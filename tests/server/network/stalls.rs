@@ -1,18 +1,12 @@
 //! Handlers that block their worker threads, and processes that are paused.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{thread, time::Duration};
 
-use crate::{
-    ROUND_TRIPS,
-    client::{Responses, load},
-    exclusively, print_line,
-    server::{Service, Setup},
-    support::{link::Link, redis_server::RedisServer},
-};
+use crate::client::{Responses, load};
+use crate::server::{Service, Setup};
+use crate::support::{link::Link, redis_server::RedisServer};
+use crate::{ROUND_TRIPS, exclusively, print_line};
 
 const TWO_WORKERS: Setup =
     Setup { limit: 60, worker_threads: 2, blocks_for: Duration::from_millis(60), fail_closed: false };

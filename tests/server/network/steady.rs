@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::{
-    runtime,
-    task::JoinSet,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
+use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, Policy, RedisStore};
 
-use crate::{
-    ROUND_TRIPS,
-    burst::wait_until_connected,
-    exclusively, print_line,
-    support::{link::Link, redis_server::RedisServer},
-};
+use crate::support::{link::Link, redis_server::RedisServer};
+use crate::{ROUND_TRIPS, burst::wait_until_connected, exclusively, print_line};
 
 /// Sends checks at the given rate; returns the number of checks, and of checks without a verdict.
 async fn unjudged(limiter: &Limiter, per_second: u32, time: Duration) -> (u32, u32) {

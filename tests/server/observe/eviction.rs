@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Limiter, RedisStore, observe::Warning};
 
-use crate::support::{
-    per_minute,
-    recorder::{Recorder, assert_warnings},
-    redis_server::{RedisServer, calls},
-};
+use crate::support::per_minute;
+use crate::support::recorder::{Recorder, assert_warnings};
+use crate::support::redis_server::{RedisServer, calls};
 
 /// The warnings after a few checks, and the number of INFO calls.
 async fn warnings(server: &RedisServer, url: &str) -> (Vec<Warning>, u64) {

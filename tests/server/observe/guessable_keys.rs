@@ -2,11 +2,9 @@
 
 use tollgate::Limiter;
 
-use crate::support::{
-    patient, per_minute,
-    recorder::{Recorder, assert_warnings},
-    redis_server::RedisServer,
-};
+use crate::support::recorder::{Recorder, assert_warnings};
+use crate::support::redis_server::RedisServer;
+use crate::support::{patient, per_minute};
 
 #[tokio::test]
 async fn redis_without_a_key_secret_is_warned_of_once_and_with_one_is_not() {

@@ -3,10 +3,9 @@
 use std::{env, process::Command, time::Duration};
 
 use axum::{Router, routing::get};
+use tollgate::observe::{Metrics, Tracing};
 use tollgate::{
-    GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Route,
-    observe::{Metrics, Tracing},
-    rejection::Rejection,
+    GlobalKey, KeyExtractor, Limiter, MemoryStore, PeerIp, RateLimitLayer, RedisStore, Route, rejection::Rejection,
 };
 use tracing::Level;
 

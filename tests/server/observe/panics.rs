@@ -1,11 +1,8 @@
 //! Observers that panic, while many checks share calls of Redis.
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Limiter, Policy,
-    observe::{Event, Observer},
-    policy::HoldSettings,
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Limiter, Policy, policy::HoldSettings};
 
 use crate::support::{connect, per_minute, redis_server::RedisServer};
 

@@ -4,10 +4,8 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::{Router, routing::get};
 use metrics::set_default_local_recorder;
-use tollgate::{
-    Error, ErrorKind, HeaderKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer, RedisStore,
-    observe::{Metrics, Tracing},
-};
+use tollgate::observe::{Metrics, Tracing};
+use tollgate::{Error, ErrorKind, HeaderKey, Key, Limiter, ManualClock, MemoryStore, RateLimitLayer, RedisStore};
 use tracing::Level;
 
 use crate::support::{

@@ -2,22 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-};
-use tokio::{
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tollgate::{Error, ErrorKind, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    front::{Lines, Proxy},
-    site::{Site, behind_the_proxy, routes},
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::front::{Lines, Proxy};
+use super::site::{Site, behind_the_proxy, routes};
 use crate::support::{FlakyStore, http::Reply};
 
 const CACHE: Lines = Lines::Cache(HeaderStyle::Draft11);

@@ -6,14 +6,10 @@ use axum::{Router, http::StatusCode, routing::get};
 use tokio::net::UnixListener;
 use tollgate::{ClientIp, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    nginx::{FRONT, Nginx, PROXY, ProxyChain},
-};
-use crate::support::{
-    http::{Connection, serve},
-    redis_server::Directory,
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::nginx::{FRONT, Nginx, PROXY, ProxyChain};
+use crate::support::http::{Connection, serve};
+use crate::support::redis_server::Directory;
 
 /// An application on a port and on a unix socket, behind nginx.
 struct Site {

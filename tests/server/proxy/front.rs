@@ -4,16 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use tollgate::HeaderStyle;
 
-use super::{
-    nginx,
-    page::{block, replace},
-    program::{Program, is_installed},
-};
-use crate::support::{
-    authority::{Authority, Identity},
-    ports::free_port,
-    redis_server::Directory,
-};
+use super::nginx;
+use super::page::{block, replace};
+use super::program::{Program, is_installed};
+use crate::support::authority::{Authority, Identity};
+use crate::{support::ports::free_port, support::redis_server::Directory};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxy {

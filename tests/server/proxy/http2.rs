@@ -2,19 +2,14 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    front::{Front, Proxy},
-    site::Site,
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::front::{Front, Proxy};
+use super::site::Site;
 use crate::support::http::{Http2, connect_from};
 
 /// Connects from this address; over TLS, unless the proxy has HTTP/2 only without.

@@ -4,11 +4,9 @@ use std::net::Ipv6Addr;
 
 use tollgate::ClientIp;
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    front::{Lines, Proxy, has_ipv6},
-    site::Site,
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::front::{Lines, Proxy, has_ipv6};
+use super::site::Site;
 use crate::support::http::Connection;
 
 async fn nothing_forged_changes_the_client(proxy: Proxy) {

@@ -1,12 +1,9 @@
 //! The process of a proxy.
 
-use std::{
-    fs::{self, File},
-    net::TcpStream,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{net::TcpStream, thread};
 
 use crate::support::redis_server::Directory;
 

@@ -6,17 +6,12 @@ use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate::{Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer};
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    front::{BALANCER, Lines, Proxy},
-    program::Program,
-    site::{Site, behind_the_proxy, routes},
-};
-use crate::support::{
-    http::{Connection, connect_from, serve},
-    ports::free_port,
-    redis_server::Directory,
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::front::{BALANCER, Lines, Proxy};
+use super::program::Program;
+use super::site::{Site, behind_the_proxy, routes};
+use crate::support::http::{Connection, connect_from, serve};
+use crate::{support::ports::free_port, support::redis_server::Directory};
 
 /// A HAProxy that forwards TCP from [`BALANCER`], and names the client in version 2 of the protocol.
 struct Balancer {

@@ -2,11 +2,8 @@
 
 use tokio::task::JoinSet;
 
-use super::{
-    caller::{ALICE, BOB, BUDGET},
-    front::Proxy,
-    site::Site,
-};
+use super::caller::{ALICE, BOB, BUDGET};
+use super::{front::Proxy, site::Site};
 
 /// Both clients in turn: the proxy keeps its connection between the requests and sends the next one over it.
 async fn two_clients_over_one_connection_have_two_budgets(proxy: Proxy) {

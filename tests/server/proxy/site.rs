@@ -1,25 +1,17 @@
 //! An application with a limit for each client, and what it has seen.
 
-use std::{
-    collections::{HashMap, HashSet},
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
-};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 
-use axum::{
-    Router,
-    extract::{ConnectInfo, Request, State},
-    http::{StatusCode, header::CACHE_CONTROL},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-    routing::get,
-};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{StatusCode, header::CACHE_CONTROL};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::{Router, response::Response, routing::get};
 use tollgate::{ClientIp, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use super::{
-    caller::{ALICE, BOB, BUDGET, Caller},
-    front::{Front, Lines, Proxy},
-};
+use super::caller::{ALICE, BOB, BUDGET, Caller};
+use super::front::{Front, Lines, Proxy};
 use crate::support::http::{Connection, serve};
 
 /// The application behind a proxy that connects from `127.0.0.1`.

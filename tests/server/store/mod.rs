@@ -2,10 +2,8 @@
 
 mod memory_use;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bb8_redis::{RedisConnectionManager, bb8};
 use tollgate::{ManualClock, RedisStore, bb8_redis, redis, store::RedisStoreBuilder};

@@ -3,13 +3,10 @@
 //! The link runs on threads, because an executor's timers, with steps of a millisecond, are too coarse for a round trip
 //! of a millisecond.
 
-use std::{
-    io::{Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use std::{sync::mpsc, thread};
 
 /// Forwards connections until the test's process ends.
 #[derive(Clone, Copy, Debug)]

@@ -13,14 +13,10 @@ pub mod sentinel;
 mod shared;
 pub mod windows;
 
-use std::{
-    cell::Cell,
-    io::{self, Write},
-    iter,
-    sync::{LazyLock, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{self, Write};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{cell::Cell, iter, thread};
 
 pub use shared::*;
 use tollgate::{RedisStore, store::RedisStoreBuilder};

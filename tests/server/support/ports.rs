@@ -1,10 +1,8 @@
 //! Free ports for servers that a test starts.
 
-use std::{
-    net::{TcpListener, UdpSocket},
-    ops::Range,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::net::{TcpListener, UdpSocket};
+use std::ops::Range;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Below the ports that systems give to outgoing connections (from 32 768 on Linux): otherwise a connection of another
 /// test may take a port before its server listens there. The buses of cluster nodes are 10 000 above.

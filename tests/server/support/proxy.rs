@@ -1,26 +1,13 @@
 //! A TCP proxy that injects network faults, switchable at run time.
 
-use std::{
-    future::Future,
-    io,
-    net::TcpListener as Bound,
-    sync::{
-        Arc,
-        atomic::{AtomicU16, AtomicU32, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::{future::Future, io, net::TcpListener as Bound, sync::Arc, thread, time::Duration};
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{ReadHalf, WriteHalf},
-    },
-    sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// How the proxy treats all connections, existing and new.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,15 +2,11 @@
 //!
 //! `TOLLGATE_REDIS_SERVER` sets the path of another server: another version of Redis, or Valkey.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant, UNIX_EPOCH},
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::{net::TcpStream, path::PathBuf, thread};
 
 use super::ports::{free_node_port, free_port};
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::{
-    ports::free_port,
-    redis_server::{Directory, RedisServer},
-    until,
-};
+use super::redis_server::{Directory, RedisServer};
+use super::{ports::free_port, until};
 
 #[derive(Debug)]
 pub struct Trio {

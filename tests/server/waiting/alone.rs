@@ -4,12 +4,9 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Algorithm, Policy};
 
-use crate::{
-    load::{Admission, drain, limiter},
-    print_line,
-    support::{link::Link, measured, redis_server::RedisServer},
-    undisturbed,
-};
+use crate::load::{Admission, drain, limiter};
+use crate::support::{link::Link, measured, redis_server::RedisServer};
+use crate::{print_line, undisturbed};
 
 const WAITERS: usize = 200;
 const MAX_WAIT: Duration = Duration::from_secs(60);

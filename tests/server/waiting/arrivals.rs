@@ -1,13 +1,10 @@
 //! Four processes call a real upstream over a network, while Redis and a process are restarted and the upstream asks
 //! for a pause. What counts is when calls arrive at the upstream.
 
-use std::{
-    env,
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
-};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use axum::{Router, response::IntoResponse, routing::get};
 use bytes::Bytes;
@@ -18,16 +15,10 @@ use tokio::{runtime::Builder, task::JoinSet};
 use tollgate::{Policy, ThrottleLayer};
 use tower::{Layer, ServiceExt};
 
+use crate::support::proxy::{Fault, Proxy};
 use crate::{
-    load::limiter,
-    print_line,
-    support::{
-        http::serve,
-        link::Link,
-        measured,
-        proxy::{Fault, Proxy},
-        redis_server::RedisServer,
-    },
+    load::limiter, print_line, support::http::serve, support::link::Link, support::measured,
+    support::redis_server::RedisServer,
 };
 
 const LIMIT: usize = 50;

@@ -5,12 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::{Algorithm, Limiter, Policy};
 
-use crate::{
-    load::{drain, limiter},
-    print_line,
-    support::redis_server::RedisServer,
-    undisturbed,
-};
+use crate::load::{drain, limiter};
+use crate::{print_line, support::redis_server::RedisServer, undisturbed};
 
 const WAITERS: usize = 200;
 

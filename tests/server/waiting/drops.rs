@@ -5,12 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tollgate::{Algorithm, Policy};
 
-use crate::{
-    load::limiter,
-    print_line,
-    support::{link::Link, measured, random::Random, redis_server::RedisServer},
-    undisturbed,
-};
+use crate::support::{link::Link, measured, random::Random, redis_server::RedisServer};
+use crate::{load::limiter, print_line, undisturbed};
 
 const WAITERS: usize = 200;
 const REFILL: Duration = Duration::from_millis(10);

@@ -1,21 +1,13 @@
 //! Four processes that wait for the same key.
 
-use std::{
-    env,
-    io::Read,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::process::{Child, Command, Stdio};
+use std::{env, io::Read, thread, time::Duration};
 
 use tokio::{task::JoinSet, time::Instant};
 use tollgate::{Algorithm, Policy};
 
-use crate::{
-    load::limiter,
-    print_line,
-    support::{link::Link, measured, redis_server::RedisServer, time_us},
-};
+use crate::support::{link::Link, measured, redis_server::RedisServer, time_us};
+use crate::{load::limiter, print_line};
 
 const PROCESSES: usize = 4;
 const WORKERS: usize = 8;

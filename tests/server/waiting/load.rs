@@ -1,18 +1,12 @@
 //! Waiters on one key, and what becomes of them.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Limiter, Policy, RedisStore,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Limiter, Policy, RedisStore};
 
 use crate::support::observed::Batch;
 

@@ -1,24 +1,18 @@
 //! An upstream that asks two processes to wait, which share a Redis.
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    sync::{Arc, Mutex},
-    task::{Context, Poll},
-    time::{Duration, Instant},
-};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::task::JoinSet;
 use tollgate::{Policy, ThrottleLayer};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::{
-    load::limiter,
-    print_line,
-    support::{link::Link, measured, redis_server::RedisServer},
-    undisturbed,
-};
+use crate::support::{link::Link, measured, redis_server::RedisServer};
+use crate::{load::limiter, print_line, undisturbed};
 
 /// Refuses the first call with 429 and Retry-After: 2, and records the times of all calls.
 #[derive(Clone, Default)]

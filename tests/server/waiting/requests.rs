@@ -1,9 +1,7 @@
 //! Requests that wait in front of a handler: two instances of a service share a limit over a way of 5 ms.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::{Router, body::Body, http::Request, routing::get};
 use tokio::task::JoinSet;
