@@ -1,25 +1,16 @@
 //! Compares the simulated server with a real one: the calls of the script in random worlds, sent to both, have the same
 //! replies, byte for byte.
 
-use std::{
-    env, io,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, io, thread};
 
-use crate::{
-    network,
-    plan::{Plan, mode::Mode},
-    server::{
-        Server, Session,
-        reply::{Bytes, Reply},
-    },
-    time::START_US,
-    world,
-};
+use crate::plan::{Plan, mode::Mode};
+use crate::server::reply::{Bytes, Reply};
+use crate::server::{Server, Session};
+use crate::{network, time::START_US, world};
 
 /// The calls of the worlds from a seed on, until this number of calls was compared. Returns whether all replies agree.
 pub(crate) fn with_redis(seed: u64, count: u64) -> Result<bool, String> {

@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use crate::{
-    history::{Call, Outcome},
-    plan::{Plan, fault::Kind, mode::Mode, swarm::can_meet},
-    rare,
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::{Plan, fault::Kind, mode::Mode, swarm::can_meet};
+use crate::{rare, world::Report};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage {

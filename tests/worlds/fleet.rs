@@ -1,16 +1,10 @@
 //! Worlds on all cores: a process for each core, so that worlds share no state, and what they report to the first one.
 
-use std::{
-    env, io,
-    process::{Command, Stdio},
-    thread,
-};
+use std::process::{Command, Stdio};
+use std::{env, io, thread};
 
-use crate::{
-    known::known,
-    plan::{Plan, swarm::Only},
-    run::Found,
-};
+use crate::plan::{Plan, swarm::Only};
+use crate::{known::known, run::Found};
 
 /// The worlds of seeds from `first`, every `step`th.
 pub(crate) struct Part {

@@ -2,16 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::{
-    place::Place,
-    plan::{
-        Plan,
-        mode::{Mode, TTL},
-        swarm::LONGEST_FAULT,
-    },
-    service::seen::Seen,
-    time::now,
-};
+use crate::plan::mode::{Mode, TTL};
+use crate::{place::Place, plan::Plan, plan::swarm::LONGEST_FAULT, service::seen::Seen, time::now};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,11 +2,9 @@
 //!
 //! A known failure that no longer fails is an error as well, so the list can only shrink.
 
-use crate::{
-    laws::{Breach, judge},
-    plan::{Plan, mode::Mode},
-    world,
-};
+use crate::laws::{Breach, judge};
+use crate::plan::{Plan, mode::Mode};
+use crate::world;
 
 /// Worlds that once failed: a plan a line.
 const ONCE_FAILED: &str = "once_failed.txt";

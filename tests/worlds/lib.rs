@@ -25,11 +25,9 @@ mod world;
 
 use std::{process::ExitCode, time::Instant};
 
-use crate::{
-    fleet::Part,
-    plan::{Plan, swarm::Only},
-    run::{Found, describe, summary, timeline},
-};
+use crate::fleet::Part;
+use crate::plan::{Plan, swarm::Only};
+use crate::run::{Found, describe, summary, timeline};
 
 const USAGE: &str = "usage: tollgate-worlds FIRST COUNT [WHAT]   the worlds of these seeds, all with this mode or fault
        tollgate-worlds plan PLAN            the timeline of one world

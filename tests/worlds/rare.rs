@@ -3,11 +3,8 @@
 
 use std::{cell::RefCell, collections::BTreeMap};
 
-use tollgate::{
-    Decision, Error, ErrorKind,
-    decision::Source,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Decision, Error, ErrorKind, decision::Source};
 
 use crate::server::reply::{Bytes, Reply};
 

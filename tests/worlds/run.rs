@@ -1,14 +1,8 @@
 //! What was found in worlds.
 
-use crate::{
-    coverage::Coverage,
-    known::Known,
-    laws::{Breach, judge},
-    place::Place,
-    plan::Plan,
-    shrink::shrink,
-    world::{self, Report},
-};
+use crate::laws::{Breach, judge};
+use crate::world::{self, Report};
+use crate::{coverage::Coverage, known::Known, place::Place, plan::Plan, shrink::shrink};
 
 #[derive(Debug, Default)]
 pub(crate) struct Found {

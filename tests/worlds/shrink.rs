@@ -1,10 +1,7 @@
 //! Shrinks a failing plan: fewer faults, processes, callers and modes, for as long as the same law breaks.
 
-use crate::{
-    laws::{Breach, judge},
-    plan::Plan,
-    world,
-};
+use crate::laws::{Breach, judge};
+use crate::{plan::Plan, world};
 
 /// The most worlds that a search tries.
 const MOST: usize = 200;

@@ -4,13 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Decision, Error, decision::Source};
 
-use crate::{
-    history::{self, Call, Outcome, may_last_until},
-    place::Place,
-    plan::mode::Mode,
-    rare,
-    time::now,
-};
+use crate::history::{self, Call, Outcome, may_last_until};
+use crate::{place::Place, plan::mode::Mode, rare, time::now};
 
 /// Recorded when it is dropped, as gone unless it was answered.
 pub(super) struct Ask {

@@ -1,13 +1,10 @@
 //! Callers who ban keys and reset counts by hand, beside those who spend units.
 
 use super::{Caller, ask::Ask, impatient::Patience};
-use crate::{
-    changes::{Changing, What},
-    keys::{KEYS, key_name},
-    plan::mode::Mode,
-    rare,
-    time::{ms, now},
-};
+use crate::changes::{Changing, What};
+use crate::keys::{KEYS, key_name};
+use crate::time::{ms, now};
+use crate::{plan::mode::Mode, rare};
 
 /// The longest ban, in milliseconds.
 const LONGEST_BAN: u64 = 500;

@@ -3,12 +3,9 @@
 use tollgate::{Check, Policy};
 
 use super::{Caller, impatient::Patience};
-use crate::{
-    changes::{Changing, What},
-    keys::{KEYS, key_name},
-    plan::mode::Mode,
-    rare,
-};
+use crate::changes::{Changing, What};
+use crate::keys::{KEYS, key_name};
+use crate::{plan::mode::Mode, rare};
 
 /// The most units that are given back at once: more than a caller has charged.
 const MOST_BACK: u64 = 6;

@@ -3,10 +3,8 @@
 use tollgate::Check;
 
 use super::{Caller, ask::Ask, impatient::Patience};
-use crate::{
-    keys::{ALTERNATIVE, KEYS, key_name},
-    rare,
-};
+use crate::keys::{ALTERNATIVE, KEYS, key_name};
+use crate::rare;
 
 impl Caller {
     pub(super) async fn first_of(&mut self) {

@@ -1,20 +1,13 @@
 //! Callers of holds: they hold, work, and end the hold in one of several ways.
 
-use tollgate::{
-    limiter::{Hold, HoldAnswer},
-    store::SettleAnswer,
-};
+use tollgate::limiter::{Hold, HoldAnswer};
+use tollgate::store::SettleAnswer;
 
-use super::{
-    Caller,
-    ask::{Ask, Work},
-    impatient::{HURRY, Patience},
-};
-use crate::{
-    keys::{KEYS, key_name},
-    plan::mode::MAX_WAIT,
-    time::ms,
-};
+use super::Caller;
+use super::ask::{Ask, Work};
+use super::impatient::{HURRY, Patience};
+use crate::keys::{KEYS, key_name};
+use crate::{plan::mode::MAX_WAIT, time::ms};
 
 impl Caller {
     pub(super) async fn hold(&mut self) {

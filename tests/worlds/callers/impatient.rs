@@ -1,10 +1,7 @@
 //! Callers that go away before their answer: after some time, or after some polls.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::{pin::pin, task::Poll};
 
 use crate::{random::Rng, time::ms};
 

@@ -16,15 +16,11 @@ use tokio::task::JoinSet;
 use tollgate::{Check, Decision, Error, Limiter};
 
 use self::{ask::Ask, impatient::Patience};
-use crate::{
-    keys::{KEYS, SECOND_KEYS, key_name, second_key_name},
-    place::Place,
-    plan::mode::{MAX_WAIT, Mode},
-    process::{SharedLimiter, SharedSite},
-    random::Rng,
-    service::Site,
-    time::{ms, now},
-};
+use crate::keys::{KEYS, SECOND_KEYS, key_name, second_key_name};
+use crate::plan::mode::{MAX_WAIT, Mode};
+use crate::process::{SharedLimiter, SharedSite};
+use crate::time::{ms, now};
+use crate::{place::Place, random::Rng, service::Site};
 
 /// How long callers think between two calls, at most, in milliseconds: some are eager, most give others room.
 const THINKING: [u64; 4] = [12, 40, 40, 120];

@@ -3,11 +3,9 @@
 use tollgate::Policy;
 
 use super::{Caller, ask::Ask, impatient::Patience};
-use crate::{
-    keys::{TOLD_KEYS, key_name, next_told},
-    plan::mode::{LIMIT, WINDOW},
-    time::ms,
-};
+use crate::keys::{TOLD_KEYS, key_name, next_told};
+use crate::plan::mode::{LIMIT, WINDOW};
+use crate::time::ms;
 
 impl Caller {
     pub(super) async fn tell(&mut self) {

@@ -1,23 +1,16 @@
 //! Callers of another service, whose layer makes them wait for their turn. Now and then the service asks for a pause.
 
-use std::{
-    convert::Infallible,
-    error::Error as _,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{convert::Infallible, error::Error as _};
 
 use http::{Request, Response, StatusCode};
 use tollgate::{Error, ThrottleLayer, throttle::Throttled};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::{Caller, ask::Ask, impatient::Patience};
-use crate::{
-    changes,
-    keys::{KEYS, key_name},
-    place::Place,
-    plan::mode::{MAX_WAIT, Mode},
-    time::ms,
-};
+use crate::keys::{KEYS, key_name};
+use crate::plan::mode::{MAX_WAIT, Mode};
+use crate::{changes, place::Place, time::ms};
 
 /// How often the service asks for a pause, in percent, and the pauses, in milliseconds.
 const PAUSES: u64 = 4;

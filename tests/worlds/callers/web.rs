@@ -1,12 +1,9 @@
 //! Clients of a service: they send requests, and read the responses, or leave.
 
-use std::{
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::{sync::Arc, task::Poll};
 
 use axum::body::Body;
 use http::{Method, Request, Response};
@@ -14,12 +11,10 @@ use http_body::Body as _;
 use tower::ServiceExt;
 
 use super::{Caller, impatient::Patience};
-use crate::{
-    keys::{KEYS, key_name},
-    plan::mode::{LIMIT, Mode},
-    service::{self, COST, EXEMPT, SMALL_LIMIT, script::Script, visit::Visit},
-    time::{ms, now},
-};
+use crate::keys::{KEYS, key_name};
+use crate::plan::mode::{LIMIT, Mode};
+use crate::service::{self, COST, EXEMPT, SMALL_LIMIT, script::Script, visit::Visit};
+use crate::time::{ms, now};
 
 impl Caller {
     pub(super) async fn request(&mut self) {

@@ -3,16 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::room::{given_back, room_of_resets};
-use crate::{
-    history::{Call, Outcome},
-    keys::KEYS,
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::{LIMIT, Mode, SLOTS, TTL, WINDOW},
-    },
-    world::{LAG, Report},
-};
+use crate::history::{Call, Outcome};
+use crate::plan::fault::{Fault, Kind};
+use crate::plan::mode::{LIMIT, Mode, SLOTS, TTL, WINDOW};
+use crate::world::{LAG, Report};
+use crate::{keys::KEYS, plan::Plan};
 
 /// How often servers have lost charges, or their clock has stepped.
 pub(super) fn times_more(report: &Report) -> u64 {

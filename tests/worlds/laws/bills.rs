@@ -3,11 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::amounts::{of_key, spent, times_more};
-use crate::{
-    history::{Call, Outcome},
-    plan::{Plan, fault::Fault, mode::Mode},
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::{Plan, fault::Fault, mode::Mode};
+use crate::world::Report;
 
 /// How long a settlement is on its way, and how long servers need after a fault, in milliseconds.
 const ON_ITS_WAY: u64 = 300;

@@ -1,17 +1,10 @@
 //! What changes by hand do to a count: units that are charged although they do not fit, and units that are given back.
 
 use super::{amounts, room::given_back};
-use crate::{
-    changes::{Change, What},
-    history::Call,
-    place::Pause,
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::{LIMIT, Mode, WINDOW},
-    },
-    world::Report,
-};
+use crate::changes::{Change, What};
+use crate::plan::fault::{Fault, Kind};
+use crate::plan::mode::{LIMIT, Mode, WINDOW};
+use crate::{history::Call, place::Pause, plan::Plan, world::Report};
 
 /// How long before and after a fault a store may be away for an instance, in milliseconds.
 const NEAR_A_FAULT: u64 = 2_500;

@@ -1,15 +1,8 @@
 //! Windows of a calendar: one ends while callers call.
 
 use super::amounts;
-use crate::{
-    history::Call,
-    plan::{
-        Plan,
-        mode::Mode,
-        month::{NEXT_MONTH, OF_A_MONTH},
-    },
-    world::Report,
-};
+use crate::plan::month::{NEXT_MONTH, OF_A_MONTH};
+use crate::{history::Call, plan::Plan, plan::mode::Mode, world::Report};
 
 /// For how long after the end of a window an instance may remember a denial, in milliseconds: for as much longer as its
 /// reply was on its way, at most a deadline.

@@ -1,20 +1,12 @@
 //! Whether denials have a reason.
 
-use super::{
-    amounts::keys,
-    by_hand::{given_back_before, recorded},
-    standing::{forgotten_by, may_be_banned},
-};
-use crate::{
-    history::Call,
-    place::Pause,
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::{LIMIT, Mode, SLOTS, TTL, WINDOW},
-    },
-    world::{LAG, Report},
-};
+use super::amounts::keys;
+use super::by_hand::{given_back_before, recorded};
+use super::standing::{forgotten_by, may_be_banned};
+use crate::plan::fault::{Fault, Kind};
+use crate::plan::mode::{LIMIT, Mode, SLOTS, TTL, WINDOW};
+use crate::world::{LAG, Report};
+use crate::{history::Call, place::Pause, plan::Plan};
 
 /// What a rounded time may add, in milliseconds.
 const SLACK: u64 = 5;

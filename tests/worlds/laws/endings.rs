@@ -1,13 +1,9 @@
 //! What is left in the end.
 
-use crate::{
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::{BLOCK_TTL, LONGEST_BAN, Mode, SLOTS, TTL, WINDOW},
-    },
-    world::{Ending, Report},
-};
+use crate::plan::Plan;
+use crate::plan::fault::{Fault, Kind};
+use crate::plan::mode::{BLOCK_TTL, LONGEST_BAN, Mode, SLOTS, TTL, WINDOW};
+use crate::world::{Ending, Report};
 
 pub(super) fn all_is_free(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let left: Vec<&str> =

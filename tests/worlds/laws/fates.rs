@@ -1,10 +1,8 @@
 //! Whether callers learn what was charged.
 
-use crate::{
-    history::{Call, Outcome},
-    plan::{Plan, mode::Mode},
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::{Plan, mode::Mode};
+use crate::world::Report;
 
 /// How long after the first answer of the store a process may not know the number of instances, in milliseconds.
 const COUNTED_AFTER: u64 = 500;

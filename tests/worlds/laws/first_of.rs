@@ -1,15 +1,10 @@
 //! Which of two policies a caller pays from.
 
-use super::{
-    amounts,
-    denials::{Taken, reach_of},
-};
-use crate::{
-    history::Call,
-    keys::{ALTERNATIVE, KEYS},
-    plan::{Plan, mode::Mode},
-    world::Report,
-};
+use super::amounts;
+use super::denials::{Taken, reach_of};
+use crate::keys::{ALTERNATIVE, KEYS};
+use crate::plan::{Plan, mode::Mode};
+use crate::{history::Call, world::Report};
 
 /// The second policy is charged only while the first one had no room, and a caller is denied only while neither had.
 pub(super) fn the_first_that_has_room(plan: &Plan, report: &Report, mode: Mode) -> Option<String> {

@@ -1,14 +1,8 @@
 //! How callers fare while two servers behind sentinels are masters.
 
-use crate::{
-    history::{Call, Outcome},
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::Mode,
-    },
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::fault::{Fault, Kind};
+use crate::{plan::Plan, plan::mode::Mode, world::Report};
 
 /// How long a store may follow a former master after its sentinels name another one, in milliseconds: the time between
 /// two questions, and the way of a question and of a dial.

@@ -25,10 +25,8 @@ mod times;
 mod waits;
 mod watching;
 
-use crate::{
-    plan::{Plan, mode::Mode},
-    world::Report,
-};
+use crate::plan::{Plan, mode::Mode};
+use crate::world::Report;
 
 /// A broken law.
 #[derive(Clone, Debug, Eq, PartialEq)]

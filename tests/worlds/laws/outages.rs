@@ -1,15 +1,9 @@
 //! What an outage costs: the keys of other masters nothing, and all but a few callers no time.
 
 use super::times;
-use crate::{
-    history::{Call, Outcome},
-    plan::{
-        Plan,
-        fault::{Fault, Kind},
-        mode::Mode,
-    },
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::fault::{Fault, Kind};
+use crate::{plan::Plan, plan::mode::Mode, world::Report};
 
 /// How long processes may wait for their first connections, in milliseconds.
 const FIRST_DIAL: u64 = 400;

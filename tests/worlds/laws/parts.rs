@@ -1,11 +1,8 @@
 //! Whether a caller gets as much as fits, and no more than it wants.
 
 use super::denials::{Taken, reach_of};
-use crate::{
-    history::Outcome,
-    plan::{Plan, mode::Mode},
-    world::Report,
-};
+use crate::plan::{Plan, mode::Mode};
+use crate::{history::Outcome, world::Report};
 
 pub(super) fn no_more_than_asked(_: &Plan, report: &Report, mode: Mode) -> Option<String> {
     let mut calls = report.calls.iter().filter(|call| call.mode == mode && mode.is_parts());

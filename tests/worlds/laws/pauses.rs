@@ -1,16 +1,9 @@
 //! Whether a service is left alone when it asks for it.
 
 use super::amounts;
-use crate::{
-    changes::{Change, What},
-    history::Call,
-    plan::{
-        Plan,
-        fault::Fault,
-        mode::{MAX_WAIT, Mode},
-    },
-    world::Report,
-};
+use crate::changes::{Change, What};
+use crate::plan::mode::{MAX_WAIT, Mode};
+use crate::{history::Call, plan::Plan, plan::fault::Fault, world::Report};
 
 /// What rounded times may add, in milliseconds.
 const SLACK: u64 = 2;

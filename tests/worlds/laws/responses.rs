@@ -1,11 +1,9 @@
 //! What responses say: whether their fields agree with what happened to the request.
 
-use crate::{
-    history::{Call, Web},
-    plan::{Plan, fault::Fault, mode::Mode},
-    service::{SMALL_LIMIT, seen::Seen},
-    world::Report,
-};
+use crate::history::{Call, Web};
+use crate::plan::{Plan, fault::Fault, mode::Mode};
+use crate::service::{SMALL_LIMIT, seen::Seen};
+use crate::world::Report;
 
 /// For how long answers of a slow way still come after it, in milliseconds.
 const LATE: u64 = 200;

@@ -3,15 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::amounts::times_more;
-use crate::{
-    history::{Call, Outcome},
-    keys::LONE,
-    plan::{
-        Plan,
-        mode::{Mode, WINDOW},
-    },
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::plan::mode::{Mode, WINDOW};
+use crate::{keys::LONE, plan::Plan, world::Report};
 
 /// What rounded times make of a window, in milliseconds, and what a clock that is fast or slow by 1 % adds.
 const SLACK: u64 = 4;

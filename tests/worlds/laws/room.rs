@@ -1,13 +1,8 @@
 //! Room that changes by hand may have made.
 
-use crate::{
-    changes::{Change, End, What},
-    plan::{
-        Plan,
-        mode::{BLOCK_TTL, Mode},
-    },
-    world::Report,
-};
+use crate::changes::{Change, End, What};
+use crate::plan::mode::{BLOCK_TTL, Mode};
+use crate::{plan::Plan, world::Report};
 
 /// The most units that may have been given back to a key by hand within a time.
 pub(super) fn given_back(report: &Report, mode: Mode, key: u64, from: u64, to: u64) -> u64 {

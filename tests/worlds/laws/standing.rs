@@ -1,12 +1,9 @@
 //! Bans by hand, and counts that are reset.
 
 use super::{amounts, room::may_be_made};
-use crate::{
-    changes::{Change, End, What},
-    history::Call,
-    plan::{Plan, mode::Mode},
-    world::Report,
-};
+use crate::changes::{Change, End, What};
+use crate::plan::{Plan, mode::Mode};
+use crate::{history::Call, world::Report};
 
 /// By when all instances notice a change by hand, in milliseconds: a second, and the way.
 const NOTICED_WITHIN: u64 = 1_000 + 60;

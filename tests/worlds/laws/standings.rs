@@ -1,12 +1,8 @@
 //! Whether a decision says what is available, and when more will be.
 
-use crate::{
-    plan::{
-        Plan,
-        mode::{LIMIT, Mode, WINDOW},
-    },
-    world::{LONGEST, Look, Report, Standing},
-};
+use crate::plan::Plan;
+use crate::plan::mode::{LIMIT, Mode, WINDOW};
+use crate::world::{LONGEST, Look, Report, Standing};
 
 /// What rounded times add, in milliseconds.
 const SLACK: u64 = 2;

@@ -1,15 +1,10 @@
 //! How long callers wait, and for how long they get no verdict.
 
-use crate::{
-    history::{Call, Outcome},
-    place::{Pause, Place},
-    plan::{
-        Plan,
-        fault::{ELECTED_AFTER, Fault, Kind},
-        mode::{MAX_WAIT, Mode},
-    },
-    world::Report,
-};
+use crate::history::{Call, Outcome};
+use crate::place::{Pause, Place};
+use crate::plan::fault::{ELECTED_AFTER, Fault, Kind};
+use crate::plan::mode::{MAX_WAIT, Mode};
+use crate::{plan::Plan, world::Report};
 
 /// The deadline, in milliseconds.
 const SILENCE: u64 = 50;

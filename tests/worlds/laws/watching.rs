@@ -1,10 +1,8 @@
 //! Whether watching changes anything.
 
-use crate::{
-    history::{Call, Outcome},
-    plan::{Plan, Watch, mode::Mode},
-    world::{self, Report},
-};
+use crate::history::{Call, Outcome};
+use crate::plan::{Plan, Watch, mode::Mode};
+use crate::world::{self, Report};
 
 /// The same world with observers that do not panic has the same calls and commands. Without any observers, a store
 /// asks its server one question less, which may change the order of what follows.

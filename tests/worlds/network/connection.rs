@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 
 use super::stream::Pipe;
-use crate::{
-    server::{Session, reply::Bytes},
-    time::now,
-};
+use crate::server::{Session, reply::Bytes};
+use crate::time::now;
 
 /// Bytes, and when they arrive.
 type Packet = (u64, Bytes);

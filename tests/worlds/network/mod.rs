@@ -9,17 +9,10 @@ use tollgate::world::{Dialled, Stream};
 
 pub(crate) use self::connection::Connection;
 use self::stream::{ClientEnd, Pipe};
-use crate::{
-    random::Rng,
-    rare,
-    server::{
-        Server,
-        cluster::{FIRST_PORT, Slots},
-        reply::{Bytes, Decoded, decode},
-        sentinel::Role,
-    },
-    time::{START_US, ms, now},
-};
+use crate::server::cluster::{FIRST_PORT, Slots};
+use crate::server::reply::{Bytes, Decoded, decode};
+use crate::time::{START_US, ms, now};
+use crate::{random::Rng, rare, server::Server, server::sentinel::Role};
 
 /// The way between a process and a server.
 #[derive(Clone, Copy, Debug)]

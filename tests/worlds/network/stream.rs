@@ -1,12 +1,8 @@
 //! The client's end of a connection.
 
-use std::{
-    collections::VecDeque,
-    io,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::{collections::VecDeque, io, pin::Pin};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

@@ -1,10 +1,7 @@
 //! Draws a plan from a seed: a subset of modes and faults, a load and a network.
 
-use super::{
-    Plan, Watch,
-    fault::{Fault, Kind},
-    mode::Mode,
-};
+use super::fault::{Fault, Kind};
+use super::{Plan, Watch, mode::Mode};
 use crate::random::Rng;
 
 /// The longest fault, in milliseconds.

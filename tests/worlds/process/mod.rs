@@ -3,24 +3,17 @@
 pub(crate) mod runtime;
 pub(crate) mod thread;
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::{Handle, Runtime};
 use tollgate::{Limiter, MemoryStore, RedisStore};
 
-use crate::{
-    keys::KEYS,
-    network,
-    place::Pause,
-    plan::{Plan, Watch},
-    rare::Watcher,
-    server::cluster::{FIRST_PORT, HOST},
-    service::{Onlooker, Site},
-    time::{ms, now},
-};
+use crate::plan::{Plan, Watch};
+use crate::server::cluster::{FIRST_PORT, HOST};
+use crate::service::{Onlooker, Site};
+use crate::time::{ms, now};
+use crate::{keys::KEYS, network, place::Pause, rare::Watcher};
 
 pub(crate) struct Process {
     number: usize,

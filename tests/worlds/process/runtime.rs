@@ -1,16 +1,11 @@
 //! Runtimes whose time is that of the world, and which run the same tasks in the same order.
 
-use std::{
-    cell::{Cell, RefCell},
-    future::poll_fn,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::task::{Poll, Waker};
+use std::{future::poll_fn, time::Duration};
 
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::Instant,
-};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 use crate::time::ms;
 

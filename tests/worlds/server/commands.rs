@@ -1,10 +1,8 @@
 //! The commands that the script and the client send, beside those of scripts and of clusters.
 
-use super::{
-    database::{Database, Value},
-    reply::{Bytes, Reply},
-    sorted_set::{SortedSet, number_of, text_of},
-};
+use super::database::{Database, Value};
+use super::reply::{Bytes, Reply};
+use super::sorted_set::{SortedSet, number_of, text_of};
 
 /// Why a server refuses commands that write.
 #[derive(Clone, Copy, Debug, PartialEq)]

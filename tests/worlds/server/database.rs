@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    reply::{Bytes, Reply},
-    sorted_set::SortedSet,
-};
+use super::reply::{Bytes, Reply};
+use super::sorted_set::SortedSet;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {

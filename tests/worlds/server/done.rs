@@ -1,10 +1,8 @@
 //! What servers have done for the calls that have a policy each, whatever they have answered. Redis keys have the names
 //! of policies, and hashes of keys.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{database::Database, reply::Bytes};
 use crate::{keys::TOLD_KEYS, plan::mode::Mode};

@@ -12,14 +12,10 @@ mod sorted_set;
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use self::{
-    cluster::{Routed, Slots},
-    commands::name_of,
-    done::Before,
-    reply::{Bytes, Reply},
-    script::{Data, Scripts},
-    sentinel::Role,
-};
+use self::cluster::{Routed, Slots};
+use self::reply::{Bytes, Reply};
+use self::script::{Data, Scripts};
+use self::{commands::name_of, done::Before, sentinel::Role};
 use crate::rare;
 
 /// Why a server answers commands with an error.

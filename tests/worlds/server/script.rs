@@ -4,23 +4,14 @@
 //! worlds. A script has no memory of its own, as in Redis: each call gets its keys, and all that it keeps is in the
 //! database of its server.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-    rc::Rc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::{cell::RefCell, rc::Rc};
 
-use mlua::{
-    Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Value,
-    state::{GcIncParams, GcMode},
-};
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Value};
 
-use super::{
-    commands::Refusal,
-    database::Database,
-    pack,
-    reply::{Bytes, Reply},
-};
+use super::reply::{Bytes, Reply};
+use super::{commands::Refusal, database::Database, pack};
 use crate::rare;
 
 /// What the commands of a script see.

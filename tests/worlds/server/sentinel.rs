@@ -1,10 +1,7 @@
 //! A master, its replica, and the sentinels that name the master.
 
-use super::{
-    cluster::{FIRST_PORT, HOST},
-    commands::Refusal,
-    reply::Reply,
-};
+use super::cluster::{FIRST_PORT, HOST};
+use super::{commands::Refusal, reply::Reply};
 
 /// What a server is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

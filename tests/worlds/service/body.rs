@@ -1,22 +1,15 @@
 //! The body of a response: frames, now and then.
 
-use std::{
-    convert::Infallible,
-    panic::resume_unwind,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{convert::Infallible, panic::resume_unwind, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::Sleep;
 use tollgate::middleware::Bill;
 
-use super::{
-    script::{Panics, Script},
-    visit::Visit,
-};
+use super::script::{Panics, Script};
+use super::visit::Visit;
 use crate::time::ms;
 
 pub(super) struct Frames {

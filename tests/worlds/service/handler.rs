@@ -2,11 +2,8 @@
 
 use std::{panic::resume_unwind, sync::Arc};
 
-use axum::{
-    body::Body,
-    extract::Request,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
+use axum::{body::Body, extract::Request};
 use http::StatusCode;
 use tollgate::{Decision, middleware::Bill};
 

@@ -1,17 +1,13 @@
 //! Limits that change: those that are replaced while the service runs, and those that a look-up finds.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate::{ConfigError, Key, LiveLimits, Policy, limits::LimitsConfig, plans::Plans};
 
-use crate::{
-    plan::mode::{LIMIT, Mode, WINDOW},
-    random::Rng,
-    time::{ms, now},
-};
+use crate::plan::mode::{LIMIT, Mode, WINDOW};
+use crate::random::Rng;
+use crate::time::{ms, now};
 
 /// The smaller of two limits. The larger one is that of most policies.
 pub(crate) const SMALL_LIMIT: u64 = 12;

@@ -9,27 +9,18 @@ pub(crate) mod seen;
 mod settle;
 pub(crate) mod visit;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::{Router, routing::get};
 use http::request;
 use tollgate::{ConfigError, HeaderKey, Key, Limiter, MemoryStore, RateLimitLayer, Route};
 
-use self::{
-    handler::handle,
-    limits::{LookedUp, Replaced},
-};
+use self::handler::handle;
+use self::limits::{LookedUp, Replaced};
 pub(crate) use self::{limits::SMALL_LIMIT, observer::Onlooker};
-use crate::{
-    plan::{
-        Plan,
-        mode::{LIMIT, MAX_WAIT, Mode},
-    },
-    time::ms,
-};
+use crate::plan::mode::{LIMIT, MAX_WAIT, Mode};
+use crate::{plan::Plan, time::ms};
 
 /// The header that names the client.
 pub(crate) const CLIENT: &str = "x-client";

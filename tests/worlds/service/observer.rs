@@ -1,9 +1,7 @@
 //! An observer that panics, or does not.
 
-use std::{
-    panic::resume_unwind,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::observe::{Event, Observer};
 

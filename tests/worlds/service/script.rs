@@ -1,9 +1,7 @@
 //! What a request is going to do: drawn by its caller, and played by its handler and its body.
 
-use crate::{
-    plan::mode::{Mode, TTL},
-    random::Rng,
-};
+use crate::plan::mode::{Mode, TTL};
+use crate::random::Rng;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Panics {

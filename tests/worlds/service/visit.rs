@@ -6,17 +6,10 @@ use axum::body::Body;
 use http::Response;
 use tollgate::{Decision, decision::Source};
 
-use super::{
-    script::{Panics, Script, Settles},
-    seen::Seen,
-};
-use crate::{
-    history::{self, Call, Outcome, Web, may_last_until},
-    place::Place,
-    plan::mode::Mode,
-    process::thread,
-    time::now,
-};
+use super::script::{Panics, Script, Settles};
+use super::seen::Seen;
+use crate::history::{self, Call, Outcome, Web, may_last_until};
+use crate::{place::Place, plan::mode::Mode, process::thread, time::now};
 
 pub(crate) struct Visit {
     script: Script,

@@ -1,28 +1,17 @@
 //! What is left when all faults and all calls have ended: what is charged, and when it is free again.
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll, Waker},
-};
+use std::task::{Context, Poll, Waker};
+use std::{collections::BTreeMap, future::Future, pin::Pin};
 
 use tokio::task::JoinHandle;
 use tollgate::{Key, Policy, limiter::CheckFuture};
 
 use super::World;
-use crate::{
-    keys::{KEYS, SECOND_KEYS, key_name, second_key_name},
-    network,
-    plan::{
-        fault::{Fault, Kind},
-        mode::{Mode, TTL, WINDOW},
-    },
-    process::Process,
-    server::database::Database,
-    service,
-    time::{ms, now},
-};
+use crate::keys::{KEYS, SECOND_KEYS, key_name, second_key_name};
+use crate::plan::fault::{Fault, Kind};
+use crate::plan::mode::{Mode, TTL, WINDOW};
+use crate::time::{ms, now};
+use crate::{network, process::Process, server::database::Database, service};
 
 /// A count: its key, and the process that is asked.
 #[derive(Clone, Copy, Debug)]

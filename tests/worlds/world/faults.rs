@@ -1,13 +1,10 @@
 //! What faults do to a world, and how they end.
 
 use super::{World, masters};
-use crate::{
-    network::{self, Connection, Link, Network},
-    place::Pause,
-    plan::fault::{ELECTED_AFTER, Fault, Kind},
-    server::{Trouble, cluster::Move, commands::Refusal, database::Database},
-    time::now,
-};
+use crate::network::{self, Connection, Link, Network};
+use crate::plan::fault::{ELECTED_AFTER, Fault, Kind};
+use crate::server::{Trouble, cluster::Move, commands::Refusal, database::Database};
+use crate::{place::Pause, time::now};
 
 /// How a slow way is, in milliseconds, and how few bytes a dribble is.
 const SLOW: u64 = 30;

@@ -1,9 +1,7 @@
 //! A master and its replica: how they change places, and how both are masters for a while.
 
-use crate::{
-    network::Network,
-    server::{database::Database, sentinel::Role},
-};
+use crate::network::Network;
+use crate::server::{database::Database, sentinel::Role};
 
 /// Whether the master has a replica that could take its place.
 fn has_replica(network: &Network) -> bool {

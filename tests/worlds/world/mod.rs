@@ -6,32 +6,21 @@ mod masters;
 mod probes;
 mod standings;
 
-use std::{
-    collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::task::JoinHandle;
 
-use crate::{
-    callers::Caller,
-    changes::{self, Change},
-    history::{self, Call},
-    keys::{self, LONE},
-    network::{self, Network},
-    place::{Pause, Place},
-    plan::{Plan, fault::Fault, features::clock_of, mode::Mode},
-    process::{Process, runtime},
-    random::Rng,
-    rare,
-    server::{
-        cluster::Slots,
-        database::Database,
-        done::{self, Done},
-    },
-    time::{self, START_US, now},
-};
+use crate::changes::{self, Change};
+use crate::history::{self, Call};
+use crate::keys::{self, LONE};
+use crate::network::{self, Network};
+use crate::place::{Pause, Place};
+use crate::plan::{Plan, fault::Fault, features::clock_of, mode::Mode};
+use crate::process::{Process, runtime};
+use crate::server::done::{self, Done};
+use crate::time::{self, START_US, now};
+use crate::{callers::Caller, random::Rng, rare, server::cluster::Slots, server::database::Database};
 
 pub(crate) use self::{
     ending::Ending,

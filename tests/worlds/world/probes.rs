@@ -6,13 +6,9 @@ use tokio::task::JoinSet;
 use tollgate::{Error, Limiter, Policy};
 
 use super::{Standing, World, ending::output_of};
-use crate::{
-    plan::{
-        fault::Kind,
-        mode::{BLOCK_TTL, LIMIT, Mode, SLOTS, WINDOW},
-    },
-    time::{ms, now},
-};
+use crate::plan::fault::Kind;
+use crate::plan::mode::{BLOCK_TTL, LIMIT, Mode, SLOTS, WINDOW};
+use crate::time::{ms, now};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {

@@ -4,10 +4,8 @@ use tokio::sync::oneshot::{self, Sender};
 use tollgate::{Check, Decision, Error};
 
 use super::World;
-use crate::{
-    plan::mode::{LIMIT, Mode, SHARDS, WINDOW},
-    time::now,
-};
+use crate::plan::mode::{LIMIT, Mode, SHARDS, WINDOW};
+use crate::time::now;
 
 /// What the last of some checks has said. Times are in milliseconds.
 #[derive(Clone, Debug)]
