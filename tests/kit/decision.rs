@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, Policy,
-    store::{Charge, Outcome, Verdict},
-};
+use tollgate::store::{Charge, Outcome, Verdict};
+use tollgate::{Check, Policy};
 
 /// The decision on a check: the verdict with the policies and costs of its charges.
 #[derive(Clone, Debug)]

@@ -1,21 +1,13 @@
 //! One test on a thread of its own, so that a store that panics or blocks fails this test alone.
 
-use std::{
-    any::Any,
-    future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
-    sync::{PoisonError, mpsc},
-    thread,
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{PoisonError, mpsc};
+use std::{any::Any, future::Future, pin::Pin, thread, time::Duration};
 
 use tokio::{runtime, sync::oneshot, time::timeout};
 
-use crate::{
-    failure::{NotPassed, Tested},
-    tested_store::LastCall,
-};
+use crate::failure::{NotPassed, Tested};
+use crate::tested_store::LastCall;
 
 /// A test that has not started. It is created on the thread that runs it.
 pub(super) type Start = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Tested>>> + Send>;

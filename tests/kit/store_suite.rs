@@ -2,15 +2,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{
-    failure::NotPassed,
-    feature::Feature,
-    fixture::Fixture,
-    isolation,
-    report::{Report, TestOutcome, TestResult},
-    store_tests,
-    tested_store::{LastCall, TestedStore},
-};
+use crate::report::{Report, TestOutcome, TestResult};
+use crate::tested_store::{LastCall, TestedStore};
+use crate::{failure::NotPassed, feature::Feature, fixture::Fixture, isolation, store_tests};
 
 type Factory = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Fixture>>> + Send + Sync>;
 

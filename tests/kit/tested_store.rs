@@ -1,22 +1,14 @@
 //! The store under test as the tests of the suite see it. Every verdict is checked for its form.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Error, Key, ManualClock, Policy,
-    decision::Source,
-    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Verdict},
-};
+use tollgate::store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Verdict};
+use tollgate::{Algorithm, Check, Error, Key, ManualClock, Policy, decision::Source};
 
-use crate::{
-    decision::Decision,
-    failure::{NotPassed, Tested, ensure},
-    feature::Feature,
-    fixture::{Fixture, Part},
-};
+use crate::failure::{NotPassed, Tested, ensure};
+use crate::fixture::{Fixture, Part};
+use crate::{decision::Decision, feature::Feature};
 
 /// The call that the store received last, for the message about a store that does not answer.
 pub(super) type LastCall = Arc<Mutex<String>>;

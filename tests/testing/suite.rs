@@ -1,9 +1,7 @@
 //! The suite itself: its names, its selection and its report.
 
-use tollgate::{
-    Check, Key, ManualClock, MemoryStore, Policy,
-    store::{Answer, FailingStore, Store, Verdict},
-};
+use tollgate::store::{Answer, FailingStore, Store, Verdict};
+use tollgate::{Check, Key, ManualClock, MemoryStore, Policy};
 use tollgate_testing::{Feature, Fixture, StoreSuite, TestOutcome, store_suite};
 
 use super::memory_store;

@@ -2,20 +2,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tollgate::{
-    Check, Key, Policy,
-    clock::Clock,
-    store::{Charge, CountChange},
-};
+use tollgate::store::{Charge, CountChange};
+use tollgate::{Check, Key, Policy, clock::Clock};
 
-use crate::{
-    decision::{Decision, Standing},
-    failure::{NotPassed, Tested, ensure_eq},
-    feature::Feature,
-    oracle::{Oracle, micros},
-    random::Random,
-    tested_store::TestedStore,
-};
+use crate::decision::{Decision, Standing};
+use crate::failure::{NotPassed, Tested, ensure_eq};
+use crate::oracle::{Oracle, micros};
+use crate::{feature::Feature, random::Random, tested_store::TestedStore};
 
 const SEEDS: u64 = 12;
 const CHECKS: usize = 80;

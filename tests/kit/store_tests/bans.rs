@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Check, Policy};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 const BAN: Duration = Duration::from_secs(600);
 const MICROSECOND: Duration = Duration::from_micros(1);

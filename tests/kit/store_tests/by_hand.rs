@@ -2,23 +2,13 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Policy,
-    clock::Clock,
-    policy::HoldSettings,
-    store::{
-        CountChange::{Ban, Credit, Record, Unban},
-        HoldChange, SettleAnswer,
-    },
-};
+use tollgate::store::CountChange::{Ban, Credit, Record, Unban};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Algorithm, Check, Policy, clock::Clock, policy::HoldSettings};
 
-use crate::{
-    decision::{Decision, Standing},
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    random::Random,
-    tested_store::TestedStore,
-};
+use crate::decision::{Decision, Standing};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{feature::Feature, random::Random, tested_store::TestedStore};
 
 const BAN: Duration = Duration::from_secs(10);
 const MICROSECOND: Duration = Duration::from_micros(1);

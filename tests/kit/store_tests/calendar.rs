@@ -1,19 +1,13 @@
 //! Calendar windows: their boundaries, and random traces over years of them.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::collections::HashMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tollgate::{Calendar, Policy, policy::Weekday};
 
 use super::agreement::{Oracles, of_seed, trace};
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    feature::Feature,
-    random::Random,
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::{feature::Feature, random::Random, tested_store::TestedStore};
 
 const SEEDS: u64 = 12;
 const DAY_US: u64 = 86_400_000_000;

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, ConfigError, Policy};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 fn per_minute(limit: u64, algorithm: Algorithm) -> Result<Policy, ConfigError> {
     Ok(Policy::per_minute("p", limit)?.with_algorithm(algorithm))

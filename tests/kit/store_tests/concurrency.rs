@@ -5,11 +5,8 @@ use std::future::Future;
 use tokio::task::JoinHandle;
 use tollgate::{Check, Policy};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure_eq},
-    isolation::panicked,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure_eq};
+use crate::{isolation::panicked, tested_store::TestedStore};
 
 const TASKS: u64 = 32;
 

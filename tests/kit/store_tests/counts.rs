@@ -5,11 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{Check, Policy, clock::Clock};
 
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 pub(super) async fn the_whole_cost_is_charged(store: TestedStore) -> Tested {
     for algorithm in store.algorithms()? {

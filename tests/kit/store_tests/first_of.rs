@@ -2,10 +2,8 @@
 
 use tollgate::{Check, Policy};
 
-use crate::{
-    failure::{Tested, ensure_eq},
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure_eq};
+use crate::tested_store::TestedStore;
 
 pub(super) async fn law_3_of_alternatives_the_first_with_room_is_charged_whole(store: TestedStore) -> Tested {
     store.requires_alternatives()?;

@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Policy,
-    policy::HoldSettings,
-    store::{HoldChange, SettleAnswer},
-};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Algorithm, Check, Policy, policy::HoldSettings};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::tested_store::TestedStore;
 
 const TTL: Duration = Duration::from_secs(30);
 const MICROSECOND: Duration = Duration::from_micros(1);

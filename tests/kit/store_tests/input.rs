@@ -2,10 +2,8 @@
 
 use tollgate::Check;
 
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::tested_store::TestedStore;
 
 pub(super) async fn hostile_keys_are_keys_like_any_other(store: TestedStore) -> Tested {
     let policy = store.per_minute("p", 2)?;

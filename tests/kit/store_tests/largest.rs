@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, Policy,
-    clock::Clock,
-    policy::HoldSettings,
-    store::{
-        CountChange::{Credit, Record},
-        HoldChange, SettleAnswer,
-    },
-};
+use tollgate::store::CountChange::{Credit, Record};
+use tollgate::store::{HoldChange, SettleAnswer};
+use tollgate::{Check, Policy, clock::Clock, policy::HoldSettings};
 
 use super::agreement::{Oracles, Seen};
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 const MOST: u64 = Policy::MAX_LIMIT;
 const WORD: u64 = 1 << 32;

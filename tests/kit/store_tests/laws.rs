@@ -4,14 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Check, Policy};
 
-use crate::{
-    decision::Decision,
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    oracle::micros,
-    random::Random,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{decision::Decision, feature::Feature, oracle::micros, random::Random, tested_store::TestedStore};
 
 const WINDOW: Duration = Duration::from_millis(100);
 const MICROSECOND: Duration = Duration::from_micros(1);

@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate::{Check, Error, ErrorKind, Policy, store::Verdict};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::tested_store::TestedStore;
 
 /// The verdict within the store's deadline, as a limiter waits for it.
 async fn within_deadline(store: &TestedStore, check: &Check) -> Result<Verdict, Error> {

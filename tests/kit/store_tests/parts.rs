@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Check, Policy,
-    policy::HoldSettings,
-    store::{CountChange, HoldChange},
-};
+use tollgate::store::{CountChange, HoldChange};
+use tollgate::{Algorithm, Check, Policy, policy::HoldSettings};
 
-use crate::{
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tollgate::Policy;
 
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 pub(super) async fn a_reset_removes_one_key_under_one_policy(store: TestedStore) -> Tested {
     for algorithm in store.algorithms()? {

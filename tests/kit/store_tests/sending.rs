@@ -4,10 +4,8 @@ use std::{future::poll_fn, pin::Pin, task::Poll};
 
 use tollgate::{Check, store::Answer};
 
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::tested_store::TestedStore;
 
 /// Gives tasks that the store may have started a chance to run.
 async fn let_others_run() {

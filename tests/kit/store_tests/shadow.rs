@@ -4,13 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Check, Policy};
 
-use crate::{
-    decision::Decision,
-    failure::{NotPassed, Tested, ensure, ensure_eq},
-    feature::Feature,
-    random::Random,
-    tested_store::TestedStore,
-};
+use crate::failure::{NotPassed, Tested, ensure, ensure_eq};
+use crate::{decision::Decision, feature::Feature, random::Random, tested_store::TestedStore};
 
 /// The names of the shadow policies that would deny the check.
 fn would_deny(decision: &Decision) -> Vec<&str> {

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Policy};
 
-use crate::{
-    failure::{Tested, ensure, ensure_eq},
-    feature::Feature,
-    tested_store::TestedStore,
-};
+use crate::failure::{Tested, ensure, ensure_eq};
+use crate::{feature::Feature, tested_store::TestedStore};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 

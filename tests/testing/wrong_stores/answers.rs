@@ -1,18 +1,11 @@
 //! Stores that answer at the wrong time, twice, not at all, or without their back end.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{thread, time::Duration};
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, ManualClock, Policy,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, ManualClock, Policy};
 use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 use super::{Wrong, fixture_refused_by, refused_by};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check,
-    store::{Answer, CountChange, Store, Verdict},
-};
+use tollgate::Check;
+use tollgate::store::{Answer, CountChange, Store, Verdict};
 use tollgate_testing::Fixture;
 
 use super::{ChangeCount, Wrong, fixture_refused_by, ready};

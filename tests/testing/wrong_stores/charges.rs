@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::{
-    Check, Key, Policy,
-    store::{Answer, Charge, Verdict},
-};
+use tollgate::store::{Answer, Charge, Verdict};
+use tollgate::{Check, Key, Policy};
 use tollgate_testing::Fixture;
 
 use super::{Wrong, change, fixture_refused_by, ready, refused_by};

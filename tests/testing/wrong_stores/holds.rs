@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check,
-    policy::HoldSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Verdict},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Verdict};
+use tollgate::{Check, policy::HoldSettings};
 use tollgate_testing::Fixture;
 
 use super::{Wrong, fixture_refused_by, plain, ready};

@@ -8,16 +8,11 @@ mod policies;
 mod reports;
 mod windows;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
+use std::{collections::HashMap, fmt};
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy,
-    store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, CountChange, HoldChange, SettleAnswer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, ManualClock, MemoryStore, Policy};
 use tollgate_testing::{Fixture, TestOutcome, store_suite};
 
 /// A change of a count by hand.

@@ -1,10 +1,7 @@
 //! Stores that judge rightly and report wrongly.
 
-use tollgate::{
-    MemoryStore,
-    clock::SystemClock,
-    store::{Outcome, Verdict},
-};
+use tollgate::store::{Outcome, Verdict};
+use tollgate::{MemoryStore, clock::SystemClock};
 use tollgate_testing::Fixture;
 
 use super::{Wrong, fixture_refused_by, ready, refused_by};

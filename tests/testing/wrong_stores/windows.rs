@@ -1,16 +1,10 @@
 //! Stores whose steps are apart in time, or whose window has another length.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Check, Key, ManualClock, MemoryStore, Policy,
-    clock::Clock,
-    decision::Source,
-    store::{Answer, Charge, Outcome, Store, Verdict},
-};
+use tollgate::store::{Answer, Charge, Outcome, Store, Verdict};
+use tollgate::{Check, Key, ManualClock, MemoryStore, Policy, clock::Clock, decision::Source};
 use tollgate_testing::{Fixture, Oracle};
 
 use super::{Wrong, fixture_refused_by, ready};
