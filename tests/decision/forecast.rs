@@ -6,11 +6,8 @@ use tollgate::{
     Algorithm, Calendar, Check, FailurePolicy, Limiter, ManualClock, MemoryStore, Policy, policy::HoldSettings,
 };
 
-use crate::support::{
-    app::{down_limiter, limiter_and_clock, per_minute},
-    forecast::forecasts,
-    seed::seeds,
-};
+use crate::support::app::{down_limiter, limiter_and_clock, per_minute};
+use crate::{support::forecast::forecasts, support::seed::seeds};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -8,10 +8,8 @@ use tollgate::{
     Algorithm, Calendar, Check, Decision, GlobalKey, Policy, RateLimitLayer, decision::Source, headers::PartitionKeys,
 };
 
-use crate::support::{
-    app::{down_limiter, limiter_and_clock, per_minute},
-    http::get,
-};
+use crate::support::app::{down_limiter, limiter_and_clock, per_minute};
+use crate::support::http::get;
 
 #[tokio::test]
 async fn every_field_of_an_allowed_check_is_as_documented() {

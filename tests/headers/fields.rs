@@ -6,10 +6,8 @@ use axum::{Router, http::HeaderName};
 use tollgate::{Algorithm, GlobalKey, HeaderStyle, RateLimitLayer, headers::HeaderWriter};
 use tower_http::cors::{Any, CorsLayer};
 
-use crate::support::{
-    app::{app, get_passes, layer, limiter_and_clock, per_minute},
-    http::{Reply, get, get_with},
-};
+use crate::support::app::{app, get_passes, layer, limiter_and_clock, per_minute};
+use crate::support::http::{Reply, get, get_with};
 
 /// All styles but `Hidden`, which tells nothing.
 pub(crate) const STYLES: [HeaderStyle; 10] = [

@@ -6,10 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use axum::http::HeaderMap;
 use proptest::{collection::vec, option, prelude::*};
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
-use tollgate::{
-    HeaderStyle,
-    headers::{HeaderWriter, QuotaReport},
-};
+use tollgate::HeaderStyle;
+use tollgate::headers::{HeaderWriter, QuotaReport};
 
 use crate::support::seed;
 

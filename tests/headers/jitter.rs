@@ -8,10 +8,8 @@ use tollgate::{
     headers::HeaderWriter, rejection::Denial,
 };
 
-use crate::support::{
-    app::{app, down_limiter, get_passes, limiter, limiter_and_clock},
-    http::{Reply, get},
-};
+use crate::support::app::{app, down_limiter, get_passes, limiter, limiter_and_clock};
+use crate::support::http::{Reply, get};
 
 const STYLES: [(HeaderStyle, &str); 4] = [
     (HeaderStyle::Draft06, "ratelimit-reset"),

@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use axum::Router;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tollgate::{
-    Algorithm, Decision, GlobalKey, HeaderStyle, Policy, RateLimitLayer,
-    headers::{HeaderFields, HeaderWriter},
-};
+use tollgate::headers::{HeaderFields, HeaderWriter};
+use tollgate::{Algorithm, Decision, GlobalKey, HeaderStyle, Policy, RateLimitLayer};
 
 use super::fields::{PAGE, STYLES, fields};
-use crate::support::{
-    app::{app, down_limiter, get_passes, limiter_and_clock, per_minute},
-    http::{Reply, get},
-};
+use crate::support::app::{app, down_limiter, get_passes, limiter_and_clock, per_minute};
+use crate::support::http::{Reply, get};
 
 fn millis(reply: &Reply) -> Option<u64> {
     reply.header("retry-after-ms").map(|millis| millis.parse().unwrap())

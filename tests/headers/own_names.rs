@@ -1,17 +1,11 @@
 //! Fields under names of the service's own, and limits that no field tells of.
 
 use axum::http::{HeaderMap, HeaderName};
-use tollgate::{
-    GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer,
-    headers::HeaderWriter,
-    rejection::{Denial, EmptyBody, PlainText},
-};
+use tollgate::rejection::{Denial, EmptyBody, PlainText};
+use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
 
-use crate::support::{
-    app::{app, down_limiter, layer, limiter, per_minute},
-    http::get,
-    says,
-};
+use crate::support::app::{app, down_limiter, layer, limiter, per_minute};
+use crate::{support::http::get, support::says};
 
 fn renamed(style: HeaderStyle, names: &[(&'static str, &'static str)]) -> HeaderWriter {
     names.iter().fold(HeaderWriter::new(style), |writer, (field, own)| {

@@ -8,10 +8,8 @@ use tollgate::{
     headers::HeaderWriter,
 };
 
-use crate::support::{
-    app::{app, get_passes, limiter, limiter_and_clock},
-    http::get,
-};
+use crate::support::app::{app, get_passes, limiter, limiter_and_clock};
+use crate::support::http::get;
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];

@@ -2,17 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::{
-    Router,
-    extract::{Request, connect_info::ConnectInfo},
-    http::Method,
-};
+use axum::extract::{Request, connect_info::ConnectInfo};
+use axum::{Router, http::Method};
 use tollgate::{ClientIp, GlobalKey, HeaderKey, KeyExtractor, MissingKey, Policy, Route, key::PrefixList};
 
-use crate::support::{
-    app::{app, layer},
-    http::{request, send},
-};
+use crate::support::app::{app, layer};
+use crate::support::http::{request, send};
 
 fn from(peer: &str, headers: &[(&str, &str)]) -> Request {
     let mut request = request(Method::GET, "/", headers);

@@ -2,22 +2,17 @@
 
 use std::{error::Error, net::SocketAddr};
 
-use axum::{
-    Router,
-    extract::{Request, connect_info::ConnectInfo},
-    http::Method,
-};
+use axum::extract::{Request, connect_info::ConnectInfo};
+use axum::{Router, http::Method};
+use tollgate::key::{KeyError, PrefixList};
+use tollgate::rejection::{Denial, Reason};
 use tollgate::{
     ClientIp, GlobalKey, HeaderKey, KeyExtractor, MatchedPathKey, MissingKey, Policy, RateLimitLayer, Route,
-    key::{KeyError, PrefixList},
-    rejection::{Denial, Reason},
 };
 
-use crate::support::{
-    app::{app, layer, passes},
-    http::{get, request, send},
-    says,
-};
+use crate::support::app::{app, layer, passes};
+use crate::support::http::{get, request, send};
+use crate::support::says;
 
 /// A request from the proxy 10.0.0.5 on behalf of `client`.
 fn forwarded_for(client: &str, path: &str) -> Request {

@@ -3,10 +3,8 @@
 use axum::{Extension, http::request::Parts};
 use tollgate::{ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, key::KeyError};
 
-use crate::support::{
-    app::{app, get_passes, get_passes_with, layer},
-    http::{get, get_with},
-};
+use crate::support::app::{app, get_passes, get_passes_with, layer};
+use crate::support::http::{get, get_with};
 
 #[derive(Clone)]
 struct UserId(u64);

@@ -1,17 +1,12 @@
 //! Keys from request headers.
 
-use axum::{
-    Router,
-    body::Body,
-    http::{HeaderValue, Request},
-};
+use axum::http::{HeaderValue, Request};
+use axum::{Router, body::Body};
 use tollgate::{ApiKey, HeaderKey};
 
-use crate::support::{
-    app::{app, get_passes_with, layer, passes},
-    http::{Http2, get, get_with, serve},
-    says,
-};
+use crate::support::app::{app, get_passes_with, layer, passes};
+use crate::support::http::{Http2, get, get_with, serve};
+use crate::support::says;
 
 fn by_tenant(limit: u64) -> Router {
     app(layer(limit, HeaderKey::new("x-tenant").unwrap()))

@@ -3,10 +3,8 @@
 use axum::{Router, http::request::Parts};
 use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, MissingKey, PeerIp, Policy, key::KeyError};
 
-use crate::support::{
-    app::{app, get_passes, get_passes_with, layer},
-    http::{get, get_with},
-};
+use crate::support::app::{app, get_passes, get_passes_with, layer};
+use crate::support::http::{get, get_with};
 
 fn by_tenant(missing: MissingKey) -> Router {
     app(layer(1, HeaderKey::new("x-tenant").unwrap()).on_missing_key(missing))

@@ -3,10 +3,8 @@
 use axum::{Router, routing};
 use tollgate::{GlobalKey, HeaderKey, MatchedPathKey};
 
-use crate::support::{
-    app::{app, get_passes, get_passes_with, layer, routes},
-    http::get,
-};
+use crate::support::app::{app, get_passes, get_passes_with, layer, routes};
+use crate::support::http::get;
 
 #[tokio::test]
 async fn all_ids_of_a_route_share_its_budget() {

@@ -2,21 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::{
-    Extension, Router,
-    extract::{
-        Request,
-        connect_info::{ConnectInfo, MockConnectInfo},
-    },
-    http::Method,
-};
+use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+use axum::{Extension, Router, extract::Request, http::Method};
 use tokio::net::TcpListener;
 use tollgate::{ClientIp, KeyExtractor, PeerIp};
 
-use crate::support::{
-    app::{app, get_passes, layer, passes},
-    http::{Connection, get, request, serve},
-};
+use crate::support::app::{app, get_passes, layer, passes};
+use crate::support::http::{Connection, get, request, serve};
 
 #[tokio::test]
 async fn connections_of_one_host_share_its_budget() {

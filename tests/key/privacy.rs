@@ -1,19 +1,15 @@
 //! Raw keys do not appear in `Debug` output, headers or bodies.
 
-use axum::{
-    Router,
-    http::{Method, request::Parts},
-};
+use axum::Router;
+use axum::http::{Method, request::Parts};
 use tollgate::{
     ApiKey, Check, Decision, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, MissingKey, Policy,
     RateLimitLayer, rejection::Denial,
 };
 use tower::Layer;
 
-use crate::support::{
-    app::{app, limiter, per_minute},
-    http::{Reply, get_with, request},
-};
+use crate::support::app::{app, limiter, per_minute};
+use crate::support::http::{Reply, get_with, request};
 
 const SECRET: &str = "sk-live-x7q2";
 

@@ -2,18 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::{
-    extract::{Request, connect_info::ConnectInfo},
-    http::Method,
-};
+use axum::extract::{Request, connect_info::ConnectInfo};
+use axum::http::Method;
 use tollgate::{
     ApiKey, ClientIp, ExtensionKey, GlobalKey, HeaderKey, Key, KeyExtractor, MatchedPathKey, PeerIp, RateLimitLayer,
 };
 
-use crate::support::{
-    app::{app, limiter, passes, per_minute},
-    http::request,
-};
+use crate::support::app::{app, limiter, passes, per_minute};
+use crate::support::http::request;
 
 const CLIENTS: [&str; 7] = [
     "203.0.113.7",

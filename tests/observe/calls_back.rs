@@ -1,10 +1,7 @@
 //! Observers that check a limit of the limiter that calls them.
 
-use std::{
-    sync::{Arc, OnceLock, mpsc},
-    thread,
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::{thread, time::Duration};
 
 use tollgate::{Limiter, MemoryStore, Policy, observe};
 

@@ -5,19 +5,12 @@ use std::sync::Arc;
 use axum::{Router, routing::get};
 use http::request::Parts;
 use metrics::set_default_local_recorder;
-use tollgate::{
-    GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, RateLimitLayer, Route,
-    observe::{Metrics, Observer, Tracing},
-};
+use tollgate::observe::{Metrics, Observer, Tracing};
+use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MemoryStore, MissingKey, RateLimitLayer, Route};
 use tracing::Level;
 
-use crate::support::{
-    http::{get as fetch, get_with},
-    log::Log,
-    per_minute,
-    recorder::Recorder,
-    scrape::recorder,
-};
+use crate::support::http::{get as fetch, get_with};
+use crate::{support::log::Log, support::per_minute, support::recorder::Recorder, support::scrape::recorder};
 
 /// `/healthz`, requests with the query `internal`, and requests without a tenant are exempt.
 fn app(observer: impl Observer) -> Router {

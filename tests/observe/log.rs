@@ -3,24 +3,18 @@
 use std::time::Duration;
 
 use axum::{Router, routing::get};
+use tollgate::observe::{Fingerprint, Tracing};
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
     Check, Error, ErrorKind, FailurePolicy, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, Route,
-    observe::{Fingerprint, Tracing},
-    policy::HoldSettings,
-    store::{Answer, Store, Verdict},
+    RateLimitLayer, Route, policy::HoldSettings,
 };
 use tracing::Level;
 
 use super::fill_a_store;
-use crate::support::{
-    DownStore, FlakyStore, SilentStore,
-    breaking::BreakingStore,
-    http::get as fetch,
-    log::Log,
-    per_minute,
-    unhealthy_store::{Health, UnhealthyStore},
-};
+use crate::support::unhealthy_store::{Health, UnhealthyStore};
+use crate::support::{DownStore, FlakyStore, SilentStore, per_minute};
+use crate::{support::breaking::BreakingStore, support::http::get as fetch, support::log::Log};
 
 #[tokio::test]
 async fn denials_are_debug_events_with_a_fingerprint() {

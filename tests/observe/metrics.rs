@@ -10,13 +10,10 @@ use tollgate::{
 };
 
 use super::fill_a_store;
-use crate::support::{
-    DownStore, SilentStore,
-    breaking::BreakingStore,
-    http::{Connection, get as fetch, serve},
-    per_minute,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::breaking::BreakingStore;
+use crate::support::http::{Connection, get as fetch, serve};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::support::{DownStore, SilentStore, per_minute};
 
 #[tokio::test]
 async fn decisions_are_counted_by_policy_and_outcome_and_timed() {

@@ -1,24 +1,18 @@
 //! The table of metrics in the guide, compared with what [`Metrics`] describes and records.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::{Router, routing::get};
 use metrics::{
     Counter, Gauge, Histogram, Key as MetricKey, KeyName, Metadata, Recorder, SharedString, Unit,
     set_default_local_recorder,
 };
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
     Check, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, LiveLimits, MemoryStore, Policy, RateLimitLayer,
-    decision::Source,
-    limits::LimitsConfig,
-    observe::Metrics,
-    plans::Plans,
-    policy::HoldSettings,
-    store::{Answer, Store, Verdict},
+    decision::Source, limits::LimitsConfig, observe::Metrics, plans::Plans, policy::HoldSettings,
 };
 
 use super::fill_a_store;

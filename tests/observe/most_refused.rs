@@ -2,20 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
-use tollgate::{
-    Check, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
-    observe::{Fingerprint, MostRefused, RefusedKey},
-};
+use axum::Router;
+use axum::routing::{get, post};
+use tollgate::observe::{Fingerprint, MostRefused, RefusedKey};
+use tollgate::{Check, GlobalKey, HeaderKey, Key, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
-use crate::support::{
-    DownStore,
-    http::{get as fetch, get_with},
-    per_minute,
-};
+use crate::support::http::{get as fetch, get_with};
+use crate::support::{DownStore, per_minute};
 
 /// A limiter that refuses everything under policies of one unit once their unit is spent, and its list.
 fn refusing(list: MostRefused) -> (Limiter, Arc<MostRefused>) {

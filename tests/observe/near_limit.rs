@@ -3,19 +3,12 @@
 use std::time::Duration;
 
 use metrics::set_default_local_recorder;
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    clock::TokioClock,
-    observe::{Metrics, Tracing},
-};
+use tollgate::observe::{Metrics, Tracing};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, clock::TokioClock};
 use tracing::Level;
 
-use crate::support::{
-    log::Log,
-    per_minute,
-    recorder::Recorder,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::{support::log::Log, support::per_minute, support::recorder::Recorder};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];

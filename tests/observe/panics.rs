@@ -3,19 +3,12 @@
 use std::time::Duration;
 
 use tokio::{task::JoinSet, time::Instant};
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    clock::TokioClock,
-    observe::{Event, Observer},
-    policy::HoldSettings,
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, clock::TokioClock, policy::HoldSettings};
 use tracing::Level;
 
-use crate::support::{
-    log::Log,
-    recorder::Recorder,
-    unhealthy_store::{UNAVAILABLE, UnhealthyStore},
-};
+use crate::support::unhealthy_store::{UNAVAILABLE, UnhealthyStore};
+use crate::{support::log::Log, support::recorder::Recorder};
 
 /// Panics on each event.
 struct Panics;

@@ -11,12 +11,9 @@ use tollgate::{
 };
 
 use super::recorded;
-use crate::support::{
-    DownStore, SilentStore,
-    http::{get as fetch, get_with},
-    per_minute,
-    recorder::Recorder,
-};
+use crate::support::http::{get as fetch, get_with};
+use crate::support::recorder::Recorder;
+use crate::support::{DownStore, SilentStore, per_minute};
 
 fn layer<K: KeyExtractor>(policies: impl PolicySource, key: K) -> (RateLimitLayer<K>, Recorder) {
     let recorder = Recorder::default();

@@ -1,28 +1,18 @@
 //! The method and the route in events of a layer.
 
-use axum::{
-    Router,
-    body::Body,
-    routing::{any, get},
-};
+use axum::routing::{any, get};
+use axum::{Router, body::Body};
 use http::{Request, StatusCode};
 use metrics::set_default_local_recorder;
-use tollgate::{
-    GlobalKey, HeaderKey, KeyExtractor, Limiter, MemoryStore, RateLimitLayer, Route,
-    observe::{Metrics, Tracing},
-};
+use tollgate::observe::{Metrics, Tracing};
+use tollgate::{GlobalKey, HeaderKey, KeyExtractor, Limiter, MemoryStore, RateLimitLayer, Route};
 use tower::ServiceExt;
 use tracing::Level;
 
 use super::recorded;
-use crate::support::{
-    DownStore, SilentStore,
-    http::get as fetch,
-    log::Log,
-    per_minute,
-    recorder::Recorder,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::support::{DownStore, SilentStore, per_minute};
+use crate::{support::http::get as fetch, support::log::Log, support::recorder::Recorder};
 
 /// Users of an API that is nested, as the router of a service has them.
 fn users<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {

@@ -2,12 +2,9 @@
 
 use std::net::SocketAddr;
 
-use axum::{
-    Router,
-    extract::connect_info::{ConnectInfo, MockConnectInfo},
-    http::{Method, Request},
-    routing::get,
-};
+use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+use axum::http::{Method, Request};
+use axum::{Router, routing::get};
 use tollgate::{
     ApiKey, ClientIp, GlobalKey, HeaderKey, KeyExtractor, Limiter, MatchedPathKey, MemoryStore, MissingKey, PeerIp,
     Policy, RateLimitLayer, Route, key::KeyOrigin, observe::Tracing, rejection::Rejection,
@@ -15,13 +12,10 @@ use tollgate::{
 use tracing::Level;
 
 use super::recorded;
-use crate::support::{
-    DownStore,
-    http::{get as fetch, get_with, request, send},
-    log::Log,
-    per_minute,
-    recorder::{Recorder, assert_warnings},
-};
+use crate::support::http::{get as fetch, get_with, request, send};
+use crate::support::log::Log;
+use crate::support::recorder::{Recorder, assert_warnings};
+use crate::support::{DownStore, per_minute};
 
 #[tokio::test]
 async fn law_13_a_full_memory_store_of_the_local_fallback_warns() {

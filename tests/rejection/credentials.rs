@@ -4,17 +4,12 @@ use std::error::Error;
 
 use axum::http::Method;
 use http::{Response, request::Parts};
-use tollgate::{
-    ApiKey, HeaderKey, Key, KeyExtractor, MissingKey,
-    key::KeyError,
-    rejection::{Denial, EmptyBody, PlainText, Reason},
-};
+use tollgate::rejection::{Denial, EmptyBody, PlainText, Reason};
+use tollgate::{ApiKey, HeaderKey, Key, KeyExtractor, MissingKey, key::KeyError};
 
-use crate::support::{
-    app::{app, get_passes_with, layer},
-    http::{Reply, get, get_with, request, send},
-    says,
-};
+use crate::support::app::{app, get_passes_with, layer};
+use crate::support::http::{Reply, get, get_with, request, send};
+use crate::support::says;
 
 fn challenge(reply: &Reply) -> Option<String> {
     reply.header("www-authenticate")

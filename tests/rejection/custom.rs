@@ -2,28 +2,18 @@
 
 use std::{convert::Infallible, error::Error, time::Duration};
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    http::{Method, StatusCode, request::Parts},
-    response::{IntoResponse, Response},
-};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Method, StatusCode, request::Parts};
+use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
-use tollgate::{
-    GlobalKey, HeaderKey, HeaderStyle, ProblemJson, RateLimitLayer,
-    headers::HeaderWriter,
-    key::KeyError,
-    rejection::{Denial, EmptyBody, PlainText, Reason, Rejection},
-};
+use tollgate::rejection::{Denial, EmptyBody, PlainText, Reason, Rejection};
+use tollgate::{GlobalKey, HeaderKey, HeaderStyle, ProblemJson, RateLimitLayer, headers::HeaderWriter, key::KeyError};
 use tower::{Layer, service_fn};
 
-use crate::{
-    headers::fields::STYLES,
-    support::{
-        app::{app, down_limiter, get_passes, layer, per_minute},
-        http::{Reply, get, get_with, request, send},
-    },
-};
+use crate::headers::fields::STYLES;
+use crate::support::app::{app, down_limiter, get_passes, layer, per_minute};
+use crate::support::http::{Reply, get, get_with, request, send};
 
 /// A rejection that sets a header and a body.
 fn custom(_: &Parts, denial: &Denial) -> Response {

@@ -4,10 +4,8 @@ use axum::http::StatusCode;
 use tollgate::{GlobalKey, ProblemJson};
 
 use crate::headers::fields::STYLES;
-use crate::support::{
-    app::{app, get_passes, layer},
-    http::{Reply, get},
-};
+use crate::support::app::{app, get_passes, layer};
+use crate::support::http::{Reply, get};
 
 async fn denied() -> Reply {
     let app = app(layer(1, GlobalKey));

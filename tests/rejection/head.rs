@@ -4,10 +4,8 @@ use axum::{Router, http::Method};
 use tollgate::{GlobalKey, PeerIp, RateLimitLayer};
 use tower::Layer;
 
-use crate::support::{
-    app::{app, down_limiter, layer, per_minute, routes},
-    http::{Connection, Reply, get, request, send, serve},
-};
+use crate::support::app::{app, down_limiter, layer, per_minute, routes};
+use crate::support::http::{Connection, Reply, get, request, send, serve};
 
 async fn head(app: &Router) -> Reply {
     send(app, request(Method::HEAD, "/", &[])).await

@@ -1,16 +1,12 @@
 //! Misconfigured services: the status is not a client error, and the text names the fix.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use axum::{Extension, Router, extract::connect_info::MockConnectInfo, routing::get};
 use http::request::Parts;
-use tollgate::{
-    ClientIp, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{ClientIp, ExtensionKey, GlobalKey, Key, Limiter, MemoryStore, MissingKey, Policy, RateLimitLayer};
 
 use crate::support::http::{get as fetch, get_with};
 

@@ -1,10 +1,7 @@
 //! `MemoryStore::clear`.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{thread, time::Duration};
 
 use tollgate::{Check, Limiter, ManualClock, MemoryStore, Policy, limiter::HoldAnswer, store::WhenFull};
 

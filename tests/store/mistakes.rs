@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ErrorKind, MemoryStore, Policy, RedisStore,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, ErrorKind, MemoryStore, Policy, RedisStore};
 
 use crate::support::says;
 

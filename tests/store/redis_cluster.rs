@@ -2,10 +2,8 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, timeout},
-};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Check, ErrorKind, Limiter, Policy, failure::BreakerSettings, store::RedisStoreBuilder};
 
 use super::redis_world::{all_fit, builder, error, master, run};

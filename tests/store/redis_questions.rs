@@ -3,11 +3,8 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use tokio::time::sleep;
-use tollgate::{
-    Check, ErrorKind, Limiter, Policy,
-    policy::HoldSettings,
-    store::{Answer, HoldChange, Store},
-};
+use tollgate::store::{Answer, HoldChange, Store};
+use tollgate::{Check, ErrorKind, Limiter, Policy, policy::HoldSettings};
 
 use super::redis_world::{builder, packed, run};
 

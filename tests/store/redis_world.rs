@@ -1,23 +1,15 @@
 //! `RedisStore` in a simulated world: servers reply by a script, and time passes when all wait.
 
-use std::{
-    cell::{Cell, RefCell},
-    io,
-    rc::Rc,
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::{io, rc::Rc, time::Duration};
 
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex},
-    runtime::Builder,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::time::{sleep, timeout};
+use tokio::{runtime::Builder, task::JoinSet};
+use tollgate::world::{Dialled, Stream, World};
 use tollgate::{
-    Check, ConfigError, ErrorKind, GlobalKey, Limiter, Policy, RateLimitLayer, RedisStore,
-    failure::BreakerSettings,
+    Check, ConfigError, ErrorKind, GlobalKey, Limiter, Policy, RateLimitLayer, RedisStore, failure::BreakerSettings,
     store::RedisStoreBuilder,
-    world::{Dialled, Stream, World},
 };
 
 use crate::support::{app::app, http::get};

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Key, Limiter, MemoryStore, Policy, RedisStore,
-    policy::HoldSettings,
-    store::{Answer, Check, Store, Verdict},
-};
+use tollgate::store::{Answer, Check, Store, Verdict};
+use tollgate::{Key, Limiter, MemoryStore, Policy, RedisStore, policy::HoldSettings};
 
 use crate::support::recorder::{Recorder, assert_warnings};
 

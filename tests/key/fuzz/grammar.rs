@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{
-    damage::damage,
-    oracle::{Settings, Shape, translated},
-};
+use super::damage::damage;
+use super::oracle::{Settings, Shape, translated};
 use crate::support::random::Random;
 
 /// A trusted proxy.

@@ -9,10 +9,8 @@ mod keys;
 mod oracle;
 mod size;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
-};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use axum::extract::ConnectInfo;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, request::Parts};

@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::extract::ConnectInfo;
 use http::{HeaderName, request::Parts};
-use tollgate::{
-    ClientIp,
-    key::{KeyError, PrefixList},
-};
+use tollgate::ClientIp;
+use tollgate::key::{KeyError, PrefixList};
 
 use crate::support::random::Random;
 

@@ -1,9 +1,7 @@
 //! Changes by hand of keys without a count.
 
-use tollgate::{
-    ErrorKind, Key, Policy,
-    store::{Answer, CountChange, Store, WhenFull},
-};
+use tollgate::store::{Answer, CountChange, Store, WhenFull};
+use tollgate::{ErrorKind, Key, Policy};
 
 use super::{MINUTE, flood, store};
 use crate::support::says;

@@ -1,15 +1,10 @@
 //! Warnings and eviction events of a full store.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy,
-    observe::{Event, Observer, Warning},
-    store::WhenFull,
-};
+use tollgate::observe::{Event, Observer, Warning};
+use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, store::WhenFull};
 
 use super::{MINUTE, flood, store};
 use crate::support::{observed::values, recorder::assert_warnings};
