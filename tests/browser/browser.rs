@@ -1,12 +1,9 @@
 //! Chromium with one page, through its driver.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{net::TcpStream, thread};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
 use hyper_util::client::legacy::connect::HttpConnector;

@@ -1,11 +1,7 @@
 //! What the page shows, and when.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    thread,
-    time::Duration,
-};
+use std::{net::TcpStream, thread, time::Duration};
+use std::io::{Read, Write};
 
 use crate::{browser::Browser, pictures, redis::Redis, running::Server};
 

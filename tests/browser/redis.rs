@@ -1,10 +1,7 @@
 //! A `redis-server` that a test kills and starts again.
 
-use std::{
-    env,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-};
+use std::{env, net::TcpListener};
+use std::process::{Child, Command, Stdio};
 
 pub(crate) struct Redis {
     process: Child,

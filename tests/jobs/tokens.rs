@@ -2,11 +2,8 @@
 
 use axum::{Router, routing::post};
 use http::StatusCode;
-use tollgate::{
-    ApiKey, ConfigError, Limiter, Policy, RateLimitLayer,
-    middleware::{Bill, Settlement},
-    policy::HoldSettings,
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::{ApiKey, ConfigError, Limiter, Policy, RateLimitLayer, policy::HoldSettings};
 
 struct Limits {
     completions: RateLimitLayer<ApiKey>,

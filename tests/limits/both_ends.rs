@@ -1,18 +1,13 @@
 //! Both ends of a table of plans in a file: blocked policies, and unlimited plans.
 
+use tollgate::plans::{Plan, Plans};
 use tollgate::{
-    ExtensionKey, GlobalKey, Key, Limiter, LiveLimits, MemoryStore, Policy,
-    decision::Source,
-    limits::LimitsConfig,
-    plans::{Plan, Plans},
+    ExtensionKey, GlobalKey, Key, Limiter, LiveLimits, MemoryStore, Policy, decision::Source, limits::LimitsConfig,
 };
 
 use super::check;
-use crate::support::{
-    app::{app, limiter},
-    http::get,
-    says,
-};
+use crate::support::app::{app, limiter};
+use crate::{support::http::get, support::says};
 
 const FILE: &str = r#"
     default.policies = ["free"]

@@ -1,11 +1,7 @@
 //! Large files load in a time that grows with their size.
 
-use std::{
-    fmt::Write,
-    fs,
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fmt::Write, fs, sync::LazyLock};
 
 use tollgate::{GlobalKey, limits::LimitsConfig};
 

@@ -11,11 +11,9 @@ use tollgate::{
 use tower::ServiceExt;
 
 use super::{check, with_policy};
-use crate::support::{
-    app::{app, down_limiter, limiter},
-    http::{request, send},
-    says,
-};
+use crate::support::app::{app, down_limiter, limiter};
+use crate::support::http::{request, send};
+use crate::support::says;
 
 #[test]
 fn every_field_of_a_policy_is_a_builder_method() {

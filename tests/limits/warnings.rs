@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::{
-    GlobalKey,
-    observe::{Event, Observer, Warning},
-};
+use tollgate::GlobalKey;
+use tollgate::observe::{Event, Observer, Warning};
 
 use super::{check, with_policy};
 use crate::support::{app::limiter, recorder::assert_warnings};

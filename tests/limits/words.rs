@@ -1,10 +1,7 @@
 //! The words of a file as text of their types, for arguments and environment variables; rates as text.
 
-use std::{
-    fmt::{Debug, Display},
-    str::FromStr,
-    time::Duration,
-};
+use std::fmt::{Debug, Display};
+use std::{str::FromStr, time::Duration};
 
 use tollgate::{Algorithm, ConfigError, FailurePolicy, HeaderStyle, MissingKey, Policy};
 

@@ -1,27 +1,16 @@
 //! Limits that are replaced while other threads use them.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeSet, thread};
 
-use tollgate::{
-    Decision, GlobalKey, Limiter, LiveLimits, MemoryStore, Route,
-    limits::LimitsConfig,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Decision, GlobalKey, Limiter, LiveLimits, MemoryStore, Route, limits::LimitsConfig};
 
 use super::files::{limits, only};
-use crate::support::{
-    app::{app, limiter},
-    http::get,
-    observed::other,
-};
+use crate::support::app::{app, limiter};
+use crate::{support::http::get, support::observed::other};
 
 fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))

@@ -1,26 +1,16 @@
 //! Reports of changes: to observers, in metrics and in the log.
 
-use std::{
-    fs,
-    path::Path,
-    sync::{Arc, Mutex, OnceLock, mpsc},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::{fs, path::Path, time::Duration};
 
 use metrics::set_default_local_recorder;
-use tollgate::{
-    GlobalKey, LiveLimits, RateLimitLayer,
-    observe::{Event, Metrics, Observer, Tracing},
-};
+use tollgate::observe::{Event, Metrics, Observer, Tracing};
+use tollgate::{GlobalKey, LiveLimits, RateLimitLayer};
 use tracing::Level;
 
 use super::files::{Directory, only, read};
-use crate::support::{
-    app::limiter,
-    log::Log,
-    observed::other,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::{support::app::limiter, support::log::Log, support::observed::other};
 
 /// A change, as observers see it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,7 @@
 //! Limits in TOML, and directories for their files.
 
-use std::{
-    error::Error,
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{error::Error, fs, path::PathBuf};
 
 use tollgate::limits::LimitsConfig;
 

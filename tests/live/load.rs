@@ -1,23 +1,15 @@
 //! Many requests while a watched file changes its limit. Both stores run this test.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    convert::Infallible,
-    fs,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant, UNIX_EPOCH},
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::{convert::Infallible, fs, thread};
 
 use axum::body::Body;
 use http::{Request, Response};
-use tollgate::{
-    Decision, HeaderKey, Limiter, LiveLimits,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Decision, HeaderKey, Limiter, LiveLimits};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::files::{Directory, read};

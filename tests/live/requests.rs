@@ -1,22 +1,15 @@
 //! A request uses the limits that were in force when it started.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate::{
-    Check, GlobalKey, Key, Limiter, LiveLimits, ManualClock, MemoryStore, Policy,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, GlobalKey, Key, Limiter, LiveLimits, ManualClock, MemoryStore, Policy};
 
 use super::files::limits;
-use crate::support::{
-    DownStore,
-    app::{app, limiter},
-    http::get,
-};
+use crate::support::app::{app, limiter};
+use crate::{support::DownStore, support::http::get};
 
 /// A memory store whose answers arrive when the test says so.
 #[derive(Clone, Debug)]

@@ -6,13 +6,9 @@ use tollgate::{
 };
 
 use super::files::{limits, only};
-use crate::support::{
-    DownStore,
-    app::{app, limiter},
-    http::get,
-    recorder::Recorder,
-    says,
-};
+use crate::support::app::{app, limiter};
+use crate::support::{DownStore, says};
+use crate::{support::http::get, support::recorder::Recorder};
 
 fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))

@@ -4,15 +4,8 @@ use tollgate::{GlobalKey, LiveLimits, middleware::Settlement};
 use tracing::Level;
 
 use super::files::{limits, only};
-use crate::{
-    limits::warnings::Warned,
-    support::{
-        app::{down_limiter, limiter},
-        log::Log,
-        recorder::assert_warnings,
-        says,
-    },
-};
+use crate::support::app::{down_limiter, limiter};
+use crate::{limits::warnings::Warned, support::log::Log, support::recorder::assert_warnings, support::says};
 
 const UNUSED: &str = "policies.p.rate = '60/min'\npolicies.login.rate = '5/min'\ndefault.policies = ['p']";
 

@@ -1,28 +1,15 @@
 //! Limits that follow a file. The tests wait for the thread that watches, because files have no manual clock.
 
-use std::{
-    error::Error,
-    fs,
-    io::{self, Write},
-    os::unix::fs::symlink,
-    path::Path,
-    process::Command,
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use std::{error::Error, fs, os::unix::fs::symlink, path::Path, process::Command, sync::mpsc, thread};
 
 use tollgate::{GlobalKey, Limiter, LiveLimits, limits::LimitsFileError, observe::Event};
 
-use super::{
-    events::{Change, Changes},
-    files::{Directory, read},
-};
-use crate::support::{
-    app::{app, limiter},
-    http::get,
-    observed::other,
-};
+use super::events::{Change, Changes};
+use super::files::{Directory, read};
+use crate::support::app::{app, limiter};
+use crate::{support::http::get, support::observed::other};
 
 fn text(limit: u64) -> String {
     format!("[policies.p]\nrate = '{limit}/min'\n[default]\npolicies = ['p']\n")

@@ -22,12 +22,8 @@ mod script {
     pub mod before;
 }
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fs, net::SocketAddr, path::Path};
 
 use axum::{Router, body::Body, extract::ConnectInfo, http::Request, response::Response};
 use tollgate::{Limiter, MemoryStore, RedisStore};

@@ -6,10 +6,8 @@ use tokio::time::sleep;
 use tollgate::{GlobalKey, RateLimitLayer, plans::Plans};
 
 use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
-use crate::support::{
-    app::{app, get_passes, limiter},
-    per_minute,
-};
+use crate::support::app::{app, get_passes, limiter};
+use crate::support::per_minute;
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_requests_of_one_key_start_one_look_up() {

@@ -5,10 +5,8 @@ use tokio::time::{Instant, sleep};
 use tollgate::{Check, GlobalKey, Policy, RateLimitLayer, Route, plans::Plans};
 
 use super::{Answer, DEFAULT, Events, SECOND, Source, limit, observed, plan, settle};
-use crate::support::{
-    app::{app, get_passes, limiter},
-    per_minute, says,
-};
+use crate::support::app::{app, get_passes, limiter};
+use crate::support::{per_minute, says};
 
 /// A router whose requests share one key and the plan of that key.
 fn planned(plans: Plans) -> Router {

@@ -1,17 +1,11 @@
 //! Floods of keys that clients make up, beside the keys of customers.
 
-use std::{
-    cell::Cell,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::{cell::Cell, time::Duration};
 
 use tokio::time::{Instant, sleep};
-use tollgate::{
-    Key, Policy,
-    clock::TokioClock,
-    plans::{PlanSource, Plans},
-};
+use tollgate::plans::{PlanSource, Plans};
+use tollgate::{Key, Policy, clock::TokioClock};
 
 use super::{DEFAULT, SECOND, limit, quiet};
 use crate::support::per_minute;

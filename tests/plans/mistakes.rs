@@ -8,12 +8,9 @@ use tollgate::{
 };
 
 use super::{Answer, Source};
-use crate::support::{
-    app::{assert_mistaken, limiter},
-    per_minute,
-    recorder::Recorder,
-    says,
-};
+use crate::support::app::{assert_mistaken, limiter};
+use crate::support::recorder::Recorder;
+use crate::support::{per_minute, says};
 
 const ZERO: Duration = Duration::ZERO;
 

@@ -9,20 +9,13 @@ mod named;
 mod reports;
 mod runtimes;
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tollgate::{
-    GlobalKey, Key, Limiter, Policy, RateLimitLayer,
-    clock::TokioClock,
-    observe::{Event, Observer},
-    plans::{PlanSource, Plans},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::plans::{PlanSource, Plans};
+use tollgate::{GlobalKey, Key, Limiter, Policy, RateLimitLayer, clock::TokioClock};
 
 use crate::support::{app::limiter, per_minute};
 

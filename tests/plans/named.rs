@@ -3,25 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use http::request::Parts;
-use tollgate::{
-    ConfigError, Decision, GlobalKey, Key, LiveLimits, Policy, RateLimitLayer,
-    limits::LimitsConfig,
-    plans::{Plan, Plans},
-};
+use tollgate::plans::{Plan, Plans};
+use tollgate::{ConfigError, Decision, GlobalKey, Key, LiveLimits, Policy, RateLimitLayer, limits::LimitsConfig};
 use tracing::Level;
 
 use super::{limit, observed, quiet, settle};
+use crate::support::app::{app, limiter};
+use crate::support::{per_minute, says};
 use crate::{
-    limits::warnings::Warned,
-    live::files::limits,
-    support::{
-        app::{app, limiter},
-        http::get,
-        log::Log,
-        per_minute,
-        recorder::assert_warnings,
-        says,
-    },
+    limits::warnings::Warned, live::files::limits, support::http::get, support::log::Log,
+    support::recorder::assert_warnings,
 };
 
 /// Limits with the plans `free`, and `paid` of this rate.

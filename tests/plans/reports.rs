@@ -1,20 +1,13 @@
 //! What operators see of look-ups: metrics, and lines that the plans write by themselves.
 
 use metrics::set_default_local_recorder;
-use tollgate::{
-    ManualClock,
-    observe::{Metrics, Tracing},
-    plans::Plans,
-};
+use tollgate::observe::{Metrics, Tracing};
+use tollgate::{ManualClock, plans::Plans};
 use tracing::Level;
 
 use super::{Answer, DEFAULT, SECOND, Source, limit, observed, plan, quiet, reporting_to, settle};
-use crate::support::{
-    app::limiter,
-    log::Log,
-    per_minute,
-    scrape::{assert_shows, recorder},
-};
+use crate::support::scrape::{assert_shows, recorder};
+use crate::{support::app::limiter, support::log::Log, support::per_minute};
 
 #[tokio::test(start_paused = true)]
 async fn look_ups_and_requests_without_a_current_plan_are_counted() {

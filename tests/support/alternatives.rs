@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Check, ManualClock, Policy,
-    store::{Answer, CountChange, Outcome, Store},
-};
+use tollgate::store::{Answer, CountChange, Outcome, Store};
+use tollgate::{Check, ManualClock, Policy};
 
 use super::{ALGORITHMS, random::Random};
 

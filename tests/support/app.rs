@@ -1,19 +1,12 @@
 //! An axum application behind the layer, and a clock that the test advances.
 
-use axum::{
-    Router,
-    body::Body,
-    http::Request,
-    routing::{get, post},
-};
+use axum::routing::{get, post};
+use axum::{Router, body::Body, http::Request};
 use tollgate::{KeyExtractor, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, rejection::Rejection};
 
-use crate::support::{
-    DownStore,
-    http::{get as fetch, get_with, send},
-    recorder::Recorder,
-    says,
-};
+use crate::support::http::{get as fetch, get_with, send};
+use crate::support::recorder::Recorder;
+use crate::support::{DownStore, says};
 
 /// A limiter over a memory store, and the manual clock of that store.
 pub(crate) fn limiter_and_clock() -> (Limiter, ManualClock) {

@@ -1,12 +1,8 @@
 //! What a ban does to the requests of a layer, on any store.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::{Router, http::StatusCode, routing::post};
 use http::{Request, request::Parts, response};
@@ -17,11 +13,9 @@ use tollgate::{
     policy::{FirstOf, HoldSettings},
 };
 
-use crate::support::{
-    ALGORITHMS,
-    app::{app, get_passes},
-    http::{Reply, get, send},
-};
+use crate::support::ALGORITHMS;
+use crate::support::app::{app, get_passes};
+use crate::support::http::{Reply, get, send};
 
 const BAN: Duration = Duration::from_secs(90);
 

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tollgate::{Limiter, failure::BreakerSettings, observe::Observer};
 
-use super::{
-    per_minute,
-    unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore},
-};
+use super::per_minute;
+use super::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -1,21 +1,13 @@
 //! Stores and services that count their calls, for both kinds of [`Answer`].
 
-use std::{
-    convert::Infallible,
-    future::{Ready, ready},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
-use tollgate::{
-    Check, Error, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Error, GlobalKey, Key, Limiter, MemoryStore, Policy, RateLimitLayer};
 use tower::{Service, ServiceExt};
 
 use crate::support::PendingStore;

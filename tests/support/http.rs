@@ -1,25 +1,17 @@
 //! Requests and their responses, within the process and over TCP.
 
-use std::{
-    convert::Infallible,
-    net::{IpAddr, SocketAddr},
-};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 
-use axum::{
-    Router,
-    body::{Body, Bytes, HttpBody},
-    http::{Extensions, HeaderMap, Method, Request, StatusCode},
-};
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpSocket, TcpStream},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::{Service, ServiceExt};
 
 /// A response with its whole body.

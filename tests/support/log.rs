@@ -1,10 +1,8 @@
 //! The `tracing` output of a test, in memory.
 
-use std::{
-    io::{self, Write},
-    mem,
-    sync::{Arc, Mutex},
-};
+use std::io::{self, Write};
+use std::mem;
+use std::sync::{Arc, Mutex};
 
 use tracing::{Level, subscriber::DefaultGuard};
 

@@ -19,16 +19,12 @@ pub mod seed;
 pub mod stopwatch;
 pub mod unhealthy_store;
 
-use std::{
-    fmt::Display,
-    sync::{Arc, Mutex},
-    time::{Duration, UNIX_EPOCH},
-};
+use std::fmt::Display;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
-use tollgate::{
-    Algorithm, Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Algorithm, Check, Decision, Error, ErrorKind, Key, MemoryStore, Policy};
 
 /// Asserts that the message of an error contains `text`.
 #[track_caller]

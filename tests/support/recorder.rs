@@ -1,17 +1,10 @@
 //! An observer that records every event.
 
-use std::{
-    fmt::Debug,
-    mem,
-    str::FromStr,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
+use std::{fmt::Debug, mem, str::FromStr};
 
-use tollgate::{
-    ErrorKind, Policy,
-    decision::Source,
-    observe::{Event, Fingerprint, Observer, Warning},
-};
+use tollgate::observe::{Event, Fingerprint, Observer, Warning};
+use tollgate::{ErrorKind, Policy, decision::Source};
 
 use super::observed::{Batch, BreakerChange, values};
 

@@ -1,9 +1,7 @@
 //! Exact waits in tokio's paused time.
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// No stall of a runtime is shorter: the library takes a timer that is late by up to 3 ms for a healthy one.
 const SHORTEST_STALL: Duration = Duration::from_millis(3);

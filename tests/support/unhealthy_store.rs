@@ -1,18 +1,11 @@
 //! A store that a test makes fail, answer late or not answer, and recover.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tollgate::{
-    Check, Error, ErrorKind, Key, MemoryStore, Policy,
-    failure::BreakerSettings,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Error, ErrorKind, Key, MemoryStore, Policy, failure::BreakerSettings};
 
 /// A pending store whose health the test sets.
 #[derive(Clone, Debug)]

@@ -1,29 +1,15 @@
 //! Concurrency limits and other policies with holds: a call holds until the body of its response has ended.
 
-use std::{
-    convert::Infallible,
-    error::Error as _,
-    future::ready,
-    io,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{convert::Infallible, error::Error as _, future::ready, io, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::{
-    ConfigError, ErrorKind, Limiter, Policy, ThrottleLayer,
-    policy::HoldSettings,
-    store::FailingStore,
-    throttle::{Throttled, ThrottledBody},
-};
+use tollgate::throttle::{Throttled, ThrottledBody};
+use tollgate::{ConfigError, ErrorKind, Limiter, Policy, ThrottleLayer, policy::HoldSettings, store::FailingStore};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn, util::BoxCloneService};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};

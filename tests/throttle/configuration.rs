@@ -3,10 +3,8 @@
 use std::error::Error;
 
 use http::{HeaderMap, Response, StatusCode};
-use tollgate::{
-    ConfigError, Key, Limiter, MemoryStore, ThrottleLayer,
-    throttle::{Throttle, Throttled},
-};
+use tollgate::throttle::{Throttle, Throttled};
+use tollgate::{ConfigError, Key, Limiter, MemoryStore, ThrottleLayer};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use super::upstream::{Upstream, call, limiter};

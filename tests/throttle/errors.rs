@@ -1,21 +1,11 @@
 //! Errors: of the client, which pass through, and of a store without a verdict.
 
-use std::{
-    convert::Infallible,
-    error::Error,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{convert::Infallible, error::Error, io, sync::Arc};
 
 use http::Response;
-use tollgate::{
-    Check, ErrorKind, Key, Limiter, MemoryStore, Policy, ThrottleLayer,
-    store::{Answer, FailingStore, Store, Verdict},
-    throttle::Throttled,
-};
+use tollgate::store::{Answer, FailingStore, Store, Verdict};
+use tollgate::{Check, ErrorKind, Key, Limiter, MemoryStore, Policy, ThrottleLayer, throttle::Throttled};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};

@@ -1,17 +1,10 @@
 //! Pauses that several processes share through the store. Here each limiter is a process.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{sync::Arc, time::Duration};
 
-use tollgate::{
-    Check, Key, Limiter, MemoryStore, Policy, ThrottleLayer,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Key, Limiter, MemoryStore, Policy, ThrottleLayer};
 use tower::Layer;
 
 use super::upstream::{Upstream, call, memory, millis, secs};

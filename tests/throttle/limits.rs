@@ -1,9 +1,7 @@
 //! Several limits of one upstream.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::Response;

@@ -3,15 +3,11 @@
 use std::error::Error;
 
 use http::Request;
-use tokio::{
-    task::{JoinSet, LocalSet, yield_now},
-    time::{sleep, timeout},
-};
+use tokio::task::{JoinSet, LocalSet, yield_now};
+use tokio::time::{sleep, timeout};
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
-    Algorithm, Check, Key, Limiter, MemoryStore, Policy, ThrottleLayer,
-    decision::Source,
-    store::{Answer, Store, Verdict},
-    throttle::Throttled,
+    Algorithm, Check, Key, Limiter, MemoryStore, Policy, ThrottleLayer, decision::Source, throttle::Throttled,
 };
 use tower::{Layer, Service, ServiceExt};
 

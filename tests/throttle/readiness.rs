@@ -9,11 +9,8 @@ use tower::{Service, ServiceBuilder, ServiceExt, buffer::Buffer};
 use tower_test::mock;
 
 use super::upstream::{Upstream, call, limiter, memory, millis, secs};
-use crate::support::{
-    PendingStore,
-    counting::{BytesResponse, CountingStore, EmptyRequest},
-    per_minute,
-};
+use crate::support::counting::{BytesResponse, CountingStore, EmptyRequest};
+use crate::support::{PendingStore, per_minute};
 
 fn layer(limiter: Limiter, limit: u64) -> ThrottleLayer {
     ThrottleLayer::new(limiter, per_minute("p", limit), "upstream")

@@ -1,9 +1,7 @@
 //! Fields that tollgate writes, read by the layer: the pause is as long as the wait, in every style.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tollgate::{

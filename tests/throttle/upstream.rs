@@ -1,22 +1,13 @@
 //! An upstream with scripted responses, and limiters whose time is tokio's.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::{collections::VecDeque, convert::Infallible, future::Future, pin::Pin, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tokio::time::{Instant, sleep};
-use tollgate::{
-    Check, Key, Limiter, MemoryStore, Policy,
-    clock::TokioClock,
-    store::{Answer, Store, Verdict},
-};
+use tollgate::store::{Answer, Store, Verdict};
+use tollgate::{Check, Key, Limiter, MemoryStore, Policy, clock::TokioClock};
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::support::counting::EmptyRequest;

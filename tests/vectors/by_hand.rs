@@ -4,10 +4,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::{
-    Algorithm, Check, Key, ManualClock, Policy,
-    store::{Answer, CountChange, Store, Verdict},
-};
+use tollgate::store::{Answer, CountChange, Store, Verdict};
+use tollgate::{Algorithm, Check, Key, ManualClock, Policy};
 
 use super::outcome::{Outcome, expect, id, unknown};
 

@@ -3,11 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use tollgate::{
-    Calendar, Check, ManualClock, Policy,
-    policy::Weekday,
-    store::{Answer, Store},
-};
+use tollgate::store::{Answer, Store};
+use tollgate::{Calendar, Check, ManualClock, Policy, policy::Weekday};
 
 use super::outcome::{Outcome, expect, id, unknown};
 

@@ -1,9 +1,7 @@
 //! client_ip.json: the address that a request is charged to, through the extractor and through a real layer.
 
-use std::{
-    convert::Infallible,
-    net::{IpAddr, SocketAddr},
-};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::{body::Body, extract::ConnectInfo};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};

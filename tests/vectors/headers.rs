@@ -1,17 +1,12 @@
 //! headers.json: rendering in every style, policy names, merging into existing fields.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use tollgate::{
-    HeaderStyle, Policy,
-    headers::{HeaderFields, HeaderWriter, QuotaReport},
-    http,
-};
+use tollgate::headers::{HeaderFields, HeaderWriter, QuotaReport};
+use tollgate::{HeaderStyle, Policy, http};
 
 use crate::outcome::{Outcome, expect, id, unknown};
 

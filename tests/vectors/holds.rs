@@ -3,11 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
-use tollgate::{
-    Algorithm, Check, Key, ManualClock, Policy,
-    policy::HoldSettings,
-    store::{Answer, Charge, HoldChange, SettleAnswer, Store},
-};
+use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store};
+use tollgate::{Algorithm, Check, Key, ManualClock, Policy, policy::HoldSettings};
 
 use super::outcome::{Outcome, expect, id, unknown};
 

@@ -6,11 +6,10 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tollgate::store::{Answer, Store, Verdict};
 use tollgate::{
     Check, Error, ErrorKind, GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, Policy, ProblemJson, RateLimitLayer,
-    decision::Source,
-    http,
-    store::{Answer, Store, Verdict},
+    decision::Source, http,
 };
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 

@@ -4,21 +4,16 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
+use axum::Router;
+use axum::routing::{get, post};
 use http::{HeaderValue, Response, StatusCode, header::COOKIE, request::Parts};
+use tollgate::key::{self, KeyError};
+use tollgate::policy::{self, FirstOf, HoldSettings, Policies, PolicySource};
+use tollgate::rejection::{Denial, Reason};
 use tollgate::{
     Algorithm, ApiKey, Calendar, Check, ClientIp, ConfigError, Decision, Error, ExtensionKey, HeaderStyle, Key,
     KeyExtractor, Limiter, LiveLimits, ManualClock, MemoryStore, PeerIp, Policy, ProblemJson, RateLimitLayer,
-    RedisStore, Route,
-    decision::PolicyDecision,
-    key::{self, KeyError},
-    middleware::Settlement,
-    policy::{self, FirstOf, HoldSettings, Policies, PolicySource},
-    rejection::{Denial, Reason},
-    store::RedisStoreBuilder,
+    RedisStore, Route, decision::PolicyDecision, middleware::Settlement, store::RedisStoreBuilder,
 };
 use tower::util::option_layer;
 

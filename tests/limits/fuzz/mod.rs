@@ -3,16 +3,11 @@
 mod grammar;
 mod oracle;
 
-use std::{
-    convert::Infallible,
-    fmt::Display,
-    time::{Instant, UNIX_EPOCH},
-};
+use std::time::{Instant, UNIX_EPOCH};
+use std::{convert::Infallible, fmt::Display};
 
-use axum::{
-    body::Body,
-    http::{Request, Response, StatusCode},
-};
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
 use serde_json::Value;
 use tokio_test::block_on;
 use tollgate::{Decision, GlobalKey, Limiter, MemoryStore, Policy, limits::LimitsConfig};

@@ -8,10 +8,8 @@ use tollgate::{
     headers::PartitionKeys,
 };
 
-use crate::{
-    case::{Quota, Situation, line},
-    random::Random,
-};
+use crate::case::{Quota, Situation, line};
+use crate::random::Random;
 
 /// A policy, and the partition key that it discloses.
 struct Disclosed(Policy, Option<Vec<u8>>);

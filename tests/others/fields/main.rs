@@ -10,11 +10,8 @@ mod random;
 mod reports;
 mod vectors;
 
-use std::{
-    env,
-    error::Error,
-    io::{self, BufWriter, Write},
-};
+use std::io::{self, BufWriter, Write};
+use std::{env, error::Error};
 
 use random::Random;
 

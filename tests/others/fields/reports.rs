@@ -5,10 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 use tollgate::headers::QuotaReport;
 
-use crate::{
-    case::{Quota, Situation, line},
-    random::Random,
-};
+use crate::case::{Quota, Situation, line};
+use crate::random::Random;
 
 /// The case with the fields of a writer for these quotas.
 pub(crate) fn case(situation: &Situation, quotas: &[Quota]) -> Value {

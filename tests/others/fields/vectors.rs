@@ -4,10 +4,8 @@ use std::{error::Error, fs, time::Duration};
 
 use serde_json::Value;
 
-use crate::{
-    case::{Quota, Situation},
-    reports,
-};
+use crate::case::{Quota, Situation};
+use crate::reports;
 
 pub(crate) fn read(path: &str) -> Result<Vec<Value>, Box<dyn Error>> {
     let file: Value = serde_json::from_str(&fs::read_to_string(path)?)?;

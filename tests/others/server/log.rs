@@ -1,17 +1,10 @@
 //! The log of requests: when each came, when it was answered, and how.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{collections::BTreeMap, time::Instant};
 
-use axum::{
-    Json,
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
+use axum::extract::{Request, State};
+use axum::{Json, middleware::Next, response::Response};
 use serde_json::{Value, json};
 
 /// The requests of each path.

@@ -11,15 +11,10 @@ mod tls;
 use std::{env, error::Error, fs, io};
 
 use axum::{Router, middleware::from_fn_with_state, routing::get};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto::Builder,
-    service::TowerToHyperService,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::{server::conn::auto::Builder, service::TowerToHyperService};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 
 use log::Log;
 

@@ -1,20 +1,11 @@
 //! The three causes of a refusal that ends.
 
-use std::{
-    collections::HashMap,
-    error::Error,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{collections::HashMap, error::Error, time::Duration};
 
-use axum::{
-    Router,
-    extract::{Request, State},
-    http::request::Parts,
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-    routing::get,
-};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::{Router, http::request::Parts, response::Response, routing::get};
 use tollgate::{Key, Limiter, MemoryStore, Policy, ProblemJson, RateLimitLayer, store::FailingStore};
 
 /// The window of a request, and the Retry-After of an outage.

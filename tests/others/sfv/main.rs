@@ -1,9 +1,7 @@
 //! Fields by sfv: `tollgate-others-sfv < cases`, where `expected` has added the values.
 
-use std::{
-    error::Error,
-    io::{self, BufRead},
-};
+use std::error::Error;
+use std::io::{self, BufRead};
 
 use serde_json::{Value, json};
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};

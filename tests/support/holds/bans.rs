@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Policy,
-    store::{Charge, Outcome},
-};
+use tollgate::Policy;
+use tollgate::store::{Charge, Outcome};
 
 /// When a policy bans, and to which length its bans grow.
 #[derive(Clone, Copy, Debug)]

@@ -5,17 +5,11 @@ mod oracle;
 
 use std::{collections::HashMap, time::Duration};
 
-use tollgate::{
-    Algorithm, Check, Key, ManualClock, Policy,
-    clock::Clock,
-    policy::HoldSettings,
-    store::{Answer, Charge, HoldChange, Store},
-};
+use tollgate::store::{Answer, Charge, HoldChange, Store};
+use tollgate::{Algorithm, Check, Key, ManualClock, Policy, clock::Clock, policy::HoldSettings};
 
-use self::{
-    bans::Ban,
-    oracle::{Oracles, charged},
-};
+use self::bans::Ban;
+use self::oracle::{Oracles, charged};
 use super::{ALGORITHMS, random::Random};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];

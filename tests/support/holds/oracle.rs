@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, num::NonZeroU64};
 
-use tollgate::{
-    Check, Key, Policy,
-    store::{Charge, HoldChange, Outcome, SettleAnswer},
-};
+use tollgate::store::{Charge, HoldChange, Outcome, SettleAnswer};
+use tollgate::{Check, Key, Policy};
 use tollgate_testing::Oracle;
 
 use super::bans::{Ban, BanOracle, can_be_denied, micros};

@@ -2,12 +2,8 @@
 
 use std::net::SocketAddr;
 
-use axum::{
-    Json, Router,
-    extract::connect_info::MockConnectInfo,
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, extract::connect_info::MockConnectInfo, routing::get};
 use http::request::Parts;
 use tollgate::{
     ClientIp, Key, KeyExtractor, Limiter, MemoryStore, Policy, RateLimitLayer, key, policy, rejection::Denial,

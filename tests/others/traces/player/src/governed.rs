@@ -1,24 +1,14 @@
 //! tower_governor: a layer around a service that answers everything.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, convert::Infallible, time::Duration};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::{
-    body::Body,
-    http::{Request as HttpRequest, StatusCode, header::RETRY_AFTER},
-    response::Response,
-};
+use axum::{body::Body, response::Response};
+use axum::http::{Request as HttpRequest, StatusCode, header::RETRY_AFTER};
 use governor::middleware::NoOpMiddleware;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_governor::{
-    GovernorError, GovernorLayer,
-    governor::{GovernorConfig, GovernorConfigBuilder},
-    key_extractor::KeyExtractor,
-};
+use tower_governor::{GovernorError, GovernorLayer, key_extractor::KeyExtractor};
+use tower_governor::governor::{GovernorConfig, GovernorConfigBuilder};
 
 use crate::{Answer, Request, Result};
 

@@ -1,18 +1,12 @@
 //! The other crates, as their documentation sets them up.
 
-use std::{
-    collections::HashMap,
-    num::NonZeroU32,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, num::NonZeroU32, time::Duration};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use governor::{DefaultKeyedRateLimiter, Quota, clock::Clock};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use tower_rate_tier::{
-    Quota as Tier, RedisStorage,
-    storage::{Storage, StorageKey},
-};
+use tower_rate_tier::{Quota as Tier, RedisStorage};
+use tower_rate_tier::storage::{Storage, StorageKey};
 
 use crate::{Answer, Request, Result};
 
