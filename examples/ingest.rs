@@ -7,10 +7,8 @@
 //! open, so the call is made while the store cannot answer. A search call costs 100 units; its failure policy is
 //! closed. A denied job stops and reports when to retry.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use tokio::{task::JoinSet, time::sleep};
 use tollgate::{Decision, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, decision::Source};

@@ -8,14 +8,9 @@
 
 mod plot;
 
-use std::{
-    fs, process,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, process, sync::Arc};
 
 use tollgate::{Algorithm, Limiter, MemoryStore, Policy, RedisStore, clock::Clock};
 

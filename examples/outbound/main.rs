@@ -13,22 +13,13 @@
 
 mod upstream;
 
-use std::{
-    env,
-    process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, process::ExitCode, sync::Arc};
 
 use tokio::task::JoinSet;
-use tollgate::{
-    Algorithm, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore,
-    decision::Source,
-    observe::{Event, Observer},
-};
+use tollgate::observe::{Event, Observer};
+use tollgate::{Algorithm, FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, decision::Source};
 
 use crate::upstream::{Answer, Rate, Upstream};
 

@@ -1,19 +1,13 @@
 //! An upstream that enforces its own quota, and the client of it.
 
-use std::{
-    collections::VecDeque,
-    io,
-    net::{SocketAddr, TcpListener},
-    str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{collections::VecDeque, io, str::FromStr};
 
 use axum::{Router, http::StatusCode, routing::get};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tollgate::{ConfigError, Policy};
 
 use crate::Failure;

@@ -1,27 +1,18 @@
 //! Two routes whose cost is known late: tokens of a model, and uploads of which only three may run at once.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::task::{Context, Poll, ready};
+use std::{convert::Infallible, pin::Pin, time::Duration};
 
-use axum::{
-    Router,
-    body::{Body, Bytes, HttpBody},
-    http::{StatusCode, Uri, header::CONTENT_TYPE, response},
-    response::{IntoResponse, Response},
-    routing::{get, post},
-};
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{StatusCode, Uri, header::CONTENT_TYPE, response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use http_body::Frame;
 use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
-use tollgate::{
-    ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
-    middleware::{Bill, Settlement},
-    policy::HoldSettings,
-};
+use tollgate::middleware::{Bill, Settlement};
+use tollgate::{ConfigError, Limiter, PeerIp, Policy, RateLimitLayer, policy::HoldSettings};
 
 use crate::options::Options;
 

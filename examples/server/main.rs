@@ -10,23 +10,16 @@ mod prometheus;
 
 use std::{fs, net::SocketAddr, process::ExitCode, time::Duration};
 
-use axum::{
-    Router,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE, request::Parts},
-    response::{IntoResponse, Response},
-    routing::{get, post},
-    serve::ListenerExt,
-};
+use axum::http::{StatusCode, header::CONTENT_TYPE, request::Parts};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, extract::State, serve::ListenerExt};
 use serde_json::json;
 use tokio::{net::TcpListener, signal, sync::oneshot, time::sleep};
 use tollgate::{KeyExtractor, Limiter, MemoryStore, PeerIp, RedisStore, observe::Fingerprint};
 
-use crate::{
-    limits::{Limits, Quota},
-    options::Options,
-    page::Feed,
-};
+use crate::limits::{Limits, Quota};
+use crate::{options::Options, page::Feed};
 
 type Failure = Box<dyn std::error::Error>;
 

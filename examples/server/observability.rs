@@ -3,17 +3,10 @@
 use std::{io, sync::Arc};
 
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
-use tollgate::{
-    Limiter,
-    observe::{Metrics, MostRefused, Tracing},
-};
-use tracing_subscriber::{
-    Layer,
-    filter::{LevelFilter, Targets},
-    fmt::layer,
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
-};
+use tollgate::Limiter;
+use tollgate::observe::{Metrics, MostRefused, Tracing};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::{Layer, fmt::layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{Failure, options::Options, prometheus::Prometheus};
 

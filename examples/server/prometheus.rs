@@ -3,11 +3,8 @@
 //! A service uses the crate `metrics-exporter-prometheus`, as [`tollgate::observe::Metrics`] shows. This example
 //! has this small recorder instead, because that crate and its dependencies add a fifth to the packages to compile.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::BTreeMap, fmt::Write};
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,

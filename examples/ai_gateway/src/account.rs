@@ -1,11 +1,8 @@
 //! Who sends a request, and who pays for it.
 
-use axum::{
-    extract::Request,
-    http::{StatusCode, header::AUTHORIZATION},
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::http::{StatusCode, header::AUTHORIZATION};
+use axum::response::{IntoResponse, Response};
+use axum::{extract::Request, middleware::Next};
 use tollgate::Key;
 
 /// The name of an API key. The key itself is a secret, and its name is not.

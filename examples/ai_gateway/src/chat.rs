@@ -1,12 +1,8 @@
 //! What a request asks of the model, and what it may cost.
 
-use axum::{
-    body::{Body, to_bytes},
-    extract::Request,
-    http::StatusCode,
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
+use axum::body::{Body, to_bytes};
+use axum::response::{IntoResponse, Response};
+use axum::{extract::Request, http::StatusCode, middleware::Next};
 use serde_json::{Value, json};
 
 /// The largest body of a request, in bytes.

@@ -1,19 +1,14 @@
 //! The limits of a key, of its team and of its organisation.
 
 use axum::http::{StatusCode, request, response};
+use tollgate::policy::{FirstOf, HoldSettings};
 use tollgate::{
-    Calendar, ConfigError, ExtensionKey, HeaderStyle, Key, Limiter, Policy, RateLimitLayer,
-    headers::HeaderWriter,
+    Calendar, ConfigError, ExtensionKey, HeaderStyle, Key, Limiter, Policy, RateLimitLayer, headers::HeaderWriter,
     middleware::Settlement,
-    policy::{FirstOf, HoldSettings},
 };
 
-use crate::{
-    account::{KeyName, Organisation, Team},
-    chat::Chat,
-    options::Options,
-    proxy::BrokenOff,
-};
+use crate::account::{KeyName, Organisation, Team};
+use crate::{chat::Chat, options::Options, proxy::BrokenOff};
 
 /// The policies whose cost is tokens.
 const OF_TOKENS: [&str; 4] = ["key-tokens", "team-tokens", "included", "credits"];

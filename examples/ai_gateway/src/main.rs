@@ -16,12 +16,8 @@ mod usage;
 
 use std::{error::Error, process::ExitCode};
 
-use axum::{
-    Router,
-    middleware::from_fn,
-    routing::{get, post},
-    serve::ListenerExt,
-};
+use axum::routing::{get, post};
+use axum::{Router, middleware::from_fn, serve::ListenerExt};
 use tokio::{net::TcpListener, signal};
 use tollgate::{Limiter, MemoryStore, RedisStore};
 

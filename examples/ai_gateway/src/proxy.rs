@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension,
-    body::{Body, to_bytes},
-    extract::State,
-    http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE},
-    response::{IntoResponse, Response},
-};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, extract::State};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tollgate::middleware::Bill;
 

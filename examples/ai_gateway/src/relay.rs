@@ -5,10 +5,8 @@ use futures_util::stream::{self, StreamExt};
 use serde_json::Value;
 use tollgate::middleware::Bill;
 
-use crate::{
-    chat::{Chat, tokens_of},
-    events::{Data, Events},
-};
+use crate::chat::{Chat, tokens_of};
+use crate::events::{Data, Events};
 
 /// Relays the events of an answer one by one. The bill has the tokens so far, and in the end the figure of the model:
 /// so a client that hangs up, and one whose upstream breaks off, pays for what it was sent.

@@ -5,13 +5,10 @@
 
 use std::{io, time::Duration};
 
-use axum::{
-    Router,
-    body::{Body, Bytes, to_bytes},
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::{IntoResponse, Response},
-    routing::post,
-};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::post};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::sleep};

@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use axum::{
-    Extension,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
-};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
+use axum::{Extension, extract::State, response::IntoResponse};
 use serde_json::{Value, json};
 use tollgate::{Limiter, decision::PolicyDecision};
 
-use crate::{
-    account::{KeyName, Organisation, Team},
-    limits::Limits,
-};
+use crate::account::{KeyName, Organisation, Team};
+use crate::limits::Limits;
 
 /// `GET /usage`: each limit of the key, of its team and of its organisation. Peeks charge nothing.
 pub(crate) async fn show(

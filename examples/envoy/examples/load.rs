@@ -5,12 +5,8 @@
 //! `examples/envoy/examples/load.yaml` as the configuration. It speaks HTTP/2 itself, because a client of tonic takes
 //! more time than the service.
 
-use std::{
-    env,
-    error::Error,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{env, error::Error, sync::Arc};
 
 use bytes::Bytes;
 use h2::client::SendRequest;

@@ -6,10 +6,8 @@ use arc_swap::ArcSwap;
 use metrics::counter;
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{
-    config::{Config, Content, read},
-    lines,
-};
+use crate::config::{Config, Content, read};
+use crate::lines;
 
 /// Looks so often. Content that has stayed the same from one look to the next is complete.
 const PAUSE: Duration = Duration::from_millis(200);

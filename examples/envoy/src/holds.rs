@@ -1,16 +1,12 @@
 //! The open holds of this instance, by the names that Envoy gives them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::{
-    Key, Policy,
-    limiter::{Hold, SettleFuture},
-};
+use tollgate::limiter::{Hold, SettleFuture};
+use tollgate::{Key, Policy};
 
 /// How a descriptor ends its hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,14 +1,9 @@
 //! Lines for operators, on standard output and standard error. A reader that has gone, or that stands still, delays and
 //! ends nothing: a thread for each stream writes, and what fails is dropped.
 
-use std::{
-    io::{self, Write},
-    sync::{
-        LazyLock,
-        mpsc::{SyncSender, sync_channel},
-    },
-    thread,
-};
+use std::io::{self, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::{sync::LazyLock, thread};
 
 /// Lines that wait to be written. Further ones are dropped.
 const MOST_WAITING: usize = 64;

@@ -1,16 +1,10 @@
 //! Envoy's rate limit service: `tollgate-envoy --config FILE_OR_FOLDER [--redis URL]`.
 
-use std::{
-    env::{self, VarError},
-    error::Error,
-    ffi::OsString,
-    process::ExitCode,
-};
+use std::env::{self, VarError};
+use std::{error::Error, ffi::OsString, process::ExitCode};
 
-use tokio::signal::{
-    ctrl_c,
-    unix::{SignalKind, signal},
-};
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tollgate_envoy::{Options, Server, USAGE};
 
 #[tokio::main]

@@ -1,10 +1,7 @@
 //! Counters through the `metrics` facade. No label has a value of a request, except those that a rule asks for.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
-};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::{collections::HashMap, fmt};
 
 use metrics::{Counter, Gauge, counter, gauge};
 

@@ -4,11 +4,8 @@ use std::{error::Error, time::Duration};
 
 use axum::{Router, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
+use tokio::{net::TcpListener, sync::watch};
 use tollgate::{Limiter, observe::Metrics};
 
 use crate::lines;

@@ -3,29 +3,21 @@
 use std::{error::Error, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
-    task::{JoinSet, yield_now},
-    time::{sleep, timeout},
-};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{sleep, timeout};
 use tokio_stream::{Stream, StreamExt, wrappers::TcpListenerStream};
 use tollgate::{Limiter, MemoryStore, RedisStore, headers::HeaderWriter, observe::Metrics};
 use tonic::transport::server::Server as Grpc;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+use crate::call::{Judge, Replies};
+use crate::config::{Config, read};
+use crate::grpc::{Calls, Quotas};
+use crate::prometheus::{Prometheus, Readiness};
 use crate::{
-    Options,
-    call::{Judge, Replies},
-    config::{Config, read},
-    follow::follow,
-    grpc::{Calls, Quotas},
-    holds::Holds,
-    meters::Meters,
-    prometheus::{Prometheus, Readiness},
-    quota::QuotaService,
-    service::Service,
-    warnings::Warnings,
+    Options, follow::follow, holds::Holds, meters::Meters, quota::QuotaService, service::Service, warnings::Warnings,
 };
 
 /// The most calls of a connection at once, and the longest head of a call: they bound the memory of a connection. Envoy

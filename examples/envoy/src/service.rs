@@ -9,10 +9,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use crate::{
-    call::{Judge, Plan, Replies},
-    config::Config,
-};
+use crate::call::{Judge, Plan, Replies};
+use crate::config::Config;
 
 #[derive(Debug)]
 pub(crate) struct Service {

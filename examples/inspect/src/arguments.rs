@@ -4,14 +4,11 @@ use std::{env, ffi::OsString, time::Duration};
 
 use tollgate::{Key, Policy};
 
-use crate::{
-    commands::{Command, Form},
-    files::{read_certificates, read_secret, read_url},
-    key::{self, Addresses},
-    policies,
-    server::{HashTags, Servers, Settings},
-    time,
-};
+use crate::commands::{Command, Form};
+use crate::files::{read_certificates, read_secret, read_url};
+use crate::key::{self, Addresses};
+use crate::server::{HashTags, Servers, Settings};
+use crate::{policies, time};
 
 /// What the program is asked for.
 pub(crate) enum Request {

@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use tollgate::Policy;
 
-use crate::{
-    Failure,
-    commands::Client,
-    number::number,
-    time::{exact, rounded},
-};
+use crate::time::{exact, rounded};
+use crate::{Failure, commands::Client, number::number};
 
 /// Denials of the client that are counted beside its count.
 pub(crate) struct Denials {

@@ -4,14 +4,8 @@ use std::fmt;
 
 use tollgate::{Policy, decision::PolicyDecision, store::OpenHolds};
 
-use crate::{
-    Failure,
-    bans::Denials,
-    beside::Beside,
-    commands::Client,
-    number::number,
-    same_count::{count_alone, widest},
-};
+use crate::same_count::{count_alone, widest};
+use crate::{Failure, bans::Denials, beside::Beside, commands::Client, number::number};
 
 pub(crate) struct Standing {
     pub(crate) policy: Policy,

@@ -6,11 +6,8 @@
 //! client whose layer makes each call wait for its turn. With Redis, clients in several processes share the quota, and
 //! the pauses that the upstream asks for. The program prints when the calls were made, and that none was refused.
 
-use std::{
-    net::SocketAddr,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{net::SocketAddr, process::ExitCode};
 
 use axum::{Router, routing::get};
 use tokio::{net::TcpListener, task::JoinSet};

@@ -2,15 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tollgate::{
-    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
-    observe::{Event, Fingerprint},
-};
+use tollgate::observe::{Event, Fingerprint};
+use tollgate::{Algorithm, Check, Key, Limiter, MemoryStore, Policy};
 
-use crate::page::{
-    history::is_replayable,
-    record::{self, Beside},
-};
+use crate::page::history::is_replayable;
+use crate::page::record::{self, Beside};
 
 const COMPARED: [Algorithm; 3] = [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow];
 

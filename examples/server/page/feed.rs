@@ -1,26 +1,17 @@
 //! The viewers of the page, and the frames of events that they get.
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate::{
-    clock::{Clock, SystemClock},
-    observe::{Event, Fingerprint, Observer},
-};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::observe::{Event, Fingerprint, Observer};
 
-use crate::page::{
-    comparison::Comparison,
-    frame::Frame,
-    history::{History, Judged},
-    record::{self, Seen},
-    viewer::{Frames, Viewer, viewer},
-};
+use crate::page::history::{History, Judged};
+use crate::page::record::{self, Seen};
+use crate::page::viewer::{Frames, Viewer, viewer};
+use crate::{page::comparison::Comparison, page::frame::Frame};
 
 /// Viewers at a time.
 const MOST_VIEWERS: usize = 16;

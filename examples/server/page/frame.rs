@@ -1,19 +1,13 @@
 //! The events since the last frame, as the text that all viewers get.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    io::Write,
-    mem,
-};
+use std::hash::{BuildHasher, RandomState};
+use std::{collections::HashMap, io::Write, mem};
 
 use axum::body::Bytes;
 use tollgate::observe::Event;
 
-use crate::page::{
-    json::Fields,
-    record::{self, Seen},
-};
+use crate::page::json::Fields;
+use crate::page::record::{self, Seen};
 
 /// Events of a frame. Further ones are counted.
 const MOST_EVENTS: usize = 500;

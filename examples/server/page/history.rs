@@ -3,12 +3,9 @@
 
 use std::collections::VecDeque;
 
-use tollgate::{
-    Policy,
-    clock::{Clock, SystemClock},
-    decision::Source,
-    observe::{Event, Fingerprint},
-};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::observe::{Event, Fingerprint};
+use tollgate::{Policy, decision::Source};
 
 pub(super) const HOUR_US: u64 = 3_600_000_000;
 /// The hour that is judged, and the one before it, because its requests count in the first windows of the other.

@@ -11,30 +11,20 @@ mod viewer;
 
 use std::{convert::Infallible, future::ready, sync::Arc};
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    extract::Path,
-    http::{
-        StatusCode,
-        header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, RETRY_AFTER,
-            X_CONTENT_TYPE_OPTIONS,
-        },
-        request::Parts,
-    },
-    response::{IntoResponse, Response},
-    routing::get,
+use axum::body::{Body, Bytes};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
 };
+use axum::response::{IntoResponse, Response};
+use axum::{Router, extract::Path, http::StatusCode, http::request::Parts, routing::get};
 use futures_util::{StreamExt, stream};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tollgate::{ConfigError, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, observe::Fingerprint};
 
 pub(crate) use self::feed::Feed;
-use crate::{
-    limits::Quota,
-    page::{history::is_replayable, json::Fields},
-};
+use crate::limits::Quota;
+use crate::page::{history::is_replayable, json::Fields};
 
 /// The page loads nothing from elsewhere, and no other page may frame it.
 const SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \

@@ -3,12 +3,9 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Algorithm, Decision, Policy,
-    clock::{Clock, SystemClock},
-    decision::Source,
-    observe::{Event, Fingerprint},
-};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::observe::{Event, Fingerprint};
+use tollgate::{Algorithm, Decision, Policy, decision::Source};
 
 use crate::page::json::Fields;
 

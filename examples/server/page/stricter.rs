@@ -1,24 +1,14 @@
 //! What a stricter limit would have refused: the requests of the last hour, checked once more by a shadow policy.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tollgate::{
-    Key, Limiter, MemoryStore, Policy,
-    clock::{Clock, SystemClock},
-    observe::Fingerprint,
-};
+use tollgate::clock::{Clock, SystemClock};
+use tollgate::{Key, Limiter, MemoryStore, Policy, observe::Fingerprint};
 
-use crate::page::{
-    history::{HOUR_US, Judged, Request},
-    record,
-};
+use crate::page::history::{HOUR_US, Judged, Request};
+use crate::page::record;
 
 const HOUR: Duration = Duration::from_micros(HOUR_US);
 const MINUTES: usize = 60;

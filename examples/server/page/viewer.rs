@@ -1,10 +1,8 @@
 //! A viewer: the end at which frames come in, and the end that its connection reads.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    task::{Context, Poll},
-};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use futures_util::Stream;

@@ -1,14 +1,10 @@
 //! What a call sends beside its verdict: settlements, credits and records.
 
-use std::{
-    future::{Future, poll_fn},
-    task::Poll,
-};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 /// Futures that go on although the call does not wait for them.
 #[derive(Debug, Default)]

@@ -4,23 +4,14 @@ use std::{borrow::Cow, time::Duration};
 
 use metrics::Counter;
 use tokio::time::{Instant, timeout_at};
-use tollgate::{
-    Check, Decision, Error, ErrorKind, FailurePolicy, Key, Limiter, Policy,
-    decision::{PolicyDecision, Source},
-    limiter::{Hold, HoldAnswer, SettleFuture},
-    store::SettleAnswer,
-};
+use tollgate::decision::{PolicyDecision, Source};
+use tollgate::limiter::{Hold, HoldAnswer, SettleFuture};
+use tollgate::{Check, Decision, Error, ErrorKind, FailurePolicy, Key, Limiter, Policy, store::SettleAnswer};
 
-use super::{
-    aside::Aside,
-    plan::{Ask, Charged, Kind, Plan},
-};
-use crate::{
-    config::rule::DEFAULT_TTL,
-    holds::{HeldPart, Holds},
-    meters::Meters,
-    warnings::Warnings,
-};
+use super::aside::Aside;
+use super::plan::{Ask, Charged, Kind, Plan};
+use crate::holds::{HeldPart, Holds};
+use crate::{config::rule::DEFAULT_TTL, meters::Meters, warnings::Warnings};
 
 /// What judges calls.
 #[derive(Debug)]

@@ -2,22 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use envoy_types::pb::envoy::{
-    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
-    service::ratelimit::v3::RateLimitRequest,
-    r#type::v3::RateLimitUnit,
-};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry};
+use envoy_types::{pb::envoy::service::ratelimit::v3::RateLimitRequest, pb::envoy::r#type::v3::RateLimitUnit};
 use tollgate::{Check, FailurePolicy, Key, Policy};
 use tonic::Status;
 
 use super::role::Role;
-use crate::{
-    config::{
-        Config, Found,
-        rule::{Limit, Rule, Settings, UNITS},
-    },
-    holds::Settlement,
-};
+use crate::config::rule::{Limit, Rule, Settings, UNITS};
+use crate::config::{Config, Found};
+use crate::holds::Settlement;
 
 /// A call, ready to be judged.
 #[derive(Debug, Default)]

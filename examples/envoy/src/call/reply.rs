@@ -2,23 +2,16 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        config::core::v3::HeaderValue,
-        service::ratelimit::v3::{
-            RateLimitResponse,
-            rate_limit_response::{Code, DescriptorStatus},
-        },
-    },
-    google::protobuf,
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::{
+    pb::envoy::config::core::v3::HeaderValue, pb::envoy::service::ratelimit::v3::RateLimitResponse,
+    pb::google::protobuf,
 };
 use http::HeaderMap;
 use tollgate::{decision::PolicyDecision, headers::HeaderWriter};
 
-use super::{
-    judge::Judged,
-    plan::{Ask, Charged, Kind, Part, Plan},
-};
+use super::judge::Judged;
+use super::plan::{Ask, Charged, Kind, Part, Plan};
 use crate::{config::rule::Limit, meters::Outcome};
 
 /// Writes answers.

@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{
-    fields::Fields,
-    metadata,
-    mistake::Mistakes,
-    pattern::Pattern,
-    rate_limit::{self, START},
-    rule::Rule,
-    tree::{Branch, Level},
-    yaml::{self, Node, Value},
-};
+use super::rate_limit::{self, START};
+use super::tree::{Branch, Level};
+use super::yaml::{self, Node, Value};
+use super::{fields::Fields, metadata, mistake::Mistakes, pattern::Pattern, rule::Rule};
 use crate::meters::RuleMeters;
 
 /// The most descriptors of a file: aliases can repeat others.

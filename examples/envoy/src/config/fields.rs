@@ -2,10 +2,8 @@
 
 use std::{rc::Rc, str::FromStr, time::Duration};
 
-use super::{
-    mistake::{Mistakes, Place},
-    yaml::{Node, Value},
-};
+use super::mistake::{Mistakes, Place};
+use super::yaml::{Node, Value};
 
 pub(super) struct Fields<'a> {
     pub(super) place: Place,

@@ -1,9 +1,7 @@
 //! Reads the files of a configuration.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::mistake::{ConfigMistakes, Mistake};
 

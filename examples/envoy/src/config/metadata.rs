@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use envoy_types::pb::google::protobuf::{ListValue, NullValue, Struct, Value as Field, value::Kind};
 
-use super::{
-    mistake::Mistakes,
-    yaml::{Node, Value},
-};
+use super::mistake::Mistakes;
+use super::yaml::{Node, Value};
 
 /// The most values of one map: aliases of aliases can stand for more than memory has.
 const MOST: usize = 10_000;

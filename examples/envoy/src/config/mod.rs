@@ -16,15 +16,12 @@ use std::{collections::HashMap, path::Path};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 
 pub use self::mistake::ConfigMistakes;
+use self::mistake::{Mistake, Mistakes};
 pub(crate) use self::{
     files::{Content, read},
     tree::Found,
 };
-use self::{
-    mistake::{Mistake, Mistakes},
-    rate_limit::START,
-    tree::Level,
-};
+use self::{rate_limit::START, tree::Level};
 
 /// All domains.
 #[derive(Debug, Default)]

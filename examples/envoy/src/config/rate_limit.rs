@@ -4,12 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::FailurePolicy;
 
-use super::{
-    fields::Fields,
-    mistake::{Mistakes, Place},
-    rule::{Limit, Settings, UNITS},
-    yaml::{Node, Value},
-};
+use super::fields::Fields;
+use super::mistake::{Mistakes, Place};
+use super::rule::{Limit, Settings, UNITS};
+use super::yaml::{Node, Value};
 
 /// What `rate_limit` says.
 pub(super) struct RateLimit {

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use envoy_types::pb::{
-    envoy::service::ratelimit::v3::rate_limit_response::{RateLimit, rate_limit::Unit},
-    google::protobuf::Struct,
-};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{RateLimit, rate_limit::Unit};
+use envoy_types::pb::google::protobuf::Struct;
 use tollgate::{Algorithm, ConfigError, FailurePolicy, Policy, policy::HoldSettings};
 
 use crate::meters::RuleMeters;

@@ -2,15 +2,10 @@
 
 use std::{fmt, marker::PhantomData};
 
-use prost::{
-    Message,
-    bytes::Buf,
-    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
-};
-use tonic::{
-    Status,
-    codec::{Codec, DecodeBuf, Decoder},
-};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{Message, bytes::Buf};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 /// A message whose texts are UTF-8, as those of protobuf are.

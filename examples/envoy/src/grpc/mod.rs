@@ -3,34 +3,24 @@
 mod codec;
 mod messages;
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
+use std::{convert::Infallible, sync::Arc};
 
-use envoy_types::pb::envoy::service::{
-    rate_limit_quota::v3::{
-        RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-        rate_limit_quota_service_server::{RateLimitQuotaService, SERVICE_NAME as QUOTAS},
-    },
-    ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse,
-        rate_limit_service_server::{RateLimitService, SERVICE_NAME as CALLS},
-    },
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+    rate_limit_quota_service_server::{RateLimitQuotaService, SERVICE_NAME as QUOTAS},
 };
-use tonic::{
-    Request, Response, Status, Streaming,
-    body::Body,
-    codegen::{BoxFuture, Service as TowerService},
-    server::{Grpc, NamedService, StreamingService, UnaryService},
+use envoy_types::pb::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse,
+    rate_limit_service_server::{RateLimitService, SERVICE_NAME as CALLS},
 };
+use tonic::codegen::{BoxFuture, Service as TowerService};
+use tonic::server::{Grpc, NamedService, StreamingService, UnaryService};
+use tonic::{Request, Response, Status, Streaming, body::Body};
 
 use self::codec::AnyText;
-use crate::{
-    quota::{Answers, QuotaService},
-    service::Service,
-};
+use crate::quota::{Answers, QuotaService};
+use crate::service::Service;
 
 /// The longest call, and the longest report. An Envoy reports all values that clients have sent since the last answer,
 /// which has it forget them. So a report that is refused comes again and again.

@@ -1,12 +1,8 @@
 //! The answers of one stream, in the form in which they are sent.
 
-use std::{
-    mem,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::{mem, pin::Pin, time::Duration};
 
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::RateLimitQuotaResponse;
 use metrics::Counter;

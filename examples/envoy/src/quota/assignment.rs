@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use envoy_types::pb::{
-    envoy::{
-        service::rate_limit_quota::v3::{
-            BucketId,
-            rate_limit_quota_response::{
-                BucketAction,
-                bucket_action::{AbandonAction, BucketAction as Kind, QuotaAssignmentAction},
-            },
-        },
-        r#type::v3::{
-            RateLimitStrategy, TokenBucket,
-            rate_limit_strategy::{BlanketRule, Strategy},
-        },
-    },
-    google::protobuf::{self, UInt32Value},
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::{
+    BucketAction,
+    bucket_action::{AbandonAction, BucketAction as Kind, QuotaAssignmentAction},
 };
+use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
+use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
+use envoy_types::pb::google::protobuf::{self, UInt32Value};
 use tokio::time::Instant;
 
 /// How long an assignment is in force. Envoy usually reports every five seconds, so a report may be lost.

@@ -9,10 +9,8 @@ use std::{mem, time::Duration};
 use tokio::time::Instant;
 use tollgate::limiter::SettleFuture;
 
-use super::{
-    assignment::{Assignment, IDLE_TTL},
-    grant::{Block, Grant},
-};
+use super::assignment::{Assignment, IDLE_TTL};
+use super::grant::{Block, Grant};
 
 /// The most buckets of one stream.
 pub(super) const MOST_BUCKETS: usize = 1_024;

@@ -6,22 +6,16 @@ use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    task::{JoinSet, yield_now},
-    time::Instant,
-};
+use tokio::task::{JoinSet, yield_now};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::Status;
 
-use super::{
-    assignment::{Action, Assignment, Entries, TTL},
-    bucket::{Bucket, Ended, MOST_BUCKETS, Next},
-    grant::{Account, Grant},
-    leftovers::{Leftovers, keep},
-    meters::{QuotaMeters, Reason},
-    treatment::Treatment,
-    trials::Trials,
-};
+use super::assignment::{Action, Assignment, Entries, TTL};
+use super::bucket::{Bucket, Ended, MOST_BUCKETS, Next};
+use super::grant::{Account, Grant};
+use super::leftovers::{Leftovers, keep};
+use super::meters::{QuotaMeters, Reason};
+use super::{treatment::Treatment, trials::Trials};
 use crate::{call::Judge, config::Config};
 
 /// The most blocks that one stream asks for at once: few enough for the deadline of a call.

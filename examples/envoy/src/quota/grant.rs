@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::{
-    Decision, Error, ErrorKind, FailurePolicy, Key,
-    limiter::{Hold, HoldAnswer},
-    policy::HoldSettings,
-};
+use tollgate::limiter::{Hold, HoldAnswer};
+use tollgate::{Decision, Error, ErrorKind, FailurePolicy, Key, policy::HoldSettings};
 
 use super::assignment::{IDLE_TTL, MARGIN, TTL};
 use crate::{call::Judge, config::rule::Limit};

@@ -1,9 +1,7 @@
 //! The blocks of streams that have ended. Envoys may still spend them, so they stay held.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::{runtime::Handle, sync::OwnedSemaphorePermit, time::sleep_until};
 use tollgate::Key;

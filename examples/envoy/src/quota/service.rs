@@ -6,20 +6,14 @@ use arc_swap::ArcSwap;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaUsageReports, rate_limit_quota_service_server::RateLimitQuotaService,
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::{
-    answers::{self, Answers, Sender},
-    assignment::Action,
-    envoy::{Envoy, Shared},
-    leftovers::Leftovers,
-    meters::QuotaMeters,
-};
+use super::answers::{self, Answers, Sender};
+use super::envoy::{Envoy, Shared};
+use super::{assignment::Action, leftovers::Leftovers, meters::QuotaMeters};
 use crate::{call::Judge, config::Config};
 
 /// The most streams.

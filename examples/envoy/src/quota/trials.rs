@@ -1,10 +1,7 @@
 //! What has passed under rules in shadow mode: it is counted beside the stream, and refuses nothing.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{collections::HashMap, mem};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tollgate::Policy;

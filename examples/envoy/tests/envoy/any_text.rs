@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    backend::Backend,
-    proxy::{Calls, Envoy},
-    support::{Service, domain},
-};
+use crate::backend::Backend;
+use crate::proxy::{Calls, Envoy};
+use crate::support::{Service, domain};
 
 /// The status of a request of a tenant whose name may have any bytes.
 async fn status(envoy: &Envoy, client: &reqwest::Client, tenant: &[u8]) -> u16 {

@@ -1,13 +1,7 @@
 //! The service behind Envoy: it answers after the time and with the fields that a request asks for.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::HeaderMap, response::IntoResponse};
 use tokio::net::TcpListener;

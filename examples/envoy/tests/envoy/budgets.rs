@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::{
-    backend::Backend,
-    proxy::{Calls, Envoy},
-    support::{Service, domain, entries},
-};
+use crate::backend::Backend;
+use crate::proxy::{Calls, Envoy};
+use crate::support::{Service, domain, entries};
 
 /// Sends `requests` through all Envoys at once. Returns how many passed.
 async fn passed(envoys: &[&Envoy], requests: usize) -> usize {

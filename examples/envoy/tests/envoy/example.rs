@@ -1,9 +1,7 @@
 //! The configurations of the README.
 
-use crate::{
-    proxy::Envoy,
-    support::{Service, ports::free_port},
-};
+use crate::proxy::Envoy;
+use crate::support::{Service, ports::free_port};
 
 /// Replaces ports, all at once: a new port may have the number of an old one.
 fn with_ports(yaml: &str, ports: &[(u16, u16)]) -> String {

@@ -1,10 +1,8 @@
 //! Refusals as clients see them.
 
-use crate::{
-    backend::Backend,
-    proxy::{Calls, Envoy},
-    support::{Service, domain},
-};
+use crate::backend::Backend;
+use crate::proxy::{Calls, Envoy};
+use crate::support::{Service, domain};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_request_gets_429_with_its_fields() {

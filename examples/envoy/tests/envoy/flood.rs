@@ -5,11 +5,8 @@ use std::{fs, time::Duration};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::support::{
-    domain, entries, passed, print_line,
-    program::{Program, configuration},
-    request,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::{domain, entries, passed, print_line, request};
 
 /// The resident memory of a process, in MB.
 fn memory(process: u32) -> u64 {

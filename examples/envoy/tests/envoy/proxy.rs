@@ -1,12 +1,8 @@
 //! A real Envoy.
 
-use std::{
-    env, fs,
-    net::SocketAddr,
-    process::{Child, Command, Stdio},
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, net::SocketAddr, sync::LazyLock};
 
 use crate::support::{ports::free_port, print_line, redis_server::Directory};
 

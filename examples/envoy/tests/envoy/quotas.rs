@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::{join, time::sleep};
 
-use crate::{
-    backend::Backend,
-    proxy::Envoy,
-    support::{
-        Service, domain, entries,
-        ports::free_port,
-        print_line,
-        program::{Program, configuration},
-        redis_server::RedisServer,
-        request,
-    },
-};
+use crate::support::program::{Program, configuration};
+use crate::support::{Service, domain, entries, print_line, request};
+use crate::{backend::Backend, proxy::Envoy, support::ports::free_port, support::redis_server::RedisServer};
 
 /// Sends requests of a tenant to an Envoy for this time. Counts those that pass.
 async fn load(envoy: &Envoy, tenant: &str, time: Duration) -> u32 {

@@ -1,17 +1,13 @@
 //! Token budgets: each request holds its estimate, and is charged what its response says.
 
-use std::{
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::{
-    backend::Backend,
-    proxy::{Calls, Envoy, TOKENS},
-    support::{Descriptor, Service, domain, entries},
-};
+use crate::backend::Backend;
+use crate::proxy::{Calls, Envoy, TOKENS};
+use crate::support::{Descriptor, Service, domain, entries};
 
 fn budget(units: u32, ttl: &str) -> String {
     domain(&[&format!("{{ key: tenant, rate_limit: {{ unit: hour, requests_per_unit: {units}, hold_ttl: {ttl} }} }}")])

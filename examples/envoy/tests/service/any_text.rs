@@ -1,26 +1,20 @@
 //! Values that are no UTF-8. Envoy sends fields of requests as clients have sent them, and passes a request if the call
 //! fails, so such a call must not fail.
 
-use envoy_types::pb::envoy::{
-    extensions::common::ratelimit::v3::RateLimitDescriptor,
-    service::{
-        rate_limit_quota::v3::{
-            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-            rate_limit_quota_usage_reports::BucketQuotaUsage,
-        },
-        ratelimit::v3::RateLimitResponse,
-    },
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+};
+use envoy_types::{
+    pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor,
+    pb::envoy::service::ratelimit::v3::RateLimitResponse,
 };
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, client::Grpc, transport::Endpoint};
 
-use crate::support::{
-    Descriptor, Service, domain, entries, passed,
-    raw::{Raw, with_byte},
-    request,
-};
+use crate::support::raw::{Raw, with_byte};
+use crate::support::{Descriptor, Service, domain, entries, passed, request};
 
 async fn client(service: &Service) -> Grpc<tonic::transport::Channel> {
     let channel = Endpoint::from_shared(format!("http://{}", service.address)).unwrap().connect().await.unwrap();

@@ -1,22 +1,16 @@
 //! What probes see while Redis is away.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::support::{
-    domain, entries, passed,
-    ports::free_port,
-    program::{Program, configuration},
-    redis_server::RedisServer,
-    request,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::{domain, entries, passed, request};
+use crate::{support::ports::free_port, support::redis_server::RedisServer};
 
 /// The status and the body of a response.
 fn get(address: SocketAddr, path: &str) -> (u16, String) {

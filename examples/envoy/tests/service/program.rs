@@ -1,25 +1,17 @@
 //! The program itself.
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    process::Command,
-    time::Duration,
-};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::{fs, process::Command, time::Duration};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::Channel;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use crate::support::{
-    domain, entries,
-    ports::free_port,
-    program::{Program, configuration},
-    quotas::{Quotas, Told, arrival},
-    redis_server::Directory,
-    request,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::quotas::{Quotas, Told, arrival};
+use crate::support::{domain, entries, request};
+use crate::{support::ports::free_port, support::redis_server::Directory};
 
 async fn channel(address: &str) -> Channel {
     Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()

@@ -4,14 +4,9 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
-use crate::support::{
-    Descriptor, Service, domain, entries, field,
-    link::Link,
-    oks, passed,
-    program::{Program, configuration},
-    redis_server::RedisServer,
-    request,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::{Descriptor, Service, domain, entries, field, oks, passed, request};
+use crate::{support::link::Link, support::redis_server::RedisServer};
 
 fn quota(name: &str, limit: &str) -> String {
     format!("{{ key: service, value: {name}, quota_mode: true, rate_limit: {{ {limit} }} }}")

@@ -1,19 +1,15 @@
 //! Streams of the quota service that ask for too much, stand still or do not fit the configuration, and Redis away.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use tonic::{Code, transport::Endpoint};
 
-use crate::support::{
-    Service, domain, entries,
-    program::{Program, configuration},
-    quotas::{Quotas, Told, Usage, arrival},
-    redis_server::RedisServer,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::quotas::{Quotas, Told, Usage, arrival};
+use crate::support::redis_server::RedisServer;
+use crate::support::{Service, domain, entries};
 
 const HOUR: &str = "{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1000, lease: 500 } }";
 

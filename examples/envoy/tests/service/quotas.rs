@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
-use crate::support::{
-    Descriptor, Service, domain, entries, print_line,
-    quotas::{Quotas, Told, arrival},
-    redis_server::RedisServer,
-};
+use crate::support::quotas::{Quotas, Told, arrival};
+use crate::support::redis_server::RedisServer;
+use crate::support::{Descriptor, Service, domain, entries, print_line};
 
 const HOUR: &str = "{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1000, lease: 500 } }";
 

@@ -1,22 +1,17 @@
 //! Readers of the program's lines that have gone, or that stand still: a log collector that has ended, a full pipe.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStderr, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tokio::time::sleep;
 use tonic::transport::Channel;
 
-use crate::support::{
-    Descriptor, domain, entries, passed,
-    program::configuration,
-    quotas::{Quotas, Told},
-    request,
-};
+use crate::support::program::configuration;
+use crate::support::quotas::{Quotas, Told};
+use crate::support::{Descriptor, domain, entries, passed, request};
 
 /// A program with output that is not read. It ends when this value is dropped.
 struct Unread {

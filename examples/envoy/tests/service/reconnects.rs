@@ -1,10 +1,8 @@
 //! Envoys whose streams end again and again.
 
-use crate::support::{
-    Service, domain, entries, print_line,
-    quotas::{Quotas, Told, arrival},
-    redis_server::RedisServer,
-};
+use crate::support::quotas::{Quotas, Told, arrival};
+use crate::support::redis_server::RedisServer;
+use crate::support::{Service, domain, entries, print_line};
 
 const HOUR: &str = "{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1000, lease: 500 } }";
 

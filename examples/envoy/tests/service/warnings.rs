@@ -2,12 +2,9 @@
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
-use crate::support::{
-    domain, entries, passed,
-    program::{Program, configuration},
-    quotas::{Quotas, Told},
-    request,
-};
+use crate::support::program::{Program, configuration};
+use crate::support::quotas::{Quotas, Told};
+use crate::support::{domain, entries, passed, request};
 
 #[tokio::test]
 async fn one_cause_of_many_warnings_leaves_room_for_others() {

@@ -1,12 +1,10 @@
 //! The program `tollgate-envoy`.
 
-use std::{
-    io::{BufRead, BufReader, Read},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::redis_server::Directory;
 

@@ -10,15 +10,11 @@ use envoy_types::pb::envoy::{
     },
     r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
 };
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{
-    Status, Streaming,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
 
 /// After this time, the service takes it that its last answer has arrived.
 pub const ARRIVAL: Duration = Duration::from_millis(1_100);

@@ -2,10 +2,8 @@
 
 use bytes::BufMut;
 use prost::Message;
-use tonic::{
-    Status,
-    codec::{Codec, EncodeBuf, Encoder},
-};
+use tonic::Status;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
 /// Sends bytes, and reads `D`.

@@ -4,18 +4,11 @@ use std::{io::Write, time::Duration};
 
 use tollgate::Policy;
 
-use super::{
-    client::{Client, DENIALS, Report},
-    peek,
-};
-use crate::{
-    Failure,
-    beside::Beside,
-    number::number,
-    standing::Standing,
-    table::{self, Align},
-    time::{exact, rounded},
-};
+use super::client::{Client, DENIALS, Report};
+use super::peek;
+use crate::table::{self, Align};
+use crate::time::{exact, rounded};
+use crate::{Failure, beside::Beside, number::number, standing::Standing};
 
 /// A change of the counts.
 #[derive(Clone, Copy)]

@@ -17,11 +17,8 @@ pub(crate) use self::{
     client::Client,
     form::{Command, Form},
 };
-use crate::{
-    Failure,
-    arguments::{Arguments, Request},
-    time::exact,
-};
+use crate::arguments::{Arguments, Request};
+use crate::{Failure, time::exact};
 
 /// What to compare with the service if its counts are not found.
 const COMPARE: &str = "compare the kind of the key, the prefix, the secret, --cluster instead of --redis, and the name, \

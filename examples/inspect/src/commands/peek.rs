@@ -5,12 +5,9 @@ use std::{io::Write, time::UNIX_EPOCH};
 use tollgate::{ErrorKind, Policy};
 
 use super::client::{Client, Report};
-use crate::{
-    Failure,
-    standing::Standing,
-    table::{self, Align, Column},
-    time::{exact, or_dash},
-};
+use crate::table::{self, Align, Column};
+use crate::time::{exact, or_dash};
+use crate::{Failure, standing::Standing};
 
 pub(super) async fn run(
     client: &Client,

@@ -5,14 +5,9 @@ use std::io::Write;
 use tollgate::{ErrorKind, Policy};
 
 use super::client::{Client, DENIALS, Report};
-use crate::{
-    Failure,
-    bans::Denials,
-    beside::{Beside, in_holds},
-    standing::Standing,
-    table::{self, Align},
-    time::rounded,
-};
+use crate::beside::{Beside, in_holds};
+use crate::table::{self, Align};
+use crate::{Failure, bans::Denials, standing::Standing, time::rounded};
 
 pub(super) async fn run(
     client: &Client,

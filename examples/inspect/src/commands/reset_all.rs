@@ -4,10 +4,8 @@ use std::io::Write;
 
 use tollgate::Limiter;
 
-use super::{
-    client::{DENIALS, Report},
-    ready,
-};
+use super::client::{DENIALS, Report};
+use super::ready;
 use crate::{Failure, server::Settings};
 
 pub(super) async fn run(settings: Settings, output: &mut impl Write) -> Result<(), Failure> {
