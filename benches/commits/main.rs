@@ -6,10 +6,8 @@
 // Units are u32 in older commits.
 #![allow(clippy::unwrap_used, clippy::useless_conversion)]
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::time::{Duration, Instant};
 
 #[cfg(not(holds))]
 use tollgate::policy::HoldSettings;

@@ -74,8 +74,7 @@ impl Mode {
     }
 
     /// The modes that draw, in the order of the usage.
-    const DRAWING: [Self; 6] =
-        [Self::Redis, Self::Network, Self::Fill, Self::Outage, Self::Queue, Self::Load];
+    const DRAWING: [Self; 6] = [Self::Redis, Self::Network, Self::Fill, Self::Outage, Self::Queue, Self::Load];
 
     /// Default of `--seconds`: each mode ends within about two minutes, and `redis` within four.
     fn default_seconds(self) -> f64 {

@@ -1,25 +1,14 @@
 //! Memory of one key in Redis, for each number of requests in its window.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use redis::{Connection, Script};
 use serde_json::json;
 use tollgate::{Algorithm, Limiter, PeerIp, Policy, RedisStore, clock::Clock};
 
-use crate::{
-    Result,
-    args::Args,
-    report::Report,
-    scripts,
-    server::Server,
-    svg::{AMBER, Axis, BLUE, DARK, GREEN, Line, Panel, RED, Stroke, panels},
-};
+use crate::svg::{AMBER, Axis, BLUE, DARK, GREEN, Line, Panel, RED, Stroke, panels};
+use crate::{Result, args::Args, report::Report, scripts, server::Server};
 
 /// Numbers of requests in the window.
 const FILLS: [u64; 12] = [1, 3, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];

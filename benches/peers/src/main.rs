@@ -30,12 +30,8 @@ mod svg;
 
 use std::{env, process::ExitCode};
 
-use self::{
-    args::{Args, Mode},
-    redis_bench::Servers,
-    report::Report,
-    server::Server,
-};
+use self::args::{Args, Mode};
+use self::{redis_bench::Servers, report::Report, server::Server};
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, BoxError>;

@@ -7,18 +7,13 @@
 //! key, a future (none with `try_check`) and a decision. The variants with the store alone measure the store's share,
 //! on prepared checks.
 
-use std::{
-    hint::black_box,
-    num::NonZeroU32,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{hint::black_box, num::NonZeroU32};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use serde_json::json;
-use tollgate::{
-    Algorithm, Check, Key, Limiter, MemoryStore, Policy,
-    store::{Answer, Store},
-};
+use tollgate::store::{Answer, Store};
+use tollgate::{Algorithm, Check, Key, Limiter, MemoryStore, Policy};
 
 use crate::{ROUNDS, Result, args::Args, poll, random::Random, report::Report, stats::median};
 

@@ -5,15 +5,9 @@ use std::{fs, time::Duration};
 use serde_json::json;
 use tollgate::Algorithm;
 
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    redis_bench::{Load, QUOTA, Setup, Slice, TollgateLimiter, keys},
-    report::Report,
-    server::Server,
-    stats::median,
-    svg::{AMBER, Axis, BLUE, GREEN, Line, Panel, RED, Stroke, panels},
-};
+use crate::redis_bench::{Load, QUOTA, Setup, Slice, TollgateLimiter, keys};
+use crate::svg::{AMBER, Axis, BLUE, GREEN, Line, Panel, RED, Stroke, panels};
+use crate::{ROUNDS, Result, args::Args, report::Report, server::Server, stats::median};
 
 const ROUND_TRIPS_MS: [u64; 4] = [0, 1, 5, 20];
 const LEVELS: [usize; 4] = [1, 16, 256, 1_000];

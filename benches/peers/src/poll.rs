@@ -1,10 +1,7 @@
 //! Polls a future without a runtime, so that no runtime is part of the measurement.
 
-use std::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
+use std::task::{Context, Poll, Waker};
+use std::{future::Future, pin::pin};
 
 /// The output of a future that is ready at its first poll, otherwise `None`.
 pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {

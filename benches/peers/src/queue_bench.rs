@@ -1,25 +1,14 @@
 //! Callers that come at once and wait for one key: in the queue of `acquire`, and by hand.
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, sync::Arc, time::Duration};
 
 use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 use tollgate::{Algorithm, Limiter, Policy, RedisStore, observe};
 
-use crate::{
-    BoxError, Result,
-    args::Args,
-    report::Report,
-    server::Server,
-    svg::{AMBER, Axis, BLUE, Line, Panel, Stroke, panels},
-};
+use crate::svg::{AMBER, Axis, BLUE, Line, Panel, Stroke, panels};
+use crate::{BoxError, Result, args::Args, report::Report, server::Server};
 
 const PER_SECOND: u64 = 50;
 const KEY: &str = "account-1";

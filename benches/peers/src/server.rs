@@ -1,14 +1,10 @@
 //! Private servers: on a free port, without persistence, killed when this process ends.
 
-use std::{
-    env, fs,
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    path::PathBuf,
-    process::{self, Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{self, Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, path::PathBuf, thread};
 
 use crate::{Result, endpoint::Endpoint, link::Link};
 

@@ -1,12 +1,7 @@
 //! One hot key that the stores of several processes check.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{sync::Arc, time::Duration};
 
 use tollgate::{Limiter, Policy, RedisStore};
 

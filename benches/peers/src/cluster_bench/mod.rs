@@ -12,13 +12,9 @@ use serde_json::json;
 use tollgate::{Limiter, Policy, RedisStore};
 
 use self::nodes::Nodes;
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    redis_bench::{Checker, Load, QUOTA, Slice, keys},
-    report::Report,
-    stats::{CommandStats, median},
-};
+use crate::redis_bench::{Checker, Load, QUOTA, Slice, keys};
+use crate::stats::{CommandStats, median};
+use crate::{ROUNDS, Result, args::Args, report::Report};
 
 /// Numbers of checks in flight.
 const LEVELS: [usize; 4] = [1, 16, 256, 1_024];

@@ -1,9 +1,7 @@
 //! Load near the limit of a policy with shards: which checks are denied while other shards have units left.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant, UNIX_EPOCH},
-};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::{task::JoinSet, time::interval};

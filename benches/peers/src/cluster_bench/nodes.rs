@@ -1,17 +1,12 @@
 //! Three masters that share the slots.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redis::Connection;
 
-use crate::{
-    Result,
-    server::Server,
-    stats::{self, CommandStats, CpuTime},
-};
+use crate::stats::{self, CommandStats, CpuTime};
+use crate::{Result, server::Server};
 
 /// The last slot of each master.
 const LAST_SLOTS: [u16; 3] = [5_460, 10_922, 16_383];

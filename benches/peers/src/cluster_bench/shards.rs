@@ -6,13 +6,8 @@ use serde_json::json;
 use tollgate::Policy;
 
 use super::{hot_key::HotKey, near_limit, nodes::Nodes};
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    redis_bench::{Load, Slice},
-    report::Report,
-    stats::median,
-};
+use crate::redis_bench::{Load, Slice};
+use crate::{ROUNDS, Result, args::Args, report::Report, stats::median};
 
 /// Numbers of checks in flight, all from one store or from 32. A store stands for a process: its checks share calls.
 const LEVELS: [(usize, usize); 3] = [(256, 1), (1_024, 1), (256, 32)];

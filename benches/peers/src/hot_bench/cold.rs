@@ -6,13 +6,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Policy, RedisStore};
 
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    endpoint::Endpoint,
-    report::Report,
-    stats::{self, CommandStats, median},
-};
+use crate::stats::{self, CommandStats, median};
+use crate::{ROUNDS, Result, args::Args, endpoint::Endpoint, report::Report};
 
 const IN_FLIGHT: [u64; 3] = [1, 16, 256];
 

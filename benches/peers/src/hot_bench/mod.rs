@@ -10,24 +10,16 @@ mod keys;
 mod warm;
 mod worker;
 
-use std::{
-    fmt,
-    io::Read,
-    process::{Command, Stdio},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io::Read};
 
 use serde_json::{Value, json};
 
 use self::judge::{Judged, judge};
 pub use self::worker::run as run_worker;
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    redis_bench::Servers,
-    report::Report,
-    stats::{self, CommandStats, median},
-};
+use crate::stats::{self, CommandStats, median};
+use crate::{ROUNDS, Result, args::Args, redis_bench::Servers, report::Report};
 
 /// The name of the mode in which a process of the load runs.
 pub const WORKER: &str = "hot-worker";

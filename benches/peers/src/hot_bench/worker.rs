@@ -1,25 +1,16 @@
 //! One process of the load on a hot key, or on many warm keys.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Policy, RedisStore};
 
 use super::{Variant, keys::Keys};
-use crate::{
-    Result,
-    endpoint::Endpoint,
-    random::Random,
-    redis_bench::{Checker, RedisCell},
-    scripts,
-};
+use crate::redis_bench::{Checker, RedisCell};
+use crate::{Result, endpoint::Endpoint, random::Random, scripts};
 
 /// The number of checks after which a task lets others run, as it would after a request.
 const BURST: u64 = 16;

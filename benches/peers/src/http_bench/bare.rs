@@ -1,12 +1,8 @@
 //! The time that a layer adds to a service that does nothing, measured without a server and without a runtime.
 
-use std::{
-    convert::Infallible,
-    future::ready,
-    hint::black_box,
-    task::{Context, Waker},
-    time::{Duration, Instant},
-};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+use std::{convert::Infallible, future::ready, hint::black_box};
 
 use axum::body::Body;
 use http::{Request, Response, StatusCode};

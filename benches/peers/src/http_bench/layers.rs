@@ -1,10 +1,7 @@
 //! The same limit in the layer of each crate: by peer address, with all header fields, counted in memory.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    num::NonZeroU32,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::{num::NonZeroU32, time::Duration};
 
 use axum::{body::Body, extract::ConnectInfo};
 use governor::middleware::StateInformationMiddleware;

@@ -1,10 +1,7 @@
 //! Requests per second of an axum server. The servers share one thread; the client's connections use the main thread.
 
-use std::{
-    net::SocketAddr,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{net::SocketAddr, thread};
 
 use axum::{Router, routing::get};
 use bytes::Bytes;

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::{
-    site::Site,
-    site::{Limit, Variant},
-    tools::Programs,
-};
+use super::site::{Limit, Site, Variant};
+use super::tools::Programs;
 use crate::{Result, server::Server};
 
 pub struct Bench<'a> {

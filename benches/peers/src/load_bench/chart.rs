@@ -1,11 +1,7 @@
 //! The latencies as a chart: a panel for each protocol and percentile.
 
-use super::{
-    latency::{Curve, SHARES},
-    outcome::Latency,
-    site::Variant,
-    tools::Protocol,
-};
+use super::latency::{Curve, SHARES};
+use super::{outcome::Latency, site::Variant, tools::Protocol};
 use crate::svg::{Axis, BLUE, DARK, GREEN, Line, Panel, Stroke, panels};
 
 const FIGURES: [(&str, fn(&Latency) -> f64); 3] = [

@@ -4,12 +4,9 @@ use std::{thread, time::Duration};
 
 use serde_json::json;
 
-use super::{
-    bench::Bench,
-    outcome::Outcome,
-    site::{Limit, Variant},
-    tools::{Amount, IN_FLIGHT, Protocol, Tool},
-};
+use super::site::{Limit, Variant};
+use super::tools::{Amount, IN_FLIGHT, Protocol, Tool};
+use super::{bench::Bench, outcome::Outcome};
 use crate::{Result, report::Report};
 
 /// Units that do not come back while a generator runs.

@@ -2,12 +2,10 @@
 
 use serde_json::json;
 
-use super::{
-    bench::Bench,
-    outcome::{Latency, Outcome},
-    site::{Limit, Site, Variant},
-    tools::{Amount, Protocol, Tool},
-};
+use super::bench::Bench;
+use super::outcome::{Latency, Outcome};
+use super::site::{Limit, Site, Variant};
+use super::tools::{Amount, Protocol, Tool};
 use crate::{Result, report::Report, stats::median};
 
 /// The parts of the capacity in the tables and charts, in percent.

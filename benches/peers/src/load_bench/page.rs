@@ -2,12 +2,8 @@
 
 use std::{fmt::Write, fs, process::Command};
 
-use super::{
-    bench::Bench,
-    latency::{Curve, Rates},
-    outcome::Latency,
-    site::Variant,
-};
+use super::latency::{Curve, Rates};
+use super::{bench::Bench, outcome::Latency, site::Variant};
 use crate::Result;
 
 const BEGIN: &str = "<!-- The lines to the next mark are written by benches/load. -->\n";

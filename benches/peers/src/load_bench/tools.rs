@@ -1,11 +1,7 @@
 //! The load generators and their arguments.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::process::{Command, Stdio};
+use std::{fs, path::PathBuf, time::Duration};
 
 use super::{outcome::Outcome, readers};
 use crate::{Result, args::Args, report::Report};

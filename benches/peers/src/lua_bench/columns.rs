@@ -2,10 +2,8 @@
 
 use serde_json::json;
 
-use super::{
-    subject::{CallFormat, Hosted, Subject},
-    traffic::{KEYS, Load, Timing, Traffic},
-};
+use super::subject::{CallFormat, Hosted, Subject};
+use super::traffic::{KEYS, Load, Timing, Traffic};
 use crate::{Result, random::Random, report::Report, stats::median};
 
 /// More rounds than elsewhere, because a round is short: a number of checks, so that the logs of slow and fast scripts

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{
-    subject::{
-        BATCH, BUCKET, BUCKET_BATCHED, COUNTER, COUNTER_BATCHED, GCRA, Hosted, LOG, LOG_BATCHED, SORTED_SET, Subject,
-        TWO_KEYS,
-    },
-    workload::{Scenario, Timing, Workload},
+use super::subject::{
+    BATCH, BUCKET, BUCKET_BATCHED, COUNTER, COUNTER_BATCHED, GCRA, Hosted, LOG, LOG_BATCHED, SORTED_SET, Subject,
+    TWO_KEYS,
 };
+use super::workload::{Scenario, Timing, Workload};
 use crate::{ROUNDS, Result, args::Args, report::Report, stats::median};
 
 /// Numbers of requests in the window.

@@ -2,11 +2,8 @@
 
 use redis::{Cmd, Connection, Script, Value};
 
-use crate::{
-    Result,
-    scripts::{self, Algorithm, Quota},
-    server::Server,
-};
+use crate::scripts::{self, Algorithm, Quota};
+use crate::{Result, server::Server};
 
 /// A script to measure, and how it is called.
 #[derive(Clone, Copy, Debug)]

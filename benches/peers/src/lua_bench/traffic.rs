@@ -3,12 +3,8 @@
 use redis::{Cmd, Connection, Value};
 
 use super::subject::{Hosted, Subject};
-use crate::{
-    Result,
-    random::Random,
-    scripts::Quota,
-    stats::{self, CommandStats, CpuTime},
-};
+use crate::stats::{self, CommandStats, CpuTime};
+use crate::{Result, random::Random, scripts::Quota};
 
 /// The state of the keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

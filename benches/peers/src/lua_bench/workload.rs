@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Connection, Value};
 
 use super::subject::Subject;
-use crate::{
-    Result,
-    scripts::{self, Quota},
-    stats::{self, CommandStats},
-};
+use crate::Result;
+use crate::scripts::{self, Quota};
+use crate::stats::{self, CommandStats};
 
 /// The state of a key, and the checks on it.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,8 @@
 
 use tollgate::FailurePolicy;
 
-use super::{
-    client::{Slice, Watched},
-    load::{BETWEEN_REQUESTS, INSTANCES, LIMIT, SLICE, Times, WINDOW},
-};
+use super::client::{Slice, Watched};
+use super::load::{BETWEEN_REQUESTS, INSTANCES, LIMIT, SLICE, Times, WINDOW};
 use crate::svg::{AMBER, Axis, DARK, GREEN, GREY, Line, Panel, RED, Span, Stroke, panels};
 
 pub fn draw(all: &[Watched], times: Times, redis_version: &str) -> String {

@@ -1,9 +1,7 @@
 //! A client of one limiter, and what it gets.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate::{FailurePolicy, Limiter, MemoryStore, Policy, RedisStore, observe};

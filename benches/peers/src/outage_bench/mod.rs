@@ -9,10 +9,8 @@ use std::{thread, time::Duration};
 use serde_json::json;
 use tollgate::FailurePolicy;
 
-use self::{
-    client::Watched,
-    load::{SLICE, Times},
-};
+use self::client::Watched;
+use self::load::{SLICE, Times};
 use crate::{Result, args::Args, report::Report, server::Server};
 
 pub fn run(args: &Args, server: &Server, report: &mut Report) -> Result<()> {

@@ -2,13 +2,10 @@
 
 use tollgate::Algorithm;
 
-use super::{
-    load::{Load, QUOTA},
-    peers::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell},
-    servers::Endpoints,
-    throttlecrab::Throttlecrab,
-    tollgate_variants::{Setup, TollgateLimiter, TollgateScript},
-};
+use super::load::{Load, QUOTA};
+use super::peers::{Bb8, Ceiling, Multiplexed, RateTier, RedisCell};
+use super::tollgate_variants::{Setup, TollgateLimiter, TollgateScript};
+use super::{servers::Endpoints, throttlecrab::Throttlecrab};
 use crate::{Result, scripts};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

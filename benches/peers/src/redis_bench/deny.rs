@@ -1,22 +1,15 @@
 //! A flood of checks on a spent key: the rate of denials from the deny cache, and the commands that Redis gets.
 
-use std::{
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-    time::{Duration, Instant},
-};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use std::{future::Future, pin::pin};
 
 use redis::Connection;
 use serde_json::json;
 use tollgate::{Limiter, Policy, RedisStore};
 
-use crate::{
-    ROUNDS, Result,
-    endpoint::Endpoint,
-    report::Report,
-    stats::{self, CommandStats, median},
-};
+use crate::stats::{self, CommandStats, median};
+use crate::{ROUNDS, Result, endpoint::Endpoint, report::Report};
 
 pub async fn run(endpoint: &Endpoint, admin: &mut Connection, time: Duration, report: &mut Report) -> Result<()> {
     let store = RedisStore::builder().prefix("deny:").deadline(Duration::from_secs(10)).open(endpoint.url())?;

@@ -6,20 +6,13 @@ use redis::Connection;
 use serde_json::json;
 use tollgate::Algorithm;
 
-use super::{
-    load::{Checker, Load},
-    peers::Multiplexed,
-    tollgate_variants::{Setup, TollgateLimiter},
-};
-use crate::{
-    ROUNDS, Result,
-    args::Args,
-    endpoint::Endpoint,
-    lua_bench::{LOG, Scenario, Workload},
-    report::Report,
-    scripts::{self, Quota},
-    stats::{self, CommandStats, median},
-};
+use super::load::{Checker, Load};
+use super::peers::Multiplexed;
+use super::tollgate_variants::{Setup, TollgateLimiter};
+use crate::lua_bench::{LOG, Scenario, Workload};
+use crate::scripts::{self, Quota};
+use crate::stats::{self, CommandStats, median};
+use crate::{ROUNDS, Result, args::Args, endpoint::Endpoint, report::Report};
 
 const IN_FLIGHT: usize = 256;
 

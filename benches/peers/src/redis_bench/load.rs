@@ -1,10 +1,7 @@
 //! Load on a limiter: `in_flight` tasks, each with one check at a time, on keys drawn at random.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{future::Future, pin::Pin};
 
 use tokio::task::JoinSet;
 

@@ -4,17 +4,10 @@ use std::time::Duration;
 
 use redis::Connection;
 
-use super::{
-    LEVELS,
-    contender::Contender,
-    load::{Load, Slice},
-    servers::Endpoints,
-};
-use crate::{
-    ROUNDS, Result,
-    report::Report,
-    stats::{self, CommandStats, median},
-};
+use super::load::{Load, Slice};
+use super::{LEVELS, contender::Contender, servers::Endpoints};
+use crate::stats::{self, CommandStats, median};
+use crate::{ROUNDS, Result, report::Report};
 
 /// A connected limiter and its results.
 pub struct Variant {

@@ -3,14 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use redis::{
-    Script, ScriptInvocation,
-    aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
-};
-use tower_rate_tier::{
-    Quota as Tier, RedisStorage,
-    storage::{Storage, StorageKey},
-};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use redis::{Script, ScriptInvocation};
+use tower_rate_tier::storage::{Storage, StorageKey};
+use tower_rate_tier::{Quota as Tier, RedisStorage};
 
 use super::load::Checker;
 use crate::{Result, endpoint::Endpoint, scripts::Quota};

@@ -2,16 +2,10 @@
 
 use serde_json::json;
 
-use super::{
-    KEYS, LEVELS,
-    contender::Contender,
-    measure::{Measured, Variant},
-};
-use crate::{
-    report::Report,
-    stats::median,
-    svg::{Bar, bar_chart},
-};
+use super::measure::{Measured, Variant};
+use super::{KEYS, LEVELS, contender::Contender};
+use crate::svg::{Bar, bar_chart};
+use crate::{report::Report, stats::median};
 
 /// Prints a table for each level. `round_trip_ms` is the latency of the proxy, if there is one.
 pub fn print(variants: &[Variant], round_trip_ms: Option<u64>, report: &mut Report) {

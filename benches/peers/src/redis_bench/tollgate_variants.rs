@@ -6,11 +6,8 @@ use redis::{Script, Value, aio::MultiplexedConnection};
 use tollgate::{Algorithm, Limiter, Policy, RedisStore};
 
 use super::load::Checker;
-use crate::{
-    Result,
-    endpoint::Endpoint,
-    scripts::{self, Quota},
-};
+use crate::scripts::{self, Quota};
+use crate::{Result, endpoint::Endpoint};
 
 /// A limiter on a [`RedisStore`].
 #[derive(Clone)]
