@@ -1,6 +1,6 @@
 //! A waiter: one caller in the queue of a key, and its further limits: what it charges beside the policy of its queue.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
@@ -78,6 +78,17 @@ impl Waiter {
     pub(super) fn delayed_by(&self) -> (&Policy, u64) {
         let first = (&self.policy, self.cost);
         if self.policy.delays(self.cost) { first } else { self.further.delaying().unwrap_or(first) }
+    }
+
+    /// All limits of the waiter with their costs, the first one first.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&Policy, u64)> {
+        let further = self.further.limits().iter().map(|(policy, cost)| (policy, *cost));
+        iter::once((&self.policy, self.cost)).chain(further)
+    }
+
+    /// Whether a denial of the waiter counts.
+    pub(super) fn counts_denials(&self) -> bool {
+        self.limits().any(|(policy, _)| policy.counts_denials())
     }
 
     /// The units that those behind it wait for. A cost above the largest limit never passes, so its number does not

@@ -55,6 +55,27 @@ async fn a_caller_is_not_denied_because_of_a_hold_under_a_further_limit_that_may
     drop(hold);
 }
 
+/// Each denial counts, so a caller who asked now and then would never be admitted, or would ban its key.
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_denials_count_under_a_further_limit_asks_no_earlier_than_the_store_says() {
+    let first = Policy::per_minute("first", 100).unwrap();
+    let (limiter, start) = (limiter(), Instant::now());
+    let counting = Policy::per_minute("counting", 2).unwrap().with_shards(2).with_denials_counted(true);
+    for _ in 0..2 {
+        assert!(limiter.check(KEY, &counting, 1).await.unwrap().is_allowed());
+    }
+    let acquired = limiter.acquire(KEY, &first, 1).and(&counting, 1).within(90 * SECOND).await.unwrap();
+    assert!(acquired.is_allowed() && start.elapsed() < 61 * SECOND, "{:?}", start.elapsed());
+
+    let usual = HoldSettings::new().with_typical_duration(300 * SECOND);
+    let banning = Policy::per_minute("banning", 10).unwrap().with_holds(usual).ban_after(3, 3_600 * SECOND);
+    let hold = limiter.hold(KEY, &banning, 10).await.unwrap().into_result().unwrap();
+    let denied = limiter.acquire(KEY, &first, 1).and(&banning, 4).within(10 * SECOND).await.unwrap();
+    assert!(!denied.is_allowed());
+    hold.release().await.unwrap();
+    assert!(limiter.check(KEY, &banning, 1).await.unwrap().is_allowed(), "the key is banned");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_hold_wakes_the_waiters_whatever_it_charges() {
     let (limiter, ended, start) = (limiter(), Ended::default(), Instant::now());

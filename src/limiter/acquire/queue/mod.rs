@@ -355,7 +355,10 @@ fn interval(policy: &Policy, units: u64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
-/// The space between two units after a pause.
-fn pace(policy: &Policy) -> Duration {
-    interval(policy, 1).min(LONGEST_PACE)
+/// The space between two units after a pause: that of the slowest limit. A concurrency limit has no rate, and nobody
+/// waits for a shadow policy.
+fn pace(head: &Waiter) -> Duration {
+    let rates = head.limits().filter(|(policy, cost)| policy.delays(*cost) && !policy.is_concurrent());
+    let slowest = rates.map(|(policy, _)| interval(policy, 1)).max();
+    slowest.unwrap_or_else(|| interval(&head.policy, 1)).min(LONGEST_PACE)
 }

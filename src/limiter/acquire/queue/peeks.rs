@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::decision::{Decision, PolicyDecision, Source};
-use crate::{clock::micros, limiter::acquire::forecast::after, policy::Policy};
+use crate::limiter::acquire::forecast::{after, for_waiter};
+use crate::{clock::micros, policy::Policy};
 
 /// The costs of which the store was asked last.
 #[derive(Debug, Default)]
@@ -56,9 +57,22 @@ impl Peeks {
                 peek.again = after(now, BELIEVED);
                 Recalled::Ask(self.changes)
             }
-            None if is_full => Recalled::Known(None),
-            None => Recalled::Ask(self.changes),
+            // What a larger cost waits for is enough.
+            None if is_full => Recalled::Known(self.denial_above(policy, cost, now)),
+            None => {
+                // Others get what the queue knows until the answer is there.
+                let (policy, until) = (policy.clone(), after(now, BELIEVED));
+                self.known.push(Peek { policy, cost, denial: None, received: now, again: until, until });
+                Recalled::Ask(self.changes)
+            }
         }
+    }
+
+    /// The denial of the smallest cost above `cost` that is known.
+    fn denial_above(&self, policy: &Policy, cost: u64, now: Instant) -> Option<Decision> {
+        let larger = self.known.iter().filter(|peek| peek.cost > cost && peek.policy == *policy);
+        let denials = larger.filter_map(|peek| peek.denial_at(now).map(|denial| (peek.cost, denial)));
+        denials.min_by_key(|(of, _)| *of).map(|(_, denial)| for_waiter(&denial, cost))
     }
 
     /// Remembers the answer to a question that [`Self::recall`] gave the number `asked`.
@@ -72,7 +86,11 @@ impl Peeks {
     ) {
         self.known.retain(|peek| !peek.is_of(policy, cost));
         if self.known.len() >= MOST {
-            return;
+            // A denial tells more than a cost that the store has not denied.
+            let Some(place) = self.known.iter().position(|peek| denial.is_some() && peek.denial.is_none()) else {
+                return;
+            };
+            self.known.remove(place);
         }
         let wait = denial.as_ref().and_then(Decision::retry_after).unwrap_or(Duration::MAX);
         let until = after(now, wait.min(2 * BELIEVED));
@@ -179,6 +197,27 @@ mod tests {
             peeks.remember(number, &policy(), 1, Some(denial(30 * SECOND)), now);
             assert_eq!(wait(&mut peeks, 1, now), None, "asked before change {number}");
         }
+    }
+
+    #[test]
+    fn one_request_asks_for_a_cost_and_the_others_get_what_the_queue_knows_until_the_answer_is_there() {
+        let (mut peeks, now) = (Peeks::default(), Instant::now());
+        assert_eq!([(); 3].map(|()| wait(&mut peeks, 1, now)), [None, Some(None), Some(None)]);
+        peeks.remember(0, &policy(), 1, Some(denial(30 * SECOND)), now);
+        assert_eq!(wait(&mut peeks, 1, now), Some(Some(30 * SECOND)));
+    }
+
+    #[test]
+    fn law_5_a_cost_for_which_there_is_no_place_waits_for_as_long_as_the_next_larger_one() {
+        let (mut peeks, now) = (Peeks::default(), Instant::now());
+        for cost in [50, 40, 30] {
+            peeks.remember(0, &policy(), cost, Some(denial(u32::try_from(cost).unwrap() * SECOND)), now);
+        }
+        peeks.remember(0, &policy(), 10, None, now);
+        assert_eq!([35, 60].map(|cost| wait(&mut peeks, cost, now)), [Some(Some(40 * SECOND)), Some(None)]);
+        // A denial takes the place of a cost that the store has not denied.
+        peeks.remember(0, &policy(), 35, Some(denial(36 * SECOND)), now);
+        assert_eq!(wait(&mut peeks, 35, now), Some(Some(36 * SECOND)));
     }
 
     #[test]

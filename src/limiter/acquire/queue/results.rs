@@ -58,7 +58,7 @@ impl Queue {
         }
         self.last_admission = Some(sent);
         if let Some((_, head)) = group.waiters.first().filter(|_| self.is_paced) {
-            self.not_before = Some(after(sent, pace(&head.policy)));
+            self.not_before = Some(after(sent, pace(head)));
         }
         let reply = |(_, waiter): (u64, Waiter)| {
             let outcome = Ok(forecast::for_waiter(decision, waiter.cost));
@@ -108,14 +108,15 @@ impl Queue {
         if let [(ticket, _)] = &group.waiters[..] {
             let denied = further.iter().filter(|standing| standing.violated);
             let waits = denied.map(|standing| (&standing.policy, wait_of(standing)));
-            self.blocked = Blocked::by(*ticket, waits, sent);
+            let counts = decision.policies().iter().any(|standing| standing.policy.counts_denials());
+            // The store has judged before it replied, so a check that is sent this much later is never early.
+            self.blocked = Blocked::by(*ticket, waits, if counts { now } else { sent }, counts);
         }
-        if standing.violated {
-            if self.has_rivals(decision, group.units) {
-                self.rivals.lost();
-            } else if self.is_aimed && standing.retry_after.is_some_and(|wait| wait <= EARLY) {
-                self.aim.missed(now.saturating_duration_since(sent));
-            }
+        let waits = [standing].into_iter().chain(further).filter(|standing| standing.violated).map(wait_of);
+        if standing.violated && self.has_rivals(decision, group.units) {
+            self.rivals.lost();
+        } else if self.is_aimed && waits.max().is_some_and(|wait| wait <= EARLY) {
+            self.aim.missed(now.saturating_duration_since(sent));
         }
         self.forecast = self.forecast_from(decision, sent, now);
         // Without a certain forecast, the denial itself says when to ask again.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Group, Queue, Step, interval, pace};
 use crate::limiter::acquire::forecast::{self, after};
 use crate::limiter::acquire::waiter::{Further, Reply, Waiter};
-use crate::{policy::Policy, verdict::Source};
+use crate::verdict::Source;
 
 /// The intervals between admissions for which a millisecond counts. A longer interval hardly notices a millisecond, and
 /// a shorter one needs a burst anyway.
@@ -44,7 +44,7 @@ impl Queue {
             Some((whose, at)) if whose == ticket => at,
             _ => {
                 let certain = self.due(head, now);
-                let interval = interval(&head.policy, head.cost);
+                let interval = interval_of(head);
                 let wait = certain.saturating_duration_since(now);
                 self.is_aimed = false;
                 let at = match self.rivals.delay(wait, interval) {
@@ -58,7 +58,7 @@ impl Queue {
                     }
                 };
                 // A check that is early must not count as a rejection.
-                let at = if head.policy.counts_denials() { at.max(after(certain, SAFELY_LATE)) } else { at };
+                let at = if head.counts_denials() { at.max(after(certain, SAFELY_LATE)) } else { at };
                 // Nothing but its units delays a head beyond its time.
                 at.min(head.deadline.max(certain))
             }
@@ -68,7 +68,7 @@ impl Queue {
         if at <= now {
             return Step::Ask(self.take_group(now));
         }
-        let is_precise = PRECISE_INTERVALS.contains(&interval(&head.policy, head.cost));
+        let is_precise = PRECISE_INTERVALS.contains(&interval_of(head));
         Step::Sleep { until: at, is_precise }
     }
 
@@ -80,7 +80,7 @@ impl Queue {
             if let Some((_, head)) = group.waiters.first() {
                 let known = self.forecast.as_ref().filter(|forecast| forecast.is_of(&head.policy));
                 let available = known.map_or(0, |forecast| self.rivals.share_of(forecast.available_at(now)));
-                let most = if self.is_paced { available.min(paced_units(&head.policy, since_last)) } else { available };
+                let most = if self.is_paced { available.min(paced_units(head, since_last)) } else { available };
                 let further = group.further.plus(&waiter.further);
                 let fits = group.units.saturating_add(waiter.cost) <= most && self.room.holds(&further);
                 if !waiter.can_join(head) || !fits {
@@ -100,9 +100,15 @@ impl Queue {
     }
 }
 
-/// The units that a policy gains on average in `time`, as far as admissions are spaced.
-fn paced_units(policy: &Policy, time: Duration) -> u64 {
-    u64::try_from(time.as_micros() / pace(policy).as_micros().max(1)).unwrap_or(u64::MAX)
+/// The time in which what a head waits for is gained on average.
+fn interval_of(head: &Waiter) -> Duration {
+    let (policy, cost) = head.delayed_by();
+    interval(policy, cost)
+}
+
+/// The units that the limits of a head gain on average in `time`, as far as admissions are spaced.
+fn paced_units(head: &Waiter, time: Duration) -> u64 {
+    u64::try_from(time.as_micros() / pace(head).as_micros().max(1)).unwrap_or(u64::MAX)
 }
 
 impl Queue {
@@ -202,7 +208,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::{
-        Limiter, MemoryStore,
+        Check, Limiter, ManualClock, MemoryStore, Policy,
         error::{Error, ErrorKind},
         limiter::acquire::{forecast::Forecast, waiter::tests::waiter},
         policy::{Algorithm, HoldSettings},
@@ -236,6 +242,39 @@ mod tests {
         let costs: Vec<_> = over.iter().map(|reply| reply.waiter.cost).collect();
         assert_eq!((costs, queue.len()), (vec![5], 1));
         assert!(matches!(&step, Step::Ask(group) if group.units == 1), "{step:?}");
+    }
+
+    /// A caller that waits for both limits.
+    fn head(first: &Policy, further: &Policy, now: Instant) -> Waiter {
+        let mut head = waiter(first, 1, now + Duration::from_secs(1));
+        head.further.add(further, 1);
+        head
+    }
+
+    #[test]
+    fn after_a_pause_the_slowest_limit_that_can_delay_the_head_spaces_admissions() {
+        let [slow, fast] = [20, 50].map(|limit| Policy::per_second("rate", limit).unwrap());
+        let (slots, shadow) = (Policy::concurrent("slots", 5).unwrap(), Policy::per_minute("shadow", 1).unwrap());
+        let cases = [(&slots, &fast, 20), (&shadow.with_shadow(true), &fast, 20), (&fast, &slow, 50)];
+        for (first, further, millis) in cases {
+            assert_eq!(pace(&head(first, further, Instant::now())), Duration::from_millis(millis));
+        }
+    }
+
+    #[test]
+    fn a_check_that_a_further_limit_denies_for_a_millisecond_at_most_was_sent_too_early() {
+        let (policy, now) = (Policy::per_minute("p", 5).unwrap(), Instant::now());
+        let further = Policy::new("further", 1, Duration::from_millis(1)).unwrap();
+        let limiter = Limiter::new(MemoryStore::new().with_clock(ManualClock::default()));
+        let both = || Check::new("k", &policy, 1).and("k", &further, 1);
+        assert!(limiter.try_check_all(both()).unwrap().is_allowed());
+        let mut queue = Queue::default();
+        let dispatcher = queue.replace_dispatcher(now);
+        queue.insert(1, head(&policy, &further, now));
+        let group = queue.take_group(now);
+        queue.is_aimed = true;
+        assert!(queue.finish(dispatcher, group, limiter.try_check_all(both()), now, now).is_empty());
+        assert!(queue.aim.adjust(now) > now);
     }
 
     /// The end of a hold ends the forecast, and the store is well.
