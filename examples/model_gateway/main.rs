@@ -6,18 +6,23 @@
 
 use std::{convert::Infallible, env, error::Error, time::Duration};
 
-use axum::body::{Body, to_bytes};
-use axum::http::{StatusCode, header::AUTHORIZATION, request, response};
-use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response, Sse, sse::Event};
-use axum::{Extension, Router, extract::Request, routing::post};
+use axum::{
+    Extension, Router,
+    body::{Body, to_bytes},
+    extract::Request,
+    http::{StatusCode, header::AUTHORIZATION, request, response},
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response, Sse, sse::Event},
+    routing::post,
+};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::Value;
 use tokio::{net::TcpListener, signal, time::sleep};
-use tollgate::middleware::{Bill, Settlement};
 use tollgate::{
     ConfigError, ExtensionKey, Key, Limiter, MemoryStore, Policy,
-    RateLimitLayer, RedisStore, policy::HoldSettings,
+    RateLimitLayer, RedisStore,
+    middleware::{Bill, Settlement},
+    policy::HoldSettings,
 };
 
 /// The largest body of a request, in bytes.

@@ -1,8 +1,19 @@
-use actix_web::{Error, HttpResponse, error::ErrorInternalServerError, http::StatusCode, middleware::Next, web::Data};
-use actix_web::body::{EitherBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{HeaderName, HeaderValue};
-use tollgate::{FailurePolicy, Limiter, PeerIp, Policy, headers::HeaderWriter, http::HeaderMap};
+use actix_web::{
+    Error, HttpResponse,
+    body::{EitherBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    error::ErrorInternalServerError,
+    http::{
+        StatusCode,
+        header::{HeaderName, HeaderValue},
+    },
+    middleware::Next,
+    web::Data,
+};
+use tollgate::{
+    FailurePolicy, Limiter, PeerIp, Policy, headers::HeaderWriter,
+    http::HeaderMap,
+};
 
 pub struct Limit {
     pub limiter: Limiter,

@@ -1,8 +1,12 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use lambda_http::{Body, Error, Request, RequestExt, Response, request::RequestContext};
-use tollgate::{FailurePolicy, Limiter, PeerIp, Policy, ProblemJson, headers::HeaderWriter};
+use lambda_http::{
+    Body, Error, Request, RequestExt, Response, request::RequestContext,
+};
+use tollgate::{
+    FailurePolicy, Limiter, PeerIp, Policy, ProblemJson, headers::HeaderWriter,
+};
 
 pub async fn handle(
     limiter: &Limiter,

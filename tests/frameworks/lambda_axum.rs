@@ -1,7 +1,10 @@
 use axum::{Router, routing::get};
 use lambda_http::request::RequestContext;
-use tollgate::{ConfigError, Limiter, PeerIp, Policy, RateLimitLayer, http::request::Parts};
-use tollgate::key::{self, KeyError};
+use tollgate::{
+    ConfigError, Limiter, PeerIp, Policy, RateLimitLayer,
+    http::request::Parts,
+    key::{self, KeyError},
+};
 
 /// For `lambda_http::run(app(limiter)?)`.
 pub fn app(limiter: Limiter) -> Result<Router, ConfigError> {

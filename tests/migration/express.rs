@@ -1,5 +1,7 @@
 use axum::{Router, routing::get};
-use tollgate::{ClientIp, ConfigError, Decision, Error, Limiter, Policy, RateLimitLayer};
+use tollgate::{
+    ClientIp, ConfigError, Decision, Error, Limiter, Policy, RateLimitLayer,
+};
 
 pub fn app(limiter: Limiter) -> Result<Router, ConfigError> {
     let policy = Policy::per_minute("per-client", 5)?;

@@ -22,8 +22,12 @@ mod script {
     pub mod before;
 }
 
-use std::time::{Duration, Instant};
-use std::{fs, net::SocketAddr, path::Path};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use axum::{Router, body::Body, extract::ConnectInfo, http::Request, response::Response};
 use tollgate::{Limiter, MemoryStore, RedisStore};

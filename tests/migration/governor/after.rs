@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use axum::{Router, routing::get};
-use tollgate::{Algorithm, ConfigError, HeaderStyle, MemoryStore, PeerIp, Policy, RateLimitLayer};
+use tollgate::{
+    Algorithm, ConfigError, HeaderStyle, MemoryStore, PeerIp, Policy,
+    RateLimitLayer,
+};
 
 pub fn app() -> Result<Router, ConfigError> {
     let policy = Policy::new("per-client", 1, Duration::from_secs(20))?

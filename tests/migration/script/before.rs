@@ -1,8 +1,13 @@
 use std::{error::Error, net::SocketAddr, time::Duration};
 
-use axum::{Router, http::StatusCode, response::Response, routing::get};
-use axum::extract::{ConnectInfo, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request, State},
+    http::StatusCode,
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+    routing::get,
+};
 use bb8_redis::{RedisConnectionManager, bb8::Pool, redis::Script};
 
 const SCRIPT: &str = "
