@@ -285,12 +285,12 @@ impl Leases {
         Some(lease)
     }
 
-    /// Acts on the leases of a count: those of the key under policies that share the count.
     /// Whether the store answers too slowly for a call that first waits for the settlements of a count.
     pub(in crate::limiter) fn is_slow(&self, key: &Key, policy: &Policy) -> bool {
         self.map_count(key, policy, |lease| lease.is_slow()).any(|is_slow| is_slow)
     }
 
+    /// Acts on the leases of a count: those of the key under policies that share the count.
     fn map_count<T>(
         &self,
         key: &Key,

@@ -6,7 +6,7 @@ mod results;
 mod turns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::runtime::{self, Handle};
 use tokio::{sync::Notify, time::Instant};
@@ -355,10 +355,11 @@ fn interval(policy: &Policy, units: u64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
-/// The space between two units after a pause: that of the slowest limit. A concurrency limit has no rate, and nobody
-/// waits for a shadow policy.
+/// The space between two units after a pause: that of the limit with the shortest window, because a long window, as
+/// that of a day's quota, does not say how close calls may be. A concurrency limit has no rate, and nobody waits for a
+/// shadow policy.
 fn pace(head: &Waiter) -> Duration {
     let rates = head.limits().filter(|(policy, cost)| policy.delays(*cost) && !policy.is_concurrent());
-    let slowest = rates.map(|(policy, _)| interval(policy, 1)).max();
-    slowest.unwrap_or_else(|| interval(&head.policy, 1)).min(LONGEST_PACE)
+    let shortest = rates.map(|(policy, _)| (policy.window_length(), Reverse(interval(policy, 1)))).min();
+    shortest.map_or_else(|| interval(&head.policy, 1), |(_, Reverse(space))| space).min(LONGEST_PACE)
 }

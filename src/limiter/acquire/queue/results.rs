@@ -170,7 +170,7 @@ impl Queue {
     fn forecast_from(&mut self, decision: &Decision, sent: Instant, now: Instant) -> Option<Forecast> {
         let start = match decision.time_us() {
             // The store has judged before it replied, so a check that is sent this much later is never early.
-            _ if decision.policies().first().is_some_and(|standing| standing.policy.counts_denials()) => now,
+            _ if decision.policies().iter().any(|standing| standing.policy.counts_denials()) => now,
             Some(time_us) if decision.source() == Source::Store => {
                 self.aim.usual_start(sent, time_us, now.saturating_duration_since(sent))
             }
@@ -212,7 +212,7 @@ mod tests {
     use super::super::{STUCK, Step};
     use super::*;
     use crate::{
-        Limiter, MemoryStore, Policy,
+        Check, Limiter, MemoryStore, Policy,
         limiter::acquire::waiter::{Further, tests::waiter},
         policy::HoldSettings,
     };
@@ -305,18 +305,20 @@ mod tests {
         let plain = Policy::per_minute("p", 5).unwrap();
         let counting = plain.clone().with_denials_counted(true);
         let (first, way) = (Instant::now(), SECOND / 10);
-        let second = first + SECOND;
         let cases = [(&plain, Source::Store, 20), (&plain, Source::DenyCache, 0), (&counting, Source::Store, 100)];
         for (policy, source, late_ms) in cases {
             let (limiter, mut queue) = (Limiter::new(MemoryStore::new()), Queue::default());
             let standing = limiter.try_check("k", policy, 1).unwrap().policies()[0].clone();
             // The second check was held up for 20 ms on its way.
-            let starts = [(first, 1_000_000), (second, 2_020_000)].map(|(sent, time_us)| {
+            let starts = [(first, 1_000_000), (first + SECOND, 2_020_000)].map(|(sent, time_us)| {
                 let decision = Decision::on_waiter(true, source, time_us, Some(standing.clone()));
                 queue.forecast_from(&decision, sent, sent + way).unwrap().sent
             });
-            assert_eq!(starts[1] - second, Duration::from_millis(late_ms), "{policy:?} {source:?}");
+            assert_eq!(starts[1] - (first + SECOND), Duration::from_millis(late_ms), "{policy:?} {source:?}");
         }
+        let both = Check::new("k", &Policy::per_day("q", 5).unwrap(), 1).and("k", &counting, 1);
+        let decision = Limiter::new(MemoryStore::new()).try_check_all(both).unwrap();
+        assert_eq!(Queue::default().forecast_from(&decision, first, first + SECOND).unwrap().sent, first + SECOND);
     }
 
     #[test]

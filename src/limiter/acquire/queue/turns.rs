@@ -252,10 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_the_slowest_limit_that_can_delay_the_head_spaces_admissions() {
+    fn after_a_pause_the_limit_of_the_shortest_window_that_can_delay_the_head_spaces_admissions() {
         let [slow, fast] = [20, 50].map(|limit| Policy::per_second("rate", limit).unwrap());
-        let (slots, shadow) = (Policy::concurrent("slots", 5).unwrap(), Policy::per_minute("shadow", 1).unwrap());
-        let cases = [(&slots, &fast, 20), (&shadow.with_shadow(true), &fast, 20), (&fast, &slow, 50)];
+        let (slots, day) = (Policy::concurrent("slots", 5).unwrap(), Policy::per_day("day", 10_000).unwrap());
+        let shadow = Policy::per_minute("shadow", 1).unwrap().with_shadow(true);
+        let cases =
+            [(&slots, &fast, 20), (&shadow, &fast, 20), (&fast, &slow, 50), (&fast, &day, 20), (&day, &fast, 20)];
         for (first, further, millis) in cases {
             assert_eq!(pace(&head(first, further, Instant::now())), Duration::from_millis(millis));
         }
