@@ -2,7 +2,8 @@
 //!
 //! Each charge is evaluated alone. Then a check without alternatives is sent: the first of them that fits, and the
 //! other charges. If it has lost its room meanwhile, the next one follows. So an alternative is charged only if an
-//! earlier one had no room during the check, and never two of them.
+//! earlier one had no room during the check, and never two of them. A check that holds units beside the alternatives is
+//! not sent again, but is an error that can be repeated.
 
 use std::sync::Arc;
 
@@ -26,13 +27,14 @@ struct OneByOne<'a> {
 }
 
 /// Sends a check with alternatives, or only evaluates it if `step` does. `slots` are those of its charges. `send_plain`
-/// sends a check without alternatives, whose parts are one charge each.
+/// sends a check without alternatives, whose parts are one charge each. `error` is why its keys cannot be in one call.
 pub(super) async fn send<F>(
     client: Arc<Client>,
     outgoing: Arc<Outgoing>,
     slots: &[u16],
     step: Step,
     send_plain: impl Fn(Arc<Client>, Arc<Outgoing>, Vec<Part>) -> F,
+    error: Error,
 ) -> Result<Verdict, Error>
 where
     F: Future<Output = Result<Verdict, Error>>,
@@ -47,13 +49,19 @@ where
     if step == Step::Evaluate {
         return Ok(check.verdict(passes));
     }
-    // With each attempt that is denied, a charge has lost its room. A second one would make holds under the names that
-    // the first one releases.
-    let attempts = if check.outgoing.check.may_hold_in_part() { 1 } else { slots.len() };
+    // With each attempt that is denied, a charge has lost its room. A second one would make the holds beside the
+    // alternatives under the names that the first one releases.
+    let whole = &check.outgoing.check;
+    let holds_beside = whole.may_hold_in_part() && whole.groups().count() > 1;
+    let attempts = if holds_beside { 1 } else { slots.len() };
     for _ in 0..attempts {
         if check.passes() && check.commit(&send_plain).await? {
             return Ok(check.verdict(true));
         }
+    }
+    if passes && check.passes() {
+        // Another alternative has room, so this is no denial.
+        return Err(error);
     }
     if !passes && !check.outgoing.is_banned_by_hand() {
         // An attempt has counted the rejection itself. Beside a ban by hand, none is counted.

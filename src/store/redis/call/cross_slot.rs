@@ -70,9 +70,9 @@ async fn run(client: Arc<Client>, outgoing: Arc<Outgoing>, step: Step) -> Result
     match verdict {
         // A slot moves. Nothing is charged, or what was is refunded. Boxed, because that is rare.
         Err(error) if !by_key::may_ask(&check.check, &error) => Err(error),
-        Err(_) if check.check.has_alternatives() => {
+        Err(error) if check.check.has_alternatives() => {
             let plain = |client, outgoing, parts| send_parts(client, outgoing, parts, Step::Commit, true);
-            Box::pin(alternatives::send(moving, check, &slots, step, plain)).await
+            Box::pin(alternatives::send(moving, check, &slots, step, plain, error)).await
         }
         Err(_) => {
             let parts = one_by_one(&check.check, &slots);
