@@ -36,7 +36,8 @@ pub(super) fn run(script: impl Fn(&str, &str) -> Option<(u64, String)> + 'static
 fn dial(host: &str, port: u16) -> Dialled {
     let address = format!("{host}:{port}");
     Box::pin(async move {
-        if let Some((_, text)) = scripted(&address, "DIAL") {
+        if let Some((after_ms, text)) = scripted(&address, "DIAL") {
+            sleep(Duration::from_millis(after_ms)).await;
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let (client, server) = duplex(1 << 16);

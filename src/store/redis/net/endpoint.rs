@@ -76,14 +76,28 @@ impl Resp3 {
         !handshakes.have_succeeded || since.elapsed() >= LONGEST_RESTART
     }
 
-    /// Records that a dial has failed in another way.
-    pub(crate) fn is_away(&self) {
-        self.lock().hung_up = None;
+    /// A dial that begins.
+    pub(crate) fn dial(&self) -> HandshakeDial {
+        HandshakeDial { resp3: self.clone(), has_hung_up: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, Handshakes> {
         // The value is replaced as a whole, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A dial. When it ends and the server has not hung up, also because its time is over, earlier hang-ups are forgotten.
+pub(crate) struct HandshakeDial {
+    resp3: Resp3,
+    pub(crate) has_hung_up: bool,
+}
+
+impl Drop for HandshakeDial {
+    fn drop(&mut self) {
+        if !self.has_hung_up {
+            self.resp3.lock().hung_up = None;
+        }
     }
 }
 

@@ -70,13 +70,10 @@ impl Wire {
             }
         });
         let with_resp3 = || async {
+            let mut dial = endpoint.resp3.dial();
             let result = connect(endpoint, watched.clone(), progress).await;
-            match &result {
-                Ok(_) => endpoint.resp3.is_spoken(),
-                Err(error) if hangs_up(error) => {}
-                Err(_) => endpoint.resp3.is_away(),
-            }
-            result
+            dial.has_hung_up = result.as_ref().is_err_and(hangs_up);
+            result.inspect(|_| endpoint.resp3.is_spoken())
         };
         let (connection, transit) = match with_resp3().await {
             // It restarts, or somebody has closed its connections.
