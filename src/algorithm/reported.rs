@@ -1,10 +1,10 @@
 //! Counts in Redis: the script charges them and reports their state, and the outcome is computed here.
 
-use crate::{
-    algorithm::Counter, algorithm::fixed_window::FixedWindow, algorithm::held::Held,
-    algorithm::sliding_window_counter::SlidingWindowCounter, algorithm::token_bucket::TokenBucket, policy::Policy,
-    verdict::Outcome,
+use crate::algorithm::{
+    Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
+    token_bucket::TokenBucket,
 };
+use crate::{policy::Policy, verdict::Outcome};
 
 /// The state of a count after a charge. Times are microseconds from the time of the charge.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! The count of one key under one policy, whatever its algorithm.
 
-use crate::policy::{Algorithm, Policy};
-use crate::{
-    algorithm::Counter, algorithm::fixed_window::FixedWindow, algorithm::held::Held,
-    algorithm::sliding_window_counter::SlidingWindowCounter, algorithm::sliding_window_log::SlidingWindowLog,
-    algorithm::token_bucket::TokenBucket, verdict::Outcome,
+use crate::algorithm::{
+    Counter, fixed_window::FixedWindow, held::Held, sliding_window_counter::SlidingWindowCounter,
+    sliding_window_log::SlidingWindowLog, token_bucket::TokenBucket,
 };
+use crate::policy::{Algorithm, Policy};
+use crate::verdict::Outcome;
 
 /// What one key has spent under one policy.
 #[derive(Clone, Debug)]

@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use crate::calls::{Calls, CheckCall, Purpose};
 use crate::error::{ConfigError, Error, FirstMistake};
 use crate::limiter::sharded::{self, ShardTurns};
+use crate::limiter::{acquire::queues::Queues, hold::SharedHolds, lease::table::Leases};
 use crate::observe::{CheckSpan, Event, Warning};
 use crate::store::{Answer, Pending};
-use crate::{
-    check::Check, decision::Decision, failure::FailurePolicy, limiter::acquire::queues::Queues,
-    limiter::hold::SharedHolds, limiter::lease::table::Leases, verdict::Verdict,
-};
+use crate::{check::Check, decision::Decision, failure::FailurePolicy, verdict::Verdict};
 
 /// The state that clones of a limiter share.
 #[derive(Clone)]

@@ -6,12 +6,10 @@ use tokio::time::Instant;
 
 use crate::error::{ConfigError, Error};
 use crate::limiter::decision_future::{Sent, decide};
+use crate::limiter::{check_future::CheckFuture, core::Core};
 use crate::limiter::{lease, sharded};
 use crate::observe::{CheckSpan, Event, ObservedRequest, Observer, Other, ResetEvent};
-use crate::{
-    calls::Purpose, check::Check, failure::FailurePolicy, key::Key, limiter::check_future::CheckFuture,
-    limiter::core::Core, policy::Policy, store::Answer,
-};
+use crate::{calls::Purpose, check::Check, failure::FailurePolicy, key::Key, policy::Policy, store::Answer};
 
 /// A rate limiter without HTTP: judges checks against a store, within the store's deadline.
 ///

@@ -5,10 +5,8 @@ use std::{fmt, future::Future, mem, pin::Pin, sync::Arc};
 
 use crate::error::{ConfigError, Error};
 use crate::limiter::hold::{Charged, Hold, HoldAnswer, RequestHolds};
-use crate::{
-    calls::Purpose, check::Check, decision::Decision, key::Key, limiter::check_future::CheckFuture,
-    limiter::core::Core, limiter::handle::Limiter, policy::Policy,
-};
+use crate::limiter::{check_future::CheckFuture, core::Core, handle::Limiter};
+use crate::{calls::Purpose, check::Check, decision::Decision, key::Key, policy::Policy};
 
 impl Limiter {
     /// Holds `cost` units of `key` under `policy`, if they fit, until the cost of the work is known: a charge that is

@@ -5,7 +5,8 @@ use std::{fmt, time::Duration};
 use crate::decision::{Decision, PolicyDecision};
 use crate::observe::other::{LeaseChange, Other};
 use crate::observe::{BreakerState, DecisionEvent, ObservedKey, RefusalEvent, StoreFailure, Warning};
-use crate::{error::Error, observe::check_event::ObservedCheck, observe::request::ObservedRequest, policy::Policy};
+use crate::observe::{check_event::ObservedCheck, request::ObservedRequest};
+use crate::{error::Error, policy::Policy};
 
 /// What an event is, with its data.
 #[derive(Clone, Debug)]

@@ -5,10 +5,8 @@ use std::{collections::HashMap, fmt, hash::BuildHasher, mem, time::Duration};
 
 use crate::clock::{Clock, SystemClock, micros};
 use crate::observe::{Event, EventKind, Fingerprint, ObservedRequest, Observer};
-use crate::{
-    key::Key, observe::check_event::ObservedCharge, observe::request::StoredRequest, policy::Policy,
-    runtime::random::RandomState,
-};
+use crate::observe::{check_event::ObservedCharge, request::StoredRequest};
+use crate::{key::Key, policy::Policy, runtime::random::RandomState};
 
 /// Lists the keys that limits refuse most, by their fingerprints, with the policy and the route.
 ///

@@ -12,10 +12,8 @@ use crate::observe::{
     NearLimit, ObservedKey, ObservedRequest, Observer, Other, PlanFallback, PlanLookup, RefusalEvent, ResetEvent,
     StoreFailure, Throttle,
 };
-use crate::{
-    error::ErrorKind, observe::effects::EffectCounts, observe::log_line::FailureMessage, policy::Policy,
-    verdict::Source,
-};
+use crate::observe::{effects::EffectCounts, log_line::FailureMessage};
+use crate::{error::ErrorKind, policy::Policy, verdict::Source};
 
 /// Writes `tracing` events for everything that an observer receives. Its warnings replace the events that a limiter
 /// writes [by itself](crate::observe#what-a-limiter-reports-by-itself).

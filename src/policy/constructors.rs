@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::error::ConfigError;
 use crate::policy::definition::{Definition, NEAR_LIMIT, is_token};
-use crate::{error::ConfigError, policy::holds::HoldSettings, policy::limit::Policy, policy::micros_up};
+use crate::policy::{holds::HoldSettings, limit::Policy, micros_up};
 
 impl Policy {
     /// The longest window, 366 days: arithmetic on microseconds stays exact in Lua's doubles.

@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use crate::error::{ConfigError, FirstMistake};
 use crate::key::{Key, partition::PartitionKey};
 use crate::policy::definition::{Definition, Special, near_units};
-use crate::{policy::Algorithm, policy::calendar::CalendarWindows};
+use crate::policy::{Algorithm, calendar::CalendarWindows};
 
 /// A limit of units per window, counted by an [`Algorithm`]: at most [2^40 units](Self::MAX_LIMIT) in at most
 /// [366 days](Self::MAX_WINDOW).

@@ -6,7 +6,8 @@ use crate::check::{Charge, Check};
 use crate::error::{Error, ErrorKind};
 use crate::hold::{HoldChange, SettleAnswer};
 use crate::store::contract::{Answer, Store};
-use crate::{key::Key, policy::Policy, store::ban::CountChange, store::memory::MemoryStore, verdict::Verdict};
+use crate::store::{ban::CountChange, memory::MemoryStore};
+use crate::{key::Key, policy::Policy, verdict::Verdict};
 
 /// A store that fails until [`recover`](Self::recover) is called, for tests of failure policies.
 ///

@@ -7,7 +7,7 @@ use tollgate::{
 };
 
 use crate::support::app::{down_limiter, limiter_and_clock, per_minute};
-use crate::{support::forecast::forecasts, support::seed::seeds};
+use crate::support::{forecast::forecasts, seed::seeds};
 
 const SECOND: Duration = Duration::from_secs(1);
 

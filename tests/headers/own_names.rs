@@ -5,7 +5,7 @@ use tollgate::rejection::{Denial, EmptyBody, PlainText};
 use tollgate::{GlobalKey, HeaderStyle, Limiter, MemoryStore, Policy, RateLimitLayer, headers::HeaderWriter};
 
 use crate::support::app::{app, down_limiter, layer, limiter, per_minute};
-use crate::{support::http::get, support::says};
+use crate::support::{http::get, says};
 
 fn renamed(style: HeaderStyle, names: &[(&'static str, &'static str)]) -> HeaderWriter {
     names.iter().fold(HeaderWriter::new(style), |writer, (field, own)| {

@@ -4,7 +4,7 @@ use axum::Router;
 use tollgate::{HeaderKey, Key, Policy, RateLimitLayer, headers::PartitionKeys};
 
 use crate::support::app::{app, limiter, per_minute};
-use crate::{support::http::get_with, support::says};
+use crate::support::{http::get_with, says};
 
 const SECRET: &str = "0123456789abcdef";
 

@@ -10,7 +10,7 @@ use tower::{Service, ServiceBuilder, ServiceExt};
 use crate::support::counting::{
     CountingService, CountingStore, EmptyRequest, LostReplyStore, layer, status, within_10_seconds,
 };
-use crate::{support::SilentStore, support::stopwatch::Stopwatch};
+use crate::support::{SilentStore, stopwatch::Stopwatch};
 
 const DEFAULT: Duration = Duration::from_millis(50);
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use axum::{Router, http::Method, http::request::Parts, response::Response, routing::get as route};
+use axum::http::{Method, request::Parts};
+use axum::{Router, response::Response, routing::get as route};
 use tollgate::rejection::{Denial, PlainText, Reason};
 use tollgate::{
     Check, Decision, Error, ErrorKind, GlobalKey, HeaderStyle, Limiter, ManualClock, MemoryStore, Policy,

@@ -7,7 +7,7 @@ use tollgate::{Key, Limiter, ManualClock, MemoryStore, Policy, failure::BreakerS
 
 use super::two_domain_store::TwoDomainStore;
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
-use crate::{support::observed::BreakerChange, support::recorder::Recorder};
+use crate::support::{observed::BreakerChange, recorder::Recorder};
 
 fn policy() -> Policy {
     Policy::per_minute("p", 80).unwrap()

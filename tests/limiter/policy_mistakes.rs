@@ -13,7 +13,7 @@ use tollgate::{
 use super::mistakes::is_refused;
 use crate::support::app::{assert_mistaken, never_run};
 use crate::support::{DownStore, per_minute, says};
-use crate::{support::http::get as fetch, support::recorder::Recorder};
+use crate::support::{http::get as fetch, recorder::Recorder};
 
 const SECOND: Duration = Duration::from_secs(1);
 

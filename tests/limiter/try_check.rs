@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::support::counting::{AnswerKind, CountingStore};
 use crate::support::unhealthy_store::{UNAVAILABLE, UnhealthyStore};
 use crate::support::{DownStore, FlakyStore, PendingStore, per_minute};
-use crate::{support::log::Log, support::recorder::Recorder};
+use crate::support::{log::Log, recorder::Recorder};
 
 #[tokio::test]
 async fn law_11_checks_with_and_without_a_future_spend_from_one_budget() {

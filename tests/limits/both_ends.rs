@@ -7,7 +7,7 @@ use tollgate::{
 
 use super::check;
 use crate::support::app::{app, limiter};
-use crate::{support::http::get, support::says};
+use crate::support::{http::get, says};
 
 const FILE: &str = r#"
     default.policies = ["free"]

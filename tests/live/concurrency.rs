@@ -10,7 +10,7 @@ use tollgate::{Decision, GlobalKey, Limiter, LiveLimits, MemoryStore, Route, lim
 
 use super::files::{limits, only};
 use crate::support::app::{app, limiter};
-use crate::{support::http::get, support::observed::other};
+use crate::support::{http::get, observed::other};
 
 fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))

@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::files::{Directory, only, read};
 use crate::support::scrape::{assert_shows, recorder};
-use crate::{support::app::limiter, support::log::Log, support::observed::other};
+use crate::support::{app::limiter, log::Log, observed::other};
 
 /// A change, as observers see it.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use tollgate::{Check, GlobalKey, Key, Limiter, LiveLimits, ManualClock, MemorySt
 
 use super::files::limits;
 use crate::support::app::{app, limiter};
-use crate::{support::DownStore, support::http::get};
+use crate::support::{DownStore, http::get};
 
 /// A memory store whose answers arrive when the test says so.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use tollgate::{
 use super::files::{limits, only};
 use crate::support::app::{app, limiter};
 use crate::support::{DownStore, says};
-use crate::{support::http::get, support::recorder::Recorder};
+use crate::support::{http::get, recorder::Recorder};
 
 fn rate(limit: u64) -> LimitsConfig {
     only(&format!("rate = '{limit}/min'"))

@@ -4,8 +4,9 @@ use tollgate::{GlobalKey, LiveLimits, middleware::Settlement};
 use tracing::Level;
 
 use super::files::{limits, only};
+use crate::limits::warnings::Warned;
 use crate::support::app::{down_limiter, limiter};
-use crate::{limits::warnings::Warned, support::log::Log, support::recorder::assert_warnings, support::says};
+use crate::support::{log::Log, recorder::assert_warnings, says};
 
 const UNUSED: &str = "policies.p.rate = '60/min'\npolicies.login.rate = '5/min'\ndefault.policies = ['p']";
 

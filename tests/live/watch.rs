@@ -9,7 +9,7 @@ use tollgate::{GlobalKey, Limiter, LiveLimits, limits::LimitsFileError, observe:
 use super::events::{Change, Changes};
 use super::files::{Directory, read};
 use crate::support::app::{app, limiter};
-use crate::{support::http::get, support::observed::other};
+use crate::support::{http::get, observed::other};
 
 fn text(limit: u64) -> String {
     format!("[policies.p]\nrate = '{limit}/min'\n[default]\npolicies = ['p']\n")

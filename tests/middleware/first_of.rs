@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 use crate::support::app::{app, get_passes, limiter, limiter_and_clock};
-use crate::{support::http::get as fetch, support::says};
+use crate::support::{http::get as fetch, says};
 
 fn policy(name: &str, limit: u64) -> Policy {
     Policy::per_minute(name, limit).unwrap()

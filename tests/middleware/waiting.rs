@@ -7,10 +7,10 @@ use axum::{Router, body::Body};
 use http::{Method, Response};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
+use tollgate::policy::{FirstOf, HoldSettings};
 use tollgate::{
     Algorithm, ErrorKind, GlobalKey, HeaderKey, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, Route,
-    clock::TokioClock, headers::PartitionKeys, middleware::Settlement, policy::FirstOf, policy::HoldSettings,
-    store::FailingStore,
+    clock::TokioClock, headers::PartitionKeys, middleware::Settlement, store::FailingStore,
 };
 
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
@@ -18,7 +18,7 @@ use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, service_fn};
 use crate::support::app::{app, routes};
 use crate::support::http::{Reply, get, get_with, request, send};
 use crate::support::unhealthy_store::{Health, UnhealthyStore};
-use crate::{support::recorder::Recorder, support::says};
+use crate::support::{recorder::Recorder, says};
 
 const SHORT: Duration = Duration::from_millis(500);
 /// By how many milliseconds each turn may be late: its sleep has two timers, which tick in milliseconds. A bucket with

@@ -10,7 +10,7 @@ use tollgate::{GlobalKey, HeaderKey, Key, KeyExtractor, Limiter, MemoryStore, Mi
 use tracing::Level;
 
 use crate::support::http::{get as fetch, get_with};
-use crate::{support::log::Log, support::per_minute, support::recorder::Recorder, support::scrape::recorder};
+use crate::support::{log::Log, per_minute, recorder::Recorder, scrape::recorder};
 
 /// `/healthz`, requests with the query `internal`, and requests without a tenant are exempt.
 fn app(observer: impl Observer) -> Router {

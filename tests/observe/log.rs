@@ -14,7 +14,7 @@ use tracing::Level;
 use super::fill_a_store;
 use crate::support::unhealthy_store::{Health, UnhealthyStore};
 use crate::support::{DownStore, FlakyStore, SilentStore, per_minute};
-use crate::{support::breaking::BreakingStore, support::http::get as fetch, support::log::Log};
+use crate::support::{breaking::BreakingStore, http::get as fetch, log::Log};
 
 #[tokio::test]
 async fn denials_are_debug_events_with_a_fingerprint() {

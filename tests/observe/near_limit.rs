@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, cloc
 use tracing::Level;
 
 use crate::support::scrape::{assert_shows, recorder};
-use crate::{support::log::Log, support::per_minute, support::recorder::Recorder};
+use crate::support::{log::Log, per_minute, recorder::Recorder};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog, Algorithm::TokenBucket];

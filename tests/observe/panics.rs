@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Check, Limiter, ManualClock, MemoryStore, Policy, cloc
 use tracing::Level;
 
 use crate::support::unhealthy_store::{UNAVAILABLE, UnhealthyStore};
-use crate::{support::log::Log, support::recorder::Recorder};
+use crate::support::{log::Log, recorder::Recorder};
 
 /// Panics on each event.
 struct Panics;

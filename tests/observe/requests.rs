@@ -12,7 +12,7 @@ use tracing::Level;
 use super::recorded;
 use crate::support::scrape::{assert_shows, recorder};
 use crate::support::{DownStore, SilentStore, per_minute};
-use crate::{support::http::get as fetch, support::log::Log, support::recorder::Recorder};
+use crate::support::{http::get as fetch, log::Log, recorder::Recorder};
 
 /// Users of an API that is nested, as the router of a service has them.
 fn users<K: KeyExtractor>(layer: RateLimitLayer<K>) -> Router {

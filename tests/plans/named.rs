@@ -9,11 +9,9 @@ use tracing::Level;
 
 use super::{limit, observed, quiet, settle};
 use crate::support::app::{app, limiter};
+use crate::support::{http::get, log::Log, recorder::assert_warnings};
 use crate::support::{per_minute, says};
-use crate::{
-    limits::warnings::Warned, live::files::limits, support::http::get, support::log::Log,
-    support::recorder::assert_warnings,
-};
+use crate::{limits::warnings::Warned, live::files::limits};
 
 /// Limits with the plans `free`, and `paid` of this rate.
 fn with_paid(rate: u64) -> LimitsConfig {

@@ -7,7 +7,7 @@ use tracing::Level;
 
 use super::{Answer, DEFAULT, SECOND, Source, limit, observed, plan, quiet, reporting_to, settle};
 use crate::support::scrape::{assert_shows, recorder};
-use crate::{support::app::limiter, support::log::Log, support::per_minute};
+use crate::support::{app::limiter, log::Log, per_minute};
 
 #[tokio::test(start_paused = true)]
 async fn look_ups_and_requests_without_a_current_plan_are_counted() {

@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 
 use crate::plan::mode::{Mode, TTL};
-use crate::{place::Place, plan::Plan, plan::swarm::LONGEST_FAULT, service::seen::Seen, time::now};
+use crate::plan::{Plan, swarm::LONGEST_FAULT};
+use crate::{place::Place, service::seen::Seen, time::now};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]

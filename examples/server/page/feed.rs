@@ -11,7 +11,7 @@ use tollgate::observe::{Event, Fingerprint, Observer};
 use crate::page::history::{History, Judged};
 use crate::page::record::{self, Seen};
 use crate::page::viewer::{Frames, Viewer, viewer};
-use crate::{page::comparison::Comparison, page::frame::Frame};
+use crate::page::{comparison::Comparison, frame::Frame};
 
 /// Viewers at a time.
 const MOST_VIEWERS: usize = 16;

@@ -16,8 +16,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, RETRY_AFTER,
     X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{StatusCode, request::Parts};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, extract::Path, http::StatusCode, http::request::Parts, routing::get};
+use axum::{Router, extract::Path, routing::get};
 use futures_util::{StreamExt, stream};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tollgate::{ConfigError, KeyExtractor, Limiter, MemoryStore, PeerIp, Policy, RateLimitLayer, observe::Fingerprint};

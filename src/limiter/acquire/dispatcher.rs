@@ -16,10 +16,10 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::acquire::queue::{Group, Step};
 use crate::limiter::acquire::seat::{InOutage, QueueId};
 use crate::limiter::acquire::waiter::{Delivery, Reply};
+use crate::limiter::acquire::{Acquire, forecast::after};
+use crate::limiter::{core::Core, handle::Limiter};
 use crate::{
-    calls::Purpose, check::Check, clock::micros, decision::Decision, key::Key, limiter::acquire::Acquire,
-    limiter::acquire::forecast::after, limiter::core::Core, limiter::handle::Limiter, policy::Policy,
-    runtime::precise_sleep,
+    calls::Purpose, check::Check, clock::micros, decision::Decision, key::Key, policy::Policy, runtime::precise_sleep,
 };
 
 /// A dispatcher at work. If it ends early, because its runtime shuts down or an observer panics, the waiters join

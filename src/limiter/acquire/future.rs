@@ -8,11 +8,12 @@ use tokio::time::Instant;
 use crate::error::{ConfigError, Error, ErrorKind};
 use crate::limiter::acquire::seat::{InOutage, QueueId};
 use crate::limiter::acquire::waiter::{Delivery, never_fits};
+use crate::limiter::acquire::{Acquire, forecast::after, place::Place};
 use crate::limiter::check_future::{CheckFuture, Route};
+use crate::limiter::{core::Core, handle::Limiter, hold::HoldAnswer};
 use crate::{
-    calls::NO_TIMERS, check::Check, decision::Decision, key::Key, limiter::acquire::Acquire,
-    limiter::acquire::forecast::after, limiter::acquire::place::Place, limiter::core::Core, limiter::handle::Limiter,
-    limiter::hold::HoldAnswer, observe::FailureEffect, policy::Policy, runtime::drivers::Driver, store::Answer,
+    calls::NO_TIMERS, check::Check, decision::Decision, key::Key, observe::FailureEffect, policy::Policy,
+    runtime::drivers::Driver, store::Answer,
 };
 
 /// The future of a [`Decision`] or of a [`HoldAnswer`], returned by [`Acquire::within`].

@@ -11,10 +11,10 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::acquire::dispatcher::{dispatch, hand_on};
 use crate::limiter::acquire::seat::{Dispatching, InOutage, QueueId, Seat};
 use crate::limiter::acquire::waiter::{Delivery, Further, Reply, Waiter};
+use crate::limiter::acquire::{forecast::after, queues::Joined};
+use crate::limiter::core::Core;
 use crate::runtime::{deadline::within, workers::takes_tasks};
-use crate::{
-    limiter::acquire::forecast::after, limiter::acquire::queues::Joined, limiter::core::Core, store::no_answer,
-};
+use crate::store::no_answer;
 
 /// The place of a caller in the queue of its key. Dropping it makes room for the next.
 pub(super) struct Place {

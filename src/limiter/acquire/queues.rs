@@ -9,11 +9,9 @@ use tokio::{sync::Notify, time::Instant};
 use crate::limiter::acquire::queue::{Group, Queue, Recalled, Step};
 use crate::limiter::acquire::seat::{Dispatching, QueueId};
 use crate::limiter::acquire::waiter::{Reply, Waiter};
-use crate::{
-    decision::Decision, error::Error, key::Key, limiter::acquire::forecast::after,
-    limiter::acquire::paused_keys::PausedKeys, limiter::hold::OnChangedCount, policy::Policy,
-    runtime::random::RandomMap,
-};
+use crate::limiter::acquire::{forecast::after, paused_keys::PausedKeys};
+use crate::limiter::hold::OnChangedCount;
+use crate::{decision::Decision, error::Error, key::Key, policy::Policy, runtime::random::RandomMap};
 
 /// All queues of a limiter. Clones of the limiter share them.
 #[derive(Debug)]

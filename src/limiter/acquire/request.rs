@@ -10,13 +10,11 @@ use crate::decision::{Decision, PolicyDecision, Source};
 use crate::error::{Error, ErrorKind};
 use crate::limiter::acquire::seat::{InOutage, QueueId};
 use crate::limiter::acquire::waiter::{Delivery, Further};
+use crate::limiter::acquire::{forecast::after, place::Place, queue::Recalled};
 use crate::limiter::decision_future::{DecisionFuture, Sent};
+use crate::limiter::{core::Core, handle::Limiter, unusual};
 use crate::observe::{CheckSpan, ObservedRequest};
-use crate::{
-    check::Check, failure::FailurePolicy, limiter::acquire::forecast::after, limiter::acquire::place::Place,
-    limiter::acquire::queue::Recalled, limiter::core::Core, limiter::handle::Limiter, limiter::unusual,
-    policy::Algorithm, runtime::drivers::Driver,
-};
+use crate::{check::Check, failure::FailurePolicy, policy::Algorithm, runtime::drivers::Driver};
 
 /// By how much a request may be late at least: an admission that is a little late delays those that follow.
 const LEAST_GRACE: Duration = Duration::from_millis(10);

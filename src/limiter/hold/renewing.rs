@@ -8,11 +8,9 @@ use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
 use crate::limiter::hold::age::{Age, AgedHold, Owner};
+use crate::limiter::hold::{ends::SharedHolds, renewals::RenewedHold, request::HeldUnits};
 use crate::observe::{Event, Warning};
-use crate::{
-    check::open_hold::OpenHold, limiter::hold::ends::SharedHolds, limiter::hold::renewals::RenewedHold,
-    limiter::hold::request::HeldUnits, policy::Policy, runtime::workers::Job,
-};
+use crate::{check::open_hold::OpenHold, policy::Policy, runtime::workers::Job};
 
 /// Largest number of renewals in flight: those of a worker share calls, and leave room for checks.
 const MOST_IN_FLIGHT: usize = 512;

@@ -9,8 +9,9 @@ use crate::check::{Check, open_hold::OpenHold};
 use crate::decision::{Decision, PolicyDecision};
 use crate::limiter::hold::age::{Charged, Claim, Ending, OnLongest, Origin, Owner};
 use crate::limiter::hold::{OpenHolds, is_released};
+use crate::limiter::hold::{ends::SharedHolds, renewals::RenewedHold};
 use crate::observe::{Event, HoldEnd, Warning};
-use crate::{limiter::hold::ends::SharedHolds, limiter::hold::renewals::RenewedHold, policy::Policy, verdict::Source};
+use crate::{policy::Policy, verdict::Source};
 
 /// The holds of a check: asked for, and then held if the check was allowed.
 #[derive(Debug)]

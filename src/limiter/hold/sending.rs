@@ -9,11 +9,9 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::clock::{Clock, SystemClock};
 use crate::limiter::hold::domain::{Kept, Sent};
+use crate::limiter::hold::{age::Ending, change::Change, ends::SharedHolds, renewing::HoldJob};
 use crate::observe::{Event, HoldEnd, Warning};
-use crate::{
-    check::Check, error::Error, hold::SettleAnswer, limiter::hold::age::Ending, limiter::hold::change::Change,
-    limiter::hold::ends::SharedHolds, limiter::hold::renewing::HoldJob, runtime::deadline::within, store::Answer,
-};
+use crate::{check::Check, error::Error, hold::SettleAnswer, runtime::deadline::within, store::Answer};
 
 /// Time beyond two deadlines after which an end without an answer is sent from another runtime: the one that has sent
 /// it has ended or stands still.

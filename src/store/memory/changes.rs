@@ -2,12 +2,11 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::hold::{HoldChange, HoldId, SettleAnswer};
+use crate::store::CountChange;
 use crate::store::ban::{self, PolicyCost};
 use crate::store::memory::shard::{Shard, lock};
-use crate::{
-    check::Charge, clock::Clock, key::Key, policy::Policy, store::CountChange, store::memory::hold_counts::Count,
-    store::memory::judge::now_us, store::memory::table::Table,
-};
+use crate::store::memory::{hold_counts::Count, judge::now_us, table::Table};
+use crate::{check::Charge, clock::Clock, key::Key, policy::Policy};
 
 /// Why a key without a count cannot be changed by hand.
 const FULL: &str = "the memory store is full of live counts; give it more room with `MemoryStore::with_capacity`";

@@ -4,14 +4,13 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use bb8_redis::{RedisConnectionManager, bb8};
 
+use super::builder::RedisStoreBuilder;
 use super::call::redis_key::{HashTags, RedisKeys, Slots};
 use super::call::script::{self, Loader, ScriptClock};
+use super::call::{Runtimes, client::Client, denials::Denials, refund_list::Refunds};
 use super::net::address::{Address, Settings};
+use super::net::{Target, cluster::seeds::Seeds, silence::Servers, url::Sentinels};
 use super::store::{Inner, RedisStore};
-use super::{
-    builder::RedisStoreBuilder, call::Runtimes, call::client::Client, call::denials::Denials,
-    call::refund_list::Refunds, net::Target, net::cluster::seeds::Seeds, net::silence::Servers, net::url::Sentinels,
-};
 use crate::observe::{ObserverCell, Once};
 use crate::{error::ConfigError, store::deny_cache::DenyCache};
 

@@ -10,7 +10,8 @@ use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
 use super::call::outgoing::{Outgoing, Request};
 use super::call::{PerRuntime, no_runtime};
-use super::{call::client::Client, call::progress::Progress, net::routed::RoutedConnection};
+use super::call::{client::Client, progress::Progress};
+use super::net::routed::RoutedConnection;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Event, Warning};

@@ -7,7 +7,7 @@ use tollgate::{Check, Key};
 
 use super::*;
 use crate::support::unhealthy_store::{Health, UnhealthyStore};
-use crate::{support::random::Random, support::seed::seeds};
+use crate::support::{random::Random, seed::seeds};
 
 #[tokio::test(start_paused = true)]
 async fn the_rest_drain_as_if_dropped_waiters_had_never_come() {

@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::*;
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
-use crate::{support::FlakyStore, support::log::Log, support::recorder::Recorder};
+use crate::support::{FlakyStore, log::Log, recorder::Recorder};
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_is_waited_for_until_max_wait_and_then_the_failure_policy_decides() {

@@ -8,7 +8,7 @@ use tollgate::{Limiter, Policy};
 
 use super::{DEADLINE, MS, check, checks, concurrent_checks, opened, policy, probes};
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
-use crate::{support::random::Random, support::stopwatch::Stopwatch};
+use crate::support::{random::Random, stopwatch::Stopwatch};
 
 #[tokio::test(start_paused = true)]
 async fn probing_closes_when_the_probe_succeeds() {

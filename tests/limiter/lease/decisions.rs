@@ -11,7 +11,7 @@ use tracing::Level;
 
 use super::*;
 use crate::support::scrape::{assert_shows, recorder};
-use crate::{support::log::Log, support::random::Random};
+use crate::support::{log::Log, random::Random};
 
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter, Algorithm::FixedWindow, Algorithm::TokenBucket];

@@ -8,7 +8,7 @@ use tollgate::{Check, MemoryStore, policy::HoldSettings};
 
 use super::*;
 use crate::support::seed::{self, seeds};
-use crate::{support::random::Random, support::time_us};
+use crate::support::{random::Random, time_us};
 
 /// Everything that was admitted: when by the store's clock, and when by the decisions.
 #[derive(Debug)]

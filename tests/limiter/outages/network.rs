@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::{sync::Notify, sync::oneshot, time::sleep};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
 use tollgate::store::{Answer, Charge, HoldChange, SettleAnswer, Store, Verdict};
 use tollgate::{Check, Error, ErrorKind, Key, MemoryStore, Policy, failure::BreakerSettings};
 

@@ -10,7 +10,7 @@ use super::{admitted, policy};
 use crate::support::counting::{AnswerKind, CountingStore};
 use crate::support::unhealthy_store::{Health, UNAVAILABLE, UnhealthyStore};
 use crate::support::{PendingStore, per_minute};
-use crate::{support::recorder::Recorder, support::stopwatch::Stopwatch};
+use crate::support::{recorder::Recorder, stopwatch::Stopwatch};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 

@@ -8,7 +8,7 @@ use tower::ServiceBuilder;
 use super::{limiter, policy};
 use crate::support::counting::{AnswerKind, CountingService, status};
 use crate::support::{DownStore, says};
-use crate::{support::app::app, support::http::get};
+use crate::support::{app::app, http::get};
 
 #[tokio::test]
 async fn law_7_requests_pass_as_long_as_a_shard_of_two_has_room_and_no_refused_one_is_forwarded() {

@@ -9,7 +9,8 @@ use tollgate::redis::{self, Client, Connection, TlsCertificates};
 
 use crate::support::authority::{Authority, Identity};
 use crate::support::proxy::{Fault, Proxy};
-use crate::{record::now_us, support::ports::free_port, support::redis_server::RedisServer, target::Target};
+use crate::support::{ports::free_port, redis_server::RedisServer};
+use crate::{record::now_us, target::Target};
 
 /// The duration of most faults: longer than the timeout of a dial.
 pub(crate) const HOLD: Duration = Duration::from_millis(1_000);

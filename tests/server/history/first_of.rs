@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tollgate::{Check, Limiter, Policy, RedisStore};
 
 use crate::support::redis_server::{Directory, RedisServer};
-use crate::{PROCESSES, requests, support::print_line, support::random::Random, worker::start};
+use crate::support::{print_line, random::Random};
+use crate::{PROCESSES, requests, worker::start};
 
 /// Few keys and short windows, so that both policies are always contended and their windows end many times.
 const KEYS: u64 = 12;

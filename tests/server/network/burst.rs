@@ -8,7 +8,8 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{ErrorKind, FailurePolicy, Limiter, Policy, RedisStore};
 
 use crate::support::redis_server::{Directory, RedisServer};
-use crate::{ROUND_TRIPS, exclusively, print_line, support::asserts_times, support::link::Link};
+use crate::support::{asserts_times, link::Link};
+use crate::{ROUND_TRIPS, exclusively, print_line};
 
 const LIMIT: u64 = 10;
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::{Limiter, MemoryStore, RedisStore};
 
 use crate::support::recorder::{Recorder, assert_warnings};
-use crate::{support::per_minute, support::redis_server::RedisServer};
+use crate::support::{per_minute, redis_server::RedisServer};
 
 #[tokio::test]
 async fn law_13_a_missing_permission_to_count_instances_is_warned_of_once_with_the_remedy() {

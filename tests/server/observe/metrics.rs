@@ -6,7 +6,7 @@ use metrics::set_default_local_recorder;
 use tollgate::{Limiter, RedisStore, observe::Metrics};
 
 use crate::support::scrape::{assert_shows, recorder};
-use crate::{support::per_minute, support::redis_server::RedisServer};
+use crate::support::{per_minute, redis_server::RedisServer};
 
 #[tokio::test]
 async fn batches_and_the_deny_cache_are_counted() {

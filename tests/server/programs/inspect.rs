@@ -12,8 +12,9 @@ use tollgate::{
 };
 use tower::ServiceExt;
 
+use crate::built::PROGRAMS;
 use crate::support::redis_server::{Directory, RedisServer};
-use crate::{built::PROGRAMS, support::cluster::Cluster, support::ports::free_port, support::sentinel::Trio};
+use crate::support::{cluster::Cluster, ports::free_port, sentinel::Trio};
 
 pub(crate) const SECRET: &str = "an example of a secret of the keys";
 const TOKEN: &str = "sk-live-4711";

@@ -8,7 +8,7 @@ use super::nginx;
 use super::page::{block, replace};
 use super::program::{Program, is_installed};
 use crate::support::authority::{Authority, Identity};
-use crate::{support::ports::free_port, support::redis_server::Directory};
+use crate::support::{ports::free_port, redis_server::Directory};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxy {

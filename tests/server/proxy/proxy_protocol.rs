@@ -11,7 +11,7 @@ use super::front::{BALANCER, Lines, Proxy};
 use super::program::Program;
 use super::site::{Site, behind_the_proxy, routes};
 use crate::support::http::{Connection, connect_from, serve};
-use crate::{support::ports::free_port, support::redis_server::Directory};
+use crate::support::{ports::free_port, redis_server::Directory};
 
 /// A HAProxy that forwards TCP from [`BALANCER`], and names the client in version 2 of the protocol.
 struct Balancer {

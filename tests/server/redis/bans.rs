@@ -14,7 +14,7 @@ use crate::support::growing_bans::{
 };
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::redis_server::{RedisServer, calls};
-use crate::{support::cluster::Cluster, support::patient};
+use crate::support::{cluster::Cluster, patient};
 
 fn builder(clock: &ManualClock) -> RedisStoreBuilder {
     patient().plain_keys().clock(clock.clone())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Calendar, Limiter, Policy, RedisStore, policy::HoldSettings, redis};
 
 use crate::support::redis_server::{RedisServer, calls};
-use crate::{support::cluster::Cluster, support::connect};
+use crate::support::{cluster::Cluster, connect};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

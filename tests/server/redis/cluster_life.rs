@@ -14,7 +14,7 @@ use super::{cluster::connected, holds::answer, refunds::polled};
 use crate::support::cluster::{Cluster, plain_key};
 use crate::support::windows::{Admitted, most_within};
 use crate::support::{print_line, until};
-use crate::{support::random::Random, support::redis_server::RedisServer};
+use crate::support::{random::Random, redis_server::RedisServer};
 
 /// A window in which nothing is freed during the test.
 const YEAR: Duration = Duration::from_secs(86_400 * 365);

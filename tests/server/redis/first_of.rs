@@ -7,9 +7,8 @@ use tollgate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, decisi
 
 use super::calls;
 use crate::support::cluster::{Cluster, plain_key};
-use crate::{
-    support::ALGORITHMS, support::alternatives::twin_trace, support::holds::random_trace_with_alternatives,
-    support::redis_server::RedisServer, support::seed::seeds,
+use crate::support::{
+    ALGORITHMS, alternatives::twin_trace, holds::random_trace_with_alternatives, redis_server::RedisServer, seed::seeds,
 };
 
 /// A long deadline, so that a loaded machine causes no timeouts.

@@ -7,7 +7,7 @@ use tollgate::Limiter;
 use super::cluster::{connected, limiter};
 use super::policy;
 use crate::support::cluster::{Cluster, plain_key};
-use crate::{support::redis_server::RedisServer, support::until};
+use crate::support::{redis_server::RedisServer, until};
 
 /// The slot of "foo", on the third node. These tests charge no key of the first node.
 fn slot(cluster: &Cluster) -> u16 {

@@ -10,7 +10,7 @@ use tollgate::{Limiter, RedisStore};
 
 use super::policy;
 use crate::support::proxy::{Fault, Proxy};
-use crate::{support::redis_server::RedisServer, support::seed::seeds};
+use crate::support::{redis_server::RedisServer, seed::seeds};
 
 /// The outcomes of all checks of one key.
 #[derive(Default)]

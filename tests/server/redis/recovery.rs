@@ -7,7 +7,7 @@ use tollgate::{Limiter, RedisStore};
 
 use super::policy;
 use crate::support::proxy::{Fault, Proxy};
-use crate::{support::connect, support::redis_server::RedisServer};
+use crate::support::{connect, redis_server::RedisServer};
 
 fn through(proxy: &Proxy) -> Limiter {
     Limiter::new(RedisStore::builder().deadline(Duration::from_secs(1)).open(&proxy.url()).unwrap())

@@ -7,7 +7,7 @@ use tollgate::{ErrorKind, Limiter, Policy, RedisStore, policy::HoldSettings};
 use super::policy;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::{patient, says, until};
-use crate::{support::ports::free_port, support::redis_server::RedisServer, support::sentinel::Trio};
+use crate::support::{ports::free_port, redis_server::RedisServer, sentinel::Trio};
 
 fn limiter(trio: &Trio) -> Limiter {
     let urls: Vec<_> = trio.sentinels.iter().map(RedisServer::url).collect();

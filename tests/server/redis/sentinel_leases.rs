@@ -6,7 +6,7 @@ use tokio::{runtime, task::JoinSet};
 use tollgate::{Limiter, Policy, RedisStore, decision::Source};
 
 use crate::support::windows::{Admitted, most_within};
-use crate::{support::print_line, support::redis_server::RedisServer, support::sentinel::Trio};
+use crate::support::{print_line, redis_server::RedisServer, sentinel::Trio};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LIMIT: u64 = 2_000;

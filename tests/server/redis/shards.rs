@@ -8,7 +8,7 @@ use tollgate::{Check, ErrorKind, Limiter, Policy, RedisStore, decision::Source};
 
 use super::{calls, cluster::connected};
 use crate::support::judge::{Answer, Judge};
-use crate::{support::cluster::Cluster, support::patient, support::redis_server::RedisServer};
+use crate::support::{cluster::Cluster, patient, redis_server::RedisServer};
 
 /// A limiter whose checks all get verdicts, also when a busy machine delays them.
 fn limiter(cluster: &Cluster) -> Limiter {

@@ -9,7 +9,7 @@ use super::policy;
 use super::tls_server::{Authority, TlsServer, node_arguments};
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::redis_server::{Directory, RedisServer};
-use crate::{support::ports::free_port, support::until};
+use crate::support::{ports::free_port, until};
 
 fn builder(roots: String) -> RedisStoreBuilder {
     let builder = RedisStore::builder().root_certificates(roots).pool_size(1);

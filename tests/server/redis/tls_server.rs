@@ -6,7 +6,7 @@ use tollgate::{Limiter, store::RedisStoreBuilder};
 
 pub(super) use crate::support::authority::{Authority, Identity};
 use crate::support::redis_server::{Directory, RedisServer};
-use crate::{support::ports::free_port, support::until};
+use crate::support::{ports::free_port, until};
 
 /// A server with an additional TLS port.
 pub(super) struct TlsServer {

@@ -12,7 +12,7 @@ use super::cluster::{Warnings, connected, limiter};
 use super::policy;
 use crate::support::cluster::{Cluster, plain_key};
 use crate::support::redis_server::{RedisServer, calls};
-use crate::{support::recorder::assert_warnings, support::until};
+use crate::support::{recorder::assert_warnings, until};
 
 /// The slot of a key. "foo" is in a slot of the third node, "bar" in one of the first.
 fn slot_of(cluster: &Cluster, key: impl Into<Key>) -> u16 {

@@ -8,7 +8,7 @@ use tollgate::{Check, ErrorKind, Limiter, RedisStore, decision::Source, store::R
 
 use super::{fake_server, policy};
 use crate::support::proxy::{Fault, Proxy};
-use crate::{support::link::Link, support::redis_server::RedisServer, support::timely};
+use crate::support::{link::Link, redis_server::RedisServer, timely};
 
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -16,10 +16,8 @@ use tollgate::{Policy, ThrottleLayer};
 use tower::{Layer, ServiceExt};
 
 use crate::support::proxy::{Fault, Proxy};
-use crate::{
-    load::limiter, print_line, support::http::serve, support::link::Link, support::measured,
-    support::redis_server::RedisServer,
-};
+use crate::support::{http::serve, link::Link, measured, redis_server::RedisServer};
+use crate::{load::limiter, print_line};
 
 const LIMIT: usize = 50;
 /// Longer than the second of the upstream, because calls take longer on their way now and then.

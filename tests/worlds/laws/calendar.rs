@@ -2,7 +2,8 @@
 
 use super::amounts;
 use crate::plan::month::{NEXT_MONTH, OF_A_MONTH};
-use crate::{history::Call, plan::Plan, plan::mode::Mode, world::Report};
+use crate::plan::{Plan, mode::Mode};
+use crate::{history::Call, world::Report};
 
 /// For how long after the end of a window an instance may remember a denial, in milliseconds: for as much longer as its
 /// reply was on its way, at most a deadline.

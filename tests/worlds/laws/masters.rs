@@ -2,7 +2,8 @@
 
 use crate::history::{Call, Outcome};
 use crate::plan::fault::{Fault, Kind};
-use crate::{plan::Plan, plan::mode::Mode, world::Report};
+use crate::plan::{Plan, mode::Mode};
+use crate::world::Report;
 
 /// How long a store may follow a former master after its sentinels name another one, in milliseconds: the time between
 /// two questions, and the way of a question and of a dial.

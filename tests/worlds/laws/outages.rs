@@ -3,7 +3,8 @@
 use super::times;
 use crate::history::{Call, Outcome};
 use crate::plan::fault::{Fault, Kind};
-use crate::{plan::Plan, plan::mode::Mode, world::Report};
+use crate::plan::{Plan, mode::Mode};
+use crate::world::Report;
 
 /// How long processes may wait for their first connections, in milliseconds.
 const FIRST_DIAL: u64 = 400;

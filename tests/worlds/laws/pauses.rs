@@ -3,7 +3,8 @@
 use super::amounts;
 use crate::changes::{Change, What};
 use crate::plan::mode::{MAX_WAIT, Mode};
-use crate::{history::Call, plan::Plan, plan::fault::Fault, world::Report};
+use crate::plan::{Plan, fault::Fault};
+use crate::{history::Call, world::Report};
 
 /// What rounded times may add, in milliseconds.
 const SLACK: u64 = 2;

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use super::amounts::{keys, of_key};
 use crate::history::{Call, Outcome};
 use crate::plan::mode::{LIMIT, MAX_WAIT, Mode, SLOTS, WINDOW};
-use crate::{place::Pause, plan::Plan, plan::fault::Fault, world::Report};
+use crate::plan::{Plan, fault::Fault};
+use crate::{place::Pause, world::Report};
 
 /// How long before a call the world has to be calm, in milliseconds: a window, and the recovery from a fault.
 const CALM: u64 = WINDOW + 1_500;

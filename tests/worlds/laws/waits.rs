@@ -2,8 +2,8 @@
 
 use crate::history::{Call, Outcome};
 use crate::plan::mode::{FEW_DENIALS, LONGEST_BAN, Mode, WINDOW};
+use crate::plan::{Plan, fault::Fault};
 use crate::world::{Report, Wait};
-use crate::{plan::Plan, plan::fault::Fault};
 
 /// A process remembers a denial from the arrival of the reply on, so for as much longer as the reply was on its way: at
 /// most a deadline, in milliseconds, and what rounded times add. After a pause the reply is read later still.

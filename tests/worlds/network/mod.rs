@@ -11,8 +11,9 @@ pub(crate) use self::connection::Connection;
 use self::stream::{ClientEnd, Pipe};
 use crate::server::cluster::{FIRST_PORT, Slots};
 use crate::server::reply::{Bytes, Decoded, decode};
+use crate::server::{Server, sentinel::Role};
 use crate::time::{START_US, ms, now};
-use crate::{random::Rng, rare, server::Server, server::sentinel::Role};
+use crate::{random::Rng, rare};
 
 /// The way between a process and a server.
 #[derive(Clone, Copy, Debug)]

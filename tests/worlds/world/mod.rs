@@ -19,8 +19,9 @@ use crate::place::{Pause, Place};
 use crate::plan::{Plan, fault::Fault, features::clock_of, mode::Mode};
 use crate::process::{Process, runtime};
 use crate::server::done::{self, Done};
+use crate::server::{cluster::Slots, database::Database};
 use crate::time::{self, START_US, now};
-use crate::{callers::Caller, random::Rng, rare, server::cluster::Slots, server::database::Database};
+use crate::{callers::Caller, random::Rng, rare};
 
 pub(crate) use self::{
     ending::Ending,

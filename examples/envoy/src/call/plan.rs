@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry};
-use envoy_types::{pb::envoy::service::ratelimit::v3::RateLimitRequest, pb::envoy::r#type::v3::RateLimitUnit};
+use envoy_types::pb::envoy::{service::ratelimit::v3::RateLimitRequest, r#type::v3::RateLimitUnit};
 use tollgate::{Check, FailurePolicy, Key, Policy};
 use tonic::Status;
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::{
-    pb::envoy::config::core::v3::HeaderValue, pb::envoy::service::ratelimit::v3::RateLimitResponse,
-    pb::google::protobuf,
-};
+use envoy_types::pb::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse};
+use envoy_types::pb::google::protobuf;
 use http::HeaderMap;
 use tollgate::{decision::PolicyDecision, headers::HeaderWriter};
 

@@ -7,11 +7,10 @@ use std::collections::HashMap;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{BucketId, RateLimitQuotaUsageReports};
-use envoy_types::pb::google::protobuf::{Duration, UInt64Value};
-use envoy_types::{
-    pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage,
-    pb::envoy::service::ratelimit::v3::RateLimitRequest,
+use envoy_types::pb::envoy::service::{
+    rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage, ratelimit::v3::RateLimitRequest,
 };
+use envoy_types::pb::google::protobuf::{Duration, UInt64Value};
 use prost::Message;
 
 use super::codec::Utf8;

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::backend::Backend;
 use crate::proxy::{Calls, Envoy};
 use crate::support::program::{Program, configuration};
-use crate::{backend::Backend, support::domain, support::redis_server::RedisServer};
+use crate::support::{domain, redis_server::RedisServer};
 
 const RULE: &str = "{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 3 } }";
 

@@ -6,7 +6,8 @@ use tokio::{join, time::sleep};
 
 use crate::support::program::{Program, configuration};
 use crate::support::{Service, domain, entries, print_line, request};
-use crate::{backend::Backend, proxy::Envoy, support::ports::free_port, support::redis_server::RedisServer};
+use crate::support::{ports::free_port, redis_server::RedisServer};
+use crate::{backend::Backend, proxy::Envoy};
 
 /// Sends requests of a tenant to an Envoy for this time. Counts those that pass.
 async fn load(envoy: &Envoy, tenant: &str, time: Duration) -> u32 {

@@ -4,9 +4,8 @@
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
-use envoy_types::{
-    pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor,
-    pb::envoy::service::ratelimit::v3::RateLimitResponse,
+use envoy_types::pb::envoy::{
+    extensions::common::ratelimit::v3::RateLimitDescriptor, service::ratelimit::v3::RateLimitResponse,
 };
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc;

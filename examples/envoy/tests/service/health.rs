@@ -10,7 +10,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::support::program::{Program, configuration};
 use crate::support::{domain, entries, passed, request};
-use crate::{support::ports::free_port, support::redis_server::RedisServer};
+use crate::support::{ports::free_port, redis_server::RedisServer};
 
 /// The status and the body of a response.
 fn get(address: SocketAddr, path: &str) -> (u16, String) {

@@ -11,7 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use crate::support::program::{Program, configuration};
 use crate::support::quotas::{Quotas, Told, arrival};
 use crate::support::{domain, entries, request};
-use crate::{support::ports::free_port, support::redis_server::Directory};
+use crate::support::{ports::free_port, redis_server::Directory};
 
 async fn channel(address: &str) -> Channel {
     Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()

@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 
 use crate::support::program::{Program, configuration};
 use crate::support::{Descriptor, Service, domain, entries, field, oks, passed, request};
-use crate::{support::link::Link, support::redis_server::RedisServer};
+use crate::support::{link::Link, redis_server::RedisServer};
 
 fn quota(name: &str, limit: &str) -> String {
     format!("{{ key: service, value: {name}, quota_mode: true, rate_limit: {{ {limit} }} }}")

@@ -13,14 +13,13 @@ pub mod redis_server;
 
 use std::{net::SocketAddr, time::Duration};
 
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::{
-    pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor,
-    pb::envoy::service::ratelimit::v3::rate_limit_response::Code,
-    pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient,
-    pb::google::protobuf::UInt64Value,
+use envoy_types::pb::envoy::service::ratelimit::v3::{
+    rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
 };
+use envoy_types::pb::google::protobuf::UInt64Value;
 use redis_server::Directory;
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use tollgate_envoy::{Options, Server};

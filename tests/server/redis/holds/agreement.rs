@@ -7,10 +7,7 @@ use tollgate::{Algorithm, Check, ManualClock, MemoryStore, Policy, policy::HoldS
 
 use super::{builder, change, check, clock_at, with_clock};
 use crate::support::seed::{self, seeds};
-use crate::{
-    support::cluster::Cluster, support::holds::random_trace, support::random::Random,
-    support::redis_server::RedisServer,
-};
+use crate::support::{cluster::Cluster, holds::random_trace, random::Random, redis_server::RedisServer};
 
 const START_US: u64 = 1_767_225_600_000_000;
 

@@ -13,7 +13,7 @@ use tollgate::{Limiter, Policy, limiter::Hold, policy::HoldSettings};
 use super::builder;
 use crate::support::redis_server::{RedisServer, calls};
 use crate::support::{asserts_times, print_line};
-use crate::{support::link::Link, support::observed::Batch};
+use crate::support::{link::Link, observed::Batch};
 
 fn slots(limit: u64, ttl: Duration) -> Policy {
     Policy::concurrent("slots", limit).unwrap().with_holds(HoldSettings::new().with_ttl(ttl))

@@ -8,7 +8,7 @@ use tollgate::{Algorithm, Check, Key, ManualClock, MemoryStore, Policy, clock::C
 
 use super::{answer, builder, change, check, clock_at, hold, with_clock};
 use crate::support::seed::{self, seeds};
-use crate::{support::ALGORITHMS, support::random::Random, support::redis_server::RedisServer};
+use crate::support::{ALGORITHMS, random::Random, redis_server::RedisServer};
 
 const START_US: u64 = 1_767_225_600_000_000;
 

@@ -14,9 +14,9 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::super::address::{Address, Settings};
 use super::super::first_dial::{DialProgress, FirstDial};
+use super::super::{backoff::Backoff, connection::Connection, server_pool::ServerPool};
 use super::seeds::{self, Seeds};
 use super::slot_map::{Layout, Majority, NodeAddress, SlotMap};
-use super::{super::backoff::Backoff, super::connection::Connection, super::server_pool::ServerPool};
 use crate::error::{Error, ErrorKind};
 use crate::runtime::{deadline::within, latest::Latest, random::RandomMap};
 

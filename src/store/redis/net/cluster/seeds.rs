@@ -9,8 +9,8 @@ use super::super::connection::{Connection, no_reply};
 use super::super::endpoint::{Announcer, Endpoint, Security};
 use super::super::liveness::{ConnectionLiveness, PoolLiveness};
 use super::super::{error, url};
+use super::super::{first_dial::DialProgress, redact::Passwords, wire::Wire};
 use super::slot_map::{Layout, NodeAddress};
-use super::{super::first_dial::DialProgress, super::redact::Passwords, super::wire::Wire};
 use crate::error::{ConfigError, Error, ErrorKind};
 use crate::runtime::deadline::within;
 
