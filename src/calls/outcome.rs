@@ -42,8 +42,8 @@ impl Calls {
         Decision::new(check, verdict)
     }
 
-    /// Notes a verdict on which no decision is reported, for the notices, the observers and the debts of the fallback:
-    /// the store answers.
+    /// Notes that the store answers, by a verdict on which no decision is reported. The notices, the observers and the
+    /// debts of the fallback depend on it.
     pub(crate) fn on_answer(self: &Arc<Self>, verdict: &Verdict) {
         self.notice_answer(verdict);
         if verdict.source != Source::Store {

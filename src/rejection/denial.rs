@@ -38,7 +38,7 @@ pub struct Denial {
     pub(super) source: Option<Source>,
     /// Whether the response says nothing about the limit.
     pub(super) is_hidden: bool,
-    /// Whether a rejection has the denial. Whoever calls the rejection adds the RateLimit fields to its response.
+    /// Whether a rejection has the denial. Its caller then adds the RateLimit fields to the response.
     pub(super) leaves_fields: bool,
 }
 

@@ -71,7 +71,7 @@ async fn units_that_one_shard_was_charged_are_given_back_as_far_as_they_are_aske
     assert_eq!(limiter.credit("k", &policy, 15).await.unwrap(), 5);
 }
 
-/// A memory store that makes so many changes of counts, and refuses the others.
+/// A memory store that changes counts as often as its number says, and then refuses.
 #[derive(Debug)]
 struct MakesSome(MemoryStore, AtomicUsize);
 

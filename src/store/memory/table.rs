@@ -198,8 +198,8 @@ pub enum WhenFull {
     /// count was charged again. Retry-After is at most the longest window in the store (two windows of a sliding window
     /// counter, the time to refill a bucket), unless all inspected counts stay longer: beside open
     /// [holds](crate::Limiter::hold), during a ban, while a ban that grows is remembered, and in a bucket that is
-    /// charged beyond its burst. A check with more
-    /// new counts than the store has places has no Retry-After, because it never passes. A cost of 0 passes.
+    /// charged beyond its burst. A check with more new counts than the store has places never passes, and has no
+    /// Retry-After. A cost of 0 passes.
     Deny,
     /// Drops a live count, whose client then starts with a fresh budget. The store inspects eight counts at random
     /// places, or up to 64 while all of them have spent half of their limits or more, or have open holds. It drops the
